@@ -1,0 +1,116 @@
+# `make help` lists the targets. Everything happens in virtual environments inside this directory.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# A Python that is new enough, looked for on PATH. 3.11 comes first: the reference library of the interoperability tests runs on nothing newer.
+FIND_PYTHON := for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done; \
+	ls -d $(HOME)/.pyenv/versions/3.1[1-9]*/bin/python 2>/dev/null | sort -V | head -n 1
+
+# PYTHON=python3.13 gives another interpreter, with an environment of its own (.venv-3.13).
+ifeq ($(origin PYTHON), undefined)
+PYTHON := $(shell $(FIND_PYTHON))
+VENV ?= .venv
+else
+VENV ?= .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+endif
+ifeq ($(strip $(PYTHON)),)
+$(error no Python 3.11 or newer found: install one, or name it as in `make $(MAKECMDGOALS) PYTHON=/path/to/python3.11`)
+endif
+
+OLDEST := .venv-oldest
+PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
+QUICK := -m "not spark and not slow and not interop"
+
+# Arguments for pytest, e.g. make test ARGS="-k index -x"
+ARGS ?=
+# The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.
+SIZE ?= full
+STORE ?=
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: env
+env: $(VENV)/.full ## the virtual environment (.venv) with everything; remade when pyproject.toml changes
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.full: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/$(PIP_INSTALL) --upgrade pip
+	$(VENV)/$(PIP_INSTALL) --editable '.[dev]'
+	touch $(VENV)/.demo $(VENV)/.quick $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/$(PIP_INSTALL) --upgrade pip
+	$(VENV)/$(PIP_INSTALL) --editable '.[demo]'
+	touch $@
+
+$(VENV)/.quick: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/$(PIP_INSTALL) --upgrade pip
+	$(VENV)/$(PIP_INSTALL) --editable '.[quick]'
+	touch $@
+
+$(OLDEST)/.quick: pyproject.toml scripts/oldest.py
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/$(PIP_INSTALL) --upgrade pip
+	$(PYTHON) scripts/oldest.py pyproject.toml > $(OLDEST)/constraints.txt
+	$(OLDEST)/$(PIP_INSTALL) --constraint $(OLDEST)/constraints.txt --editable '.[quick]'
+	touch $@
+
+.PHONY: test
+test: $(VENV)/.full ## every test, newest versions, with Spark and the real kartothek
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+.PHONY: test-quick
+test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' environments; PYTHON=python3.13 for another interpreter
+	$(VENV)/bin/python -m pytest $(QUICK) $(ARGS)
+
+.PHONY: test-oldest
+test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares
+	$(OLDEST)/bin/python -m pytest $(QUICK) $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.full ## ruff (rules and format) and mypy --strict
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+.PHONY: format
+format: $(VENV)/.full ## lay out the source and sort its imports
+	$(VENV)/bin/ruff check --select I --fix --quiet .
+	$(VENV)/bin/ruff format .
+
+.PHONY: docs
+docs: $(VENV)/.full ## the documentation as HTML, in docs/_build/html
+	$(VENV)/bin/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+.PHONY: demo
+demo: $(VENV)/.demo ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>
+	$(VENV)/bin/python examples/grocery.py --size $(SIZE) $(if $(STORE),--store '$(STORE)')
+
+.PHONY: bench
+bench: $(VENV)/.full ## the benchmarks, each against its yardstick on the same files
+	@shopt -s nullglob; files=(benchmarks/*.py); [ $${#files[@]} -gt 0 ] || echo "nothing there yet"; \
+	for file in "$${files[@]}"; do echo "== $$file"; $(VENV)/bin/python "$$file" || exit 1; done
+
+.PHONY: soak
+soak: ## long runs of concurrent writers and readers
+	@echo "nothing there yet"
+
+.PHONY: fuzz
+fuzz: $(VENV)/.quick ## long runs of the property tests with fresh random data
+	HYPOTHESIS_PROFILE=fuzz $(VENV)/bin/python -m pytest -m "hypothesis and not spark" $(ARGS)
+
+.PHONY: system-deps
+system-deps: ## packages of the operating system
+	@echo "nothing needed: Python, make; Java comes from the Python package index where the system has none"
+
+.PHONY: clean
+clean: ## remove the environments and everything that was built
+	rm -rf .venv .venv-* docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts *.egg-info
+	find kartothek_cube tests examples benchmarks scripts docs -name __pycache__ -type d -prune -exec rm -rf {} +

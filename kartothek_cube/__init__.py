@@ -1,0 +1,96 @@
+"""Tables and cubes as Parquet files in any key-value store, read as one virtual DataFrame.
+
+The everyday names are here; they are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kartothek_cube import errors
+    from kartothek_cube.api.cube import (
+        C,
+        Conjunction,
+        Cube,
+        append_to_cube,
+        build_cube,
+        cleanup_cube,
+        collect_stats,
+        describe_cube,
+        extend_cube,
+        iter_cube,
+        load_group,
+        open_cube,
+        plan_cube_query,
+        query_cube,
+        query_cube_arrow,
+        remove_partitions,
+        update_cube,
+    )
+    from kartothek_cube.core.options import options
+    from kartothek_cube.core.stores import open_store
+
+__version__ = "0.1.0"
+
+_CUBE = (
+    "C",
+    "Conjunction",
+    "Cube",
+    "append_to_cube",
+    "build_cube",
+    "cleanup_cube",
+    "collect_stats",
+    "describe_cube",
+    "extend_cube",
+    "iter_cube",
+    "load_group",
+    "open_cube",
+    "plan_cube_query",
+    "query_cube",
+    "query_cube_arrow",
+    "remove_partitions",
+    "update_cube",
+)
+_HOMES = {name: "kartothek_cube.api.cube" for name in _CUBE} | {
+    "errors": "kartothek_cube",
+    "open_store": "kartothek_cube.core.stores",
+    "options": "kartothek_cube.core.options",
+}
+
+__all__ = [
+    "C",
+    "Conjunction",
+    "Cube",
+    "__version__",
+    "append_to_cube",
+    "build_cube",
+    "cleanup_cube",
+    "collect_stats",
+    "describe_cube",
+    "errors",
+    "extend_cube",
+    "iter_cube",
+    "load_group",
+    "open_cube",
+    "open_store",
+    "options",
+    "plan_cube_query",
+    "query_cube",
+    "query_cube_arrow",
+    "remove_partitions",
+    "update_cube",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("kartothek_cube.errors")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'kartothek_cube' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

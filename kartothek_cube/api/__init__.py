@@ -1,0 +1,1 @@
+"""kartothek's import paths. Modules here hold imports only."""

@@ -1,0 +1,5 @@
+"""Single datasets: kartothek's ``api.dataset``."""
+
+from kartothek_cube.core.dataset.read import read_table, read_table_arrow
+
+__all__ = ["read_table", "read_table_arrow"]

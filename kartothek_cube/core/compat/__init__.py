@@ -1,0 +1,1 @@
+"""kartothek's classes as thin façades over snapshots."""

@@ -1,0 +1,126 @@
+"""Secondary indices as Arrow columns: value → label pairs; build, merge, drop, select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from kartothek_cube.core.evaluate import matching_values
+from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.schema import normal_type
+from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
+
+__all__ = ["INDEX_ROWS", "SecondaryIndex", "build_index", "drop_labels", "index_from_table", "index_table", "index_type", "merge_indices"]
+
+# Rows of a row group of an index file: an equality or a range reads only matching groups.
+INDEX_ROWS = 10_000
+_LABELS = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryIndex:
+    """Pairs of a value of ``column`` and the label of a partition that holds it.
+
+    ``values`` and ``labels`` have one entry a pair; ``labels`` is a dictionary array, so that a label that occurs in
+    many pairs is kept once. Nulls are never in an index.
+    """
+
+    column: str
+    values: pa.Array
+    labels: pa.DictionaryArray
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def select(self, clauses: Sequence[Clause]) -> SecondaryIndex:
+        """The pairs whose value satisfies all clauses."""
+        mask = np.ones(len(self), dtype=bool)
+        for clause in clauses:
+            mask &= matching_values(self.values, clause)
+        return self.filter(mask)
+
+    def filter(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> SecondaryIndex:
+        """The pairs where the mask is true."""
+        picked = pa.array(mask)
+        return SecondaryIndex(self.column, self.values.filter(picked), self.labels.filter(picked))
+
+    def positions(self, all_labels: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """For each pair the position of its label in ``all_labels``; -1 where it is not among them."""
+        codes = pc.fill_null(pc.index_in(self.labels.dictionary, value_set=all_labels), -1)
+        return codes.to_numpy().astype(np.int64)[self.labels.indices.to_numpy()] if len(self) else np.zeros(0, dtype=np.int64)
+
+
+def index_type(kind: pa.DataType, column: str, where: str) -> pa.DataType:
+    """The type of an index on a column of this type."""
+    if column == _LABELS:
+        raise InvalidInput(f"A column called {column!r} cannot be indexed in dataset {where}: index files use the name themselves. Rename it.")
+    normal = normal_type(kind)
+    if pt.is_null(normal) or pt.is_nested(normal) or pt.is_decimal(normal) or pt.is_time(normal) or pt.is_duration(normal):
+        raise Unsupported(f"Column {column!r} of dataset {where} has the type {kind}, on which no index can be built.")
+    return normal
+
+
+def build_index(column: str, kind: pa.DataType, entries: Iterable[tuple[pa.Array, str]]) -> SecondaryIndex:
+    """An index from the distinct values of each partition."""
+    pairs = [(values.cast(kind), label) for values, label in entries]
+    values = pa.concat_arrays([v for v, _ in pairs]) if pairs else pa.array([], type=kind)
+    codes = np.repeat(np.arange(len(pairs), dtype=np.int32), [len(v) for v, _ in pairs])
+    labels = pa.array([label for _, label in pairs], type=pa.string())
+    return SecondaryIndex(column, values, pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), labels))
+
+
+def merge_indices(indices: Sequence[SecondaryIndex]) -> SecondaryIndex:
+    """All pairs of several indices on one column; their types must agree."""
+    first = indices[0]
+    labels = pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks()
+    values = pa.concat_arrays([i.values.cast(first.values.type) for i in indices])
+    return SecondaryIndex(first.column, values, labels.chunk(0) if isinstance(labels, pa.ChunkedArray) else labels)
+
+
+def drop_labels(index: SecondaryIndex, removed: pa.Array) -> SecondaryIndex:
+    """The index without the pairs of these labels."""
+    gone = pc.is_in(index.labels.dictionary, value_set=removed).to_numpy(zero_copy_only=False)
+    if not gone.any():
+        return index
+    return index.filter(~gone[index.labels.indices.to_numpy()])
+
+
+def index_table(index: SecondaryIndex) -> pa.Table:
+    """The index in the form of its file: one row a value, sorted, with the list of its labels."""
+    order = np.asarray(pc.sort_indices(index.values))
+    values = index.values.take(pa.array(order))
+    starts = _run_starts(values)
+    offsets = pa.array(np.append(starts, len(values)), type=pa.int32())
+    labels = index.labels.take(pa.array(order)).cast(pa.string())
+    lists = pa.ListArray.from_arrays(offsets, labels)
+    return pa.table([values.take(pa.array(starts)), lists], names=[index.column, _LABELS])
+
+
+def _run_starts(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    changed = pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False).astype(bool)
+    return np.concatenate(([0], np.flatnonzero(changed) + 1)).astype(np.int64)
+
+
+def index_from_table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> SecondaryIndex:
+    """The reverse of `index_table`, for files of any writer: large strings, any order, repeated values."""
+    if column not in table.column_names or _LABELS not in table.column_names:
+        raise CorruptData(f"The index file {where} should have the columns {column!r} and {_LABELS!r}, but has {table.column_names}.")
+    lists = table.column(_LABELS).combine_chunks()
+    lists = lists if isinstance(lists, pa.Array) else pa.concat_arrays(lists.chunks)
+    values = table.column(column).combine_chunks().cast(normal_type(kind))
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    flat = lists.flatten()
+    flat = flat if pt.is_dictionary(flat.type) else flat.cast(pa.string()).dictionary_encode()
+    repeated = values.take(pa.array(np.repeat(np.arange(len(values)), counts)))
+    return SecondaryIndex(column, repeated, _plain_dictionary(flat))
+
+
+def _plain_dictionary(labels: pa.DictionaryArray) -> pa.DictionaryArray:
+    return labels.cast(pa.dictionary(pa.int32(), pa.string()))

@@ -1,0 +1,1 @@
+"""The metadata document of a dataset: parsing, rendering, the chain of commits, and the snapshot."""

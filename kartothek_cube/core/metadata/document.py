@@ -1,0 +1,146 @@
+"""The version-4 document as a value: parsing from bytes, rendering to bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import zstandard
+
+from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encode_partitions, from_mapping, to_mapping
+from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
+
+__all__ = ["OWN_PREFIX", "Document", "check_user_metadata", "parse_document", "render_document"]
+
+VERSION = 4
+OWN_PREFIX = "kartothek_cube."
+_MAX_DECOMPRESSED = 4 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One metadata document.
+
+    ``partitions`` is None for an implicit dataset, whose partitions are found by listing the store; ``indices`` maps a
+    column to the key of its index file, or, in old documents, to an embedded map value → labels. ``metadata`` is the
+    whole member, with the entries that the library keeps for itself under ``kartothek_cube.``.
+    """
+
+    uuid: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    partition_keys: tuple[str, ...] | None = ()
+    indices: Mapping[str, Any] = field(default_factory=dict)
+    partitions: PartitionColumns | None = None
+
+    @property
+    def user_metadata(self) -> dict[str, Any]:
+        """What users see: the metadata without the library's own entries."""
+        return {k: v for k, v in self.metadata.items() if not str(k).startswith(OWN_PREFIX)}
+
+
+class _Members(msgspec.Struct):
+    dataset_metadata_version: Any = msgspec.UNSET
+    dataset_uuid: Any = msgspec.UNSET
+    indices: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    partitions: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    partition_keys: list[str] | None | msgspec.UnsetType = msgspec.UNSET
+
+
+def parse_document(data: bytes, key: str) -> Document:
+    """Parse the bytes of a document; ``key`` says in errors which one, and by its suffix in which encoding it is.
+
+    Raises
+    ------
+    CorruptDocument
+        If it is no document at all, or lacks a mandatory member.
+    Unsupported
+        If its format version is not 4.
+    """
+    return _parse_msgpack(data, key) if key.endswith(".zstd") else _parse_json(data, key)
+
+
+def _parse_json(data: bytes, key: str) -> Document:
+    try:
+        members = msgspec.json.decode(data, type=_Members)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
+    raw = members.partitions
+    partitions = None if isinstance(raw, msgspec.UnsetType) else decode_partitions(bytes(raw), key)
+    return _checked(members, partitions, key)
+
+
+def _parse_msgpack(data: bytes, key: str) -> Document:
+    try:
+        plain = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_DECOMPRESSED))
+        partitions = plain.pop("partitions", msgspec.UNSET)
+        members = msgspec.convert(plain, _Members)
+    except (msgspec.DecodeError, zstandard.ZstdError, AttributeError, RecursionError) as error:
+        raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
+    return _checked(members, None if partitions is msgspec.UNSET else from_mapping(partitions, key), key)
+
+
+def _checked(members: _Members, partitions: PartitionColumns | None, key: str) -> Document:
+    _check_version(members.dataset_metadata_version, key)
+    if not isinstance(members.dataset_uuid, str):
+        raise CorruptDocument(f"The document {key} has no 'dataset_uuid'.")
+    keys = members.partition_keys
+    return Document(
+        uuid=members.dataset_uuid,
+        metadata=members.metadata or {},
+        partition_keys=None if isinstance(keys, msgspec.UnsetType) else tuple(keys or ()),
+        indices=members.indices or {},
+        partitions=partitions,
+    )
+
+
+def _check_version(version: Any, key: str) -> None:
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise CorruptDocument(f"The document {key} has no integer 'dataset_metadata_version'.")
+    if version < VERSION:
+        raise Unsupported(f"Minimal supported metadata version is {VERSION}. The document {key} has version {version}.")
+    if version > VERSION:
+        raise Unsupported(f"Future metadata version `{version}` encountered in {key}; this library knows version {VERSION}.")
+
+
+def render_document(document: Document, *, msgpack: bool = False) -> bytes:
+    """The bytes of a document, members in the order in which kartothek writes them."""
+    if msgpack:
+        return zstandard.compress(msgspec.msgpack.encode(_members(document, with_partitions=True)))
+    text = json.dumps(_members(document, with_partitions=False)).encode()
+    if document.partitions is None:
+        return text
+    before, after = text.rsplit(b', "partition_keys": ', 1) if document.partition_keys is not None else (text[:-1], None)
+    partitions = before + b', "partitions": ' + encode_partitions(document.partitions)
+    return partitions + (b"}" if after is None else b', "partition_keys": ' + after)
+
+
+def _members(document: Document, *, with_partitions: bool) -> dict[str, Any]:
+    members: dict[str, Any] = {"dataset_metadata_version": VERSION, "dataset_uuid": document.uuid}
+    if document.indices:
+        members["indices"] = dict(document.indices)
+    members["metadata"] = dict(document.metadata)
+    if with_partitions and document.partitions is not None:
+        members["partitions"] = to_mapping(document.partitions)
+    if document.partition_keys is not None:
+        members["partition_keys"] = list(document.partition_keys)
+    return members
+
+
+def check_user_metadata(metadata: Any, where: str) -> dict[str, Any]:
+    """User metadata as it will come back from JSON; refuses what JSON cannot hold and the library's own names."""
+    if not isinstance(metadata, dict):
+        raise InvalidType(f"The metadata of {where} should be a dict but is {type(metadata).__name__}.")
+    reserved = sorted(str(k) for k in metadata if str(k).startswith(OWN_PREFIX))
+    if reserved:
+        raise InvalidInput(f"The metadata of {where} uses names that the library keeps for itself: {', '.join(reserved)}.")
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(metadata, allow_nan=False))
+    except TypeError as error:
+        raise InvalidType(f"The metadata of {where} cannot be written as JSON: {error}.") from None
+    except ValueError as error:
+        raise InvalidInput(f"The metadata of {where} cannot be written as JSON: {error}.") from None
+    return plain

@@ -1,0 +1,149 @@
+"""The ``partitions`` member of a document: bytes to Arrow columns and back, without one Python object per label."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.errors import CorruptDocument
+
+__all__ = ["PartitionColumns", "decode_partitions", "encode_partitions"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumns:
+    """Labels, and for each table the key of its file; row *i* of every column belongs to partition *i*.
+
+    A partition that lacks a file for a table has a null there.
+    """
+
+    labels: pa.Array
+    files: Mapping[str, pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, positions: Any) -> PartitionColumns:
+        """The partitions at these positions."""
+        picked = pa.array(positions, type=pa.int64())
+        return PartitionColumns(self.labels.take(picked), {t: f.take(picked) for t, f in self.files.items()})
+
+
+def empty_partitions() -> PartitionColumns:
+    """No partition at all."""
+    return PartitionColumns(pa.array([], type=pa.string()), {})
+
+
+# --- bytes to columns -------------------------------------------------------------------------------------------------
+
+
+def decode_partitions(raw: bytes, where: str) -> PartitionColumns:
+    """Columns from the JSON text of the member.
+
+    The regular form, one file of one table per label and nothing that needs escaping, is cut by Arrow's string kernels;
+    anything else goes through a JSON parser.
+    """
+    columns = None if b"\\" in raw else _decode_regular(raw)
+    return columns if columns is not None else from_mapping(_parse(raw, where), where)
+
+
+def _decode_regular(raw: bytes) -> PartitionColumns | None:
+    for comma, colon in ((", ", ": "), (",", ":")):
+        middle_start, middle_end = f'"{colon}{{"files"{colon}{{"', f'"{colon}"'
+        columns = _cut(raw.strip(), f'"}}}}{comma}"', middle_start, middle_end)
+        if columns is not None:
+            return columns
+    return None
+
+
+def _cut(raw: bytes, separator: str, middle_start: str, middle_end: str) -> PartitionColumns | None:
+    head = raw[: 4096 + len(middle_start)].decode("utf-8", "replace")
+    table, found = _first_table(head, middle_start, middle_end)
+    if not found or not raw.startswith(b'{"') or not raw.endswith(b'"}}}'):
+        return None
+    pieces = pc.split_pattern(pa.array([raw[2:-4].decode("utf-8")], type=pa.large_string()), separator).flatten()
+    halves = pc.split_pattern(pieces, f"{middle_start}{table}{middle_end}")
+    parts = halves.flatten()
+    # Two halves each, and no quote in any: then every piece is exactly "label": {"files": {table: "key"}}.
+    if len(parts) != 2 * len(pieces) or pc.any(pc.match_substring(parts, '"')).as_py() or not _all_pairs(halves):
+        return None
+    plain = parts.cast(pa.string())
+    labels, keys = (plain.take(pa.array(np.arange(first, len(plain), 2))) for first in (0, 1))
+    return PartitionColumns(labels, {table: keys})
+
+
+def _all_pairs(halves: pa.Array) -> bool:
+    return bool(pc.all(pc.equal(pc.list_value_length(halves), 2)).as_py())
+
+
+def _first_table(head: str, middle_start: str, middle_end: str) -> tuple[str, bool]:
+    _, found, rest = head.partition(middle_start)
+    table, end, _ = rest.partition(middle_end)
+    return table, bool(found and end and '"' not in table)
+
+
+def _parse(raw: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        raise CorruptDocument(f"The partitions of the document {where} cannot be parsed: {error}") from error
+
+
+def from_mapping(partitions: Any, where: str) -> PartitionColumns:
+    """Columns from the parsed member ``{label: {"files": {table: key}}}``."""
+    if not isinstance(partitions, dict):
+        raise CorruptDocument(f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}.")
+    files = {label: _files_of(label, entry, where) for label, entry in partitions.items()}
+    tables = list(dict.fromkeys(table for f in files.values() for table in f))
+    columns = {t: pa.array([f.get(t) for f in files.values()], type=pa.string()) for t in tables}
+    return PartitionColumns(pa.array(list(files), type=pa.string()), columns)
+
+
+def _files_of(label: str, entry: Any, where: str) -> dict[str, str]:
+    files = entry.get("files") if isinstance(entry, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(v, str) for v in files.values()):
+        raise CorruptDocument(f"Partition {label!r} of the document {where} names no files; expected {{'files': {{table: key}}}}.")
+    return files
+
+
+# --- columns to bytes -------------------------------------------------------------------------------------------------
+
+
+def encode_partitions(columns: PartitionColumns) -> bytes:
+    """The JSON text of the member, in the order of the labels."""
+    if len(columns.files) == 1 and len(columns):
+        ((table, keys),) = columns.files.items()
+        if keys.null_count == 0 and _needs_no_escape(columns.labels) and _needs_no_escape(keys):
+            return _join_regular(columns.labels, table, keys)
+    return _dumps(to_mapping(columns))
+
+
+def _needs_no_escape(texts: pa.Array) -> bool:
+    return not pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]|[^\x00-\x7f]')).as_py()
+
+
+def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> bytes:
+    large = pa.large_string()
+    start, middle, end, nothing = (pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}', ""))
+    entries = pc.binary_join_element_wise(start, labels.cast(large), middle, keys.cast(large), end, nothing)
+    offsets = pa.array([0, len(entries)], type=pa.int64())
+    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, entries), pa.scalar(", ", large))
+    return b"{" + joined[0].as_buffer().to_pybytes() + b"}"
+
+
+def to_mapping(columns: PartitionColumns) -> dict[str, Any]:
+    """The member as Python objects, as it stands in a document."""
+    lists = {t: f.to_pylist() for t, f in columns.files.items()}
+    labels = columns.labels.to_pylist()
+    return {label: {"files": {t: f[i] for t, f in lists.items() if f[i] is not None}} for i, label in enumerate(labels)}
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,111 @@
+"""What was read of a dataset at one moment: document, schemas, typed partition values, indices loaded so far, version token."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.metadata.chain import Commit, chain_of, fingerprint
+from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
+from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
+from kartothek_cube.core.naming import SINGLE_TABLE
+
+__all__ = ["Snapshot", "make_snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A dataset at one moment.
+
+    Attributes
+    ----------
+    uuid : str
+        The dataset.
+    key : str
+        Key of the document that was read.
+    token : Hashable
+        The store's version token of the document.
+    document : Document
+        The document.
+    schemas : Mapping[str, pyarrow.Schema]
+        Table → its columns in stored types, partition keys first, then by name.
+    partition_keys : tuple of str
+        Columns in the paths of the files, in order.
+    partitions : PartitionColumns
+        Labels and file keys; also of an implicit dataset, whose files were found by listing.
+    values : pyarrow.Table
+        One typed column per partition key, row *i* belongs to label *i*.
+    indices : Mapping[str, SecondaryIndex]
+        The secondary indices that were loaded whole.
+    """
+
+    uuid: str
+    key: str
+    token: Hashable
+    document: Document
+    schemas: Mapping[str, pa.Schema]
+    partition_keys: tuple[str, ...]
+    partitions: PartitionColumns
+    values: pa.Table
+    indices: Mapping[str, SecondaryIndex] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(self.schemas)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the only table."""
+        return self.schemas[SINGLE_TABLE] if SINGLE_TABLE in self.schemas else next(iter(self.schemas.values()), pa.schema([]))
+
+    @property
+    def files(self) -> pa.Array:
+        """File keys of the only table."""
+        files = self.partitions.files
+        return files.get(SINGLE_TABLE) if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
+
+    @property
+    def secondary_columns(self) -> frozenset[str]:
+        """Columns with a secondary index."""
+        return frozenset(self.document.indices)
+
+    @property
+    def indexed_columns(self) -> frozenset[str]:
+        """Columns with a partition index or a secondary index."""
+        return self.secondary_columns | frozenset(self.partition_keys)
+
+    @property
+    def chain(self) -> tuple[Commit, ...]:
+        """The commits that the document still names, oldest first."""
+        return chain_of(self.document.metadata)
+
+    @property
+    def has_foreign_commit(self) -> bool:
+        """Whether a writer that knows no chain came last."""
+        chain = self.chain
+        return not chain or chain[-1].fingerprint != fingerprint(self.document.partitions)
+
+    def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
+        """The same with more indices loaded."""
+        return replace(self, indices={**self.indices, **indices})
+
+
+def make_snapshot(document: Document, key: str, token: Hashable, schemas: Mapping[str, pa.Schema], partitions: PartitionColumns | None = None) -> Snapshot:
+    """Decode the partition values of a document and put everything together."""
+    columns = partitions or document.partitions or empty_partitions()
+    keys = document.partition_keys or ()
+    any_schema = next(iter(schemas.values()), pa.schema([]))
+    files = next(iter(columns.files.values()), pa.array([], type=pa.string()))
+    values = partition_table(files, keys, any_schema, document.uuid) if len(columns) else _no_values(keys, any_schema)
+    return Snapshot(document.uuid, key, token, document, schemas, keys, columns, values)
+
+
+def _no_values(keys: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+    types: Any = {k: partition_type(schema.field(k).type) if k in schema.names else pa.string() for k in keys}
+    return pa.schema(types).empty_table() if types else pa.table({})

@@ -1,0 +1,111 @@
+"""Names: dataset uuids, labels, storage keys, and the quoting of partition values in them."""
+
+from __future__ import annotations
+
+import re
+import uuid as uuid_module
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote as _percent_quote
+from urllib.parse import unquote as _percent_unquote
+
+from kartothek_cube.errors import InvalidInput
+
+__all__ = ["SINGLE_TABLE", "check_uuid", "data_key", "document_key", "fresh_id", "index_key", "label_of", "quote", "schema_key", "unquote"]
+
+SINGLE_TABLE = "table"
+DOCUMENT_SUFFIX = ".by-dataset-metadata"
+JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
+MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
+INDEX_SUFFIX = ".by-dataset-index.parquet"
+DATA_SUFFIX = ".parquet"
+SCHEMA_FILE = "_common_metadata"
+
+_UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
+
+
+def check_uuid(uuid: str) -> str:
+    """Return the dataset uuid, or raise `InvalidInput` if it is not made of ASCII letters, digits, ``+``, ``-`` and ``_``."""
+    if not isinstance(uuid, str) or _UUID.fullmatch(uuid) is None:
+        raise InvalidInput(f"UUID contains illegal character: {uuid!r}. A dataset uuid consists of ASCII letters, digits, '+', '-' and '_'.")
+    return uuid
+
+
+def fresh_id() -> str:
+    """A new random identifier of 32 lower-case hexadecimal digits."""
+    return uuid_module.uuid4().hex
+
+
+def quote(value: Any) -> str:
+    """Percent-encode a column name or partition value for a key.
+
+    Examples
+    --------
+    >>> quote("a b/c=d&ä%")
+    'a%20b%2Fc%3Dd%26%C3%A4%25'
+    """
+    return _percent_quote(value if isinstance(value, (str, bytes)) else str(value), safe="")
+
+
+def unquote(text: str) -> str:
+    """The text that `quote` encoded."""
+    return _percent_unquote(text, errors="strict")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedKey:
+    """The parts of a data key: ``<uuid>/<table>/<k1>=<v1>/…/<file>``."""
+
+    uuid: str
+    table: str | None
+    pairs: tuple[tuple[str, str], ...]
+    file: str | None
+
+
+def decode_key(key: str) -> DecodedKey:
+    """Split a data key; components between table and file that hold no single ``=`` are passed over.
+
+    Examples
+    --------
+    >>> decode_key("sales/table/COUNTRY_CODE=DE/x.parquet").pairs
+    (('COUNTRY_CODE', 'DE'),)
+    """
+    parts = key.split("/")
+    if len(parts) < 3:
+        return DecodedKey(key, None, (), None)
+    pairs = tuple((unquote(a), unquote(b)) for a, _, b in (p.partition("=") for p in parts[2:-1] if p.count("=") == 1))
+    return DecodedKey(parts[0], parts[1], pairs, parts[-1])
+
+
+def label_of(partition: Sequence[tuple[str, str]], base: str) -> str:
+    """Label of a partition: quoted ``column=value`` pairs, then the base label.
+
+    Examples
+    --------
+    >>> label_of([("LOCATION", "München")], "data")
+    'LOCATION=M%C3%BCnchen/data'
+    """
+    return "/".join([*(f"{quote(column)}={quote(value)}" for column, value in partition), base])
+
+
+def data_key(uuid: str, table: str, label: str, suffix: str = DATA_SUFFIX) -> str:
+    """Key of the data file of one partition."""
+    return f"{uuid}/{table}/{label}{suffix}"
+
+
+def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
+    """Key of the schema file of one table."""
+    return f"{uuid}/{table}/{SCHEMA_FILE}"
+
+
+def document_key(uuid: str, *, msgpack: bool = False) -> str:
+    """Key of the metadata document."""
+    return f"{uuid}{MSGPACK_SUFFIX if msgpack else JSON_SUFFIX}"
+
+
+def index_key(uuid: str, column: str, when: datetime) -> str:
+    """Key of a secondary index file written at ``when`` (UTC, without zone)."""
+    stamp = when.isoformat(timespec="microseconds")
+    return f"{uuid}/indices/{_percent_quote(column, safe='/')}/{quote(stamp)}{INDEX_SUFFIX}"

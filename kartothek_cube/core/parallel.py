@@ -1,0 +1,159 @@
+"""Run a function on many items in threads: ordered results, bounded work in flight, progress."""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sized
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from contextvars import ContextVar, copy_context
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from kartothek_cube.core.options import Options, Progress, current_options
+from kartothek_cube.errors import InvalidInput, Unsupported
+
+__all__ = ["run"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Threads that a task may use for tasks of its own; unset outside of any task.
+_SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
+
+
+def run(
+    func: Callable[[T], R], items: Iterable[T], *, threads: int | None = None, weight: Callable[[T], int] | None = None, progress: Progress | None = None
+) -> Generator[R, None, None]:
+    """Call a function on every item in threads and iterate over the results in the order of the items.
+
+    Nothing happens before the first result is asked for, and items are taken only as far ahead as the bounds allow. The first error, of whatever item,
+    cancels the rest and is raised; closing the iterator or Ctrl-C does the same. All threads have ended when the iterator has.
+    A task that calls ``run`` itself gets its share of the threads.
+
+    Parameters
+    ----------
+    func : Callable
+        Called with one item; sees the caller's context variables, so also the options.
+    items : Iterable
+        May be lazy; it is advanced in the calling thread only.
+    threads : int | None
+        Default: the option ``threads``.
+    weight : Callable | None
+        Bytes that an item needs from its start until its result is given up; their sum stays within the option ``bytes_in_flight``, but one item always runs.
+    progress : Callable | None
+        Called with ``(done, total)`` in the calling thread; default: the option ``progress``, for the outermost run.
+
+    Examples
+    --------
+    >>> list(run(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
+    ['country_code', 'sales_date']
+    """
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"threads={threads} is not positive.")
+    settings, share = current_options(), _SHARE.get()
+    available = min(count for count in (threads or settings.thread_count, share) if count is not None)
+    total = len(items) if isinstance(items, Sized) else None
+    workers = max(1, min(available, total if total is not None else available))
+    call = _in_context(func, max(1, available // workers))
+    results = _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, settings.bytes_in_flight)
+    report = progress if share is not None or progress is not None else _reporter(settings, total)
+    return _reported(results, report, total) if report else results
+
+
+def _in_context(func: Callable[[T], R], share: int) -> Callable[[T], R]:
+    context = copy_context()
+    context.run(_SHARE.set, share)
+    # A context cannot be entered twice at a time, hence one copy for each task.
+    return lambda item: context.copy().run(func, item)
+
+
+class _Flight(Generic[T, R]):
+    """The tasks that were started and whose results were not given up yet, in order."""
+
+    def __init__(self, start: Callable[[T], Future[R]], items: Iterable[T], limit: int, weight: Callable[[T], int] | None, budget: int) -> None:
+        self._start, self._items, self._limit, self._budget = start, iter(items), limit, budget
+        self._weight = weight or (lambda _: 0)
+        self._next: deque[tuple[T, int]] = deque()
+        self._tasks: deque[tuple[Future[R], int]] = deque()
+        self._used = 0
+
+    def fill(self) -> None:
+        """Start tasks as far as the bounds allow."""
+        while len(self._tasks) < self._limit and self._peek():
+            item, size = self._next[0]
+            if self._tasks and self._used + size > self._budget:
+                return
+            self._next.popleft()
+            self._used += size
+            self._tasks.append((self._start(item), size))
+
+    def _peek(self) -> bool:
+        if not self._next:
+            self._next.extend((item, self._weight(item)) for item in islice(self._items, 1))
+        return bool(self._next)
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def head(self) -> R:
+        """Wait for the first task; raise the error of whichever fails before."""
+        while True:
+            futures = [future for future, _ in self._tasks]
+            for future in futures:
+                if future.done() and future.exception() is not None:
+                    future.result()
+            if futures[0].done():
+                return futures[0].result()
+            wait([future for future in futures if not future.done()], return_when=FIRST_COMPLETED)
+
+    def drop_head(self) -> None:
+        """Give up the first result."""
+        self._used -= self._tasks.popleft()[1]
+
+
+def _inline(call: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, None]:
+    for item in items:
+        yield call(item)
+
+
+def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Callable[[T], int] | None, budget: int) -> Generator[R, None, None]:
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="kartothek_cube")
+    flight: _Flight[T, R] = _Flight(lambda item: pool.submit(call, item), items, 2 * workers, weight, budget)
+    try:
+        flight.fill()
+        while flight:
+            yield flight.head()
+            flight.drop_head()
+            flight.fill()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _reported(results: Generator[R, None, None], report: Progress, total: int | None) -> Generator[R, None, None]:
+    with closing(results):
+        for done, result in enumerate(results, 1):
+            report(done, total)
+            yield result
+
+
+def _reporter(settings: Options, total: int | None) -> Progress | None:
+    if not isinstance(settings.progress, bool):
+        return settings.progress
+    return _bar(total) if settings.progress else None
+
+
+def _bar(total: int | None) -> Progress:
+    try:
+        tqdm: Any = importlib.import_module("tqdm.auto").tqdm
+    except ImportError as error:
+        raise Unsupported("options(progress=True) shows a bar with the package tqdm, which is not installed; a callable works without it.") from error
+    bar = tqdm(total=total)
+
+    def advance(done: int, total: int | None) -> None:
+        bar.update(1)
+        if done == total:
+            bar.close()
+
+    return advance

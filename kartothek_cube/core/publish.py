@@ -1,0 +1,173 @@
+"""Publishing: make a change visible by one compare-and-swap of the metadata document, and find out what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Change, NewState, apply_change
+from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
+from kartothek_cube.core.metadata.document import Document, parse_document, render_document
+from kartothek_cube.core.metadata.chain import Commit, chain_of
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.naming import SINGLE_TABLE, document_key, index_key, schema_key
+from kartothek_cube.core.options import current_options
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.schema import normal_schema
+from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
+from kartothek_cube.core.snapshots import remember, with_indices
+from kartothek_cube.core.store import Store, VersionMismatch
+from kartothek_cube.errors import AtomicityRequired, CommitConflict, CommitOutcomeUnknown, CorruptDocument, KeyNotFound
+
+__all__ = ["check_store_can_commit", "publish"]
+
+_SAME_PUT_TRIES = 3
+
+
+def check_store_can_commit(store: Store) -> None:
+    """Refuse a store that cannot compare and swap, before anything is written to it."""
+    if not store.capabilities.conditional_put and current_options().require_atomic:
+        raise AtomicityRequired(
+            f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other. "
+            "If there is certainly one writer, say options(require_atomic=False)."
+        )
+
+
+def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
+    """Publish a change onto the snapshot it was made for.
+
+    Order of writes: for a new dataset the schema file; index files under fresh keys; the document, by compare-and-swap;
+    the schema file where it differs.
+
+    Raises
+    ------
+    CommitConflict
+        If the dataset has changed since ``base`` was read. The change is certainly not visible.
+    CommitOutcomeUnknown
+        If the store does not say whether the document was written and cannot be asked. Nothing is deleted.
+    AtomicityRequired
+        If the store cannot compare and swap.
+    """
+    check_store_can_commit(store)
+    if base is not None and store.changed(base.key, base.token):
+        _raise_conflict(store, change, base.key)
+    base = _with_needed_indices(store, change, base)
+    state = apply_change(change, base)
+    if base is None:
+        store.put(schema_key(change.uuid), common_metadata_bytes(state.schema))
+    document = replace(state.document, indices={**state.document.indices, **_put_indices(store, change.uuid, state)})
+    snapshot = _swap(store, change, base, document, state.schema)
+    _update_schema_file(store, change.uuid, state.schema)
+    return remember(store, snapshot.with_indices(_known_indices(base, change, state)))
+
+
+def _with_needed_indices(store: Store, change: Change, base: Snapshot | None) -> Snapshot | None:
+    if base is None or change.replace or not (change.receipts or len(change.removed)):
+        return base
+    return with_indices(store, base, change.index_columns)
+
+
+def _known_indices(base: Snapshot | None, change: Change, state: NewState) -> dict[str, SecondaryIndex]:
+    old = {} if base is None or change.replace else base.indices
+    return {**old, **state.indices}
+
+
+def _put_indices(store: Store, uuid: str, state: NewState) -> dict[str, str]:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    columns = list(state.indices)
+    keys = run(lambda c: _put_index(store, uuid, state.indices[c], now), columns)
+    return dict(zip(columns, keys, strict=True))
+
+
+def _put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:
+    """Write an index file under a key that nobody else has: where it exists, the time moves by a microsecond."""
+    data = ParquetSerializer(compression="ZSTD", chunk_size=INDEX_ROWS).encode(index_table(index))
+    while True:
+        key = index_key(uuid, index.column, when)
+        if not store.capabilities.conditional_put:
+            store.put(key, memoryview(data))
+            return key
+        try:
+            store.put_if(key, memoryview(data), None)
+        except VersionMismatch:
+            when += timedelta(microseconds=1)
+        else:
+            return key
+
+
+def _swap(store: Store, change: Change, base: Snapshot | None, document: Document, schema: pa.Schema) -> Snapshot:
+    key, version = (document_key(change.uuid), None) if base is None else (base.key, base.token)
+    data = render_document(document, msgpack=key.endswith(".zstd"))
+    token = _put_until_known(store, change, key, data, version)
+    return make_snapshot(document, key, token, {SINGLE_TABLE: schema})
+
+
+def _put_until_known(store: Store, change: Change, key: str, data: bytes, version: Hashable) -> Hashable:
+    """Put on condition. An answer that is an error says little: the document itself says whether our commit is in it."""
+    failure: Exception | None = None
+    for _ in range(_SAME_PUT_TRIES):
+        try:
+            return store.put_if(key, data, version)
+        except Exception as error:
+            failure = error
+        found, token = _look(store, change, key, failure)
+        if change.commit in [c.id for c in found]:
+            return token
+        if token != version:
+            _raise_conflict(store, change, key, failure)
+        # The document is still the one that we started from: the same put again, of which at most one can win.
+        if not isinstance(failure, (OSError, VersionMismatch)):
+            break
+    raise failure or CommitOutcomeUnknown(key)
+
+
+def _look(store: Store, change: Change, key: str, failure: Exception) -> tuple[tuple[Commit, ...], Hashable]:
+    try:
+        data, token = store.get_versioned(key)
+    except KeyNotFound:
+        return (), None
+    except Exception as error:
+        raise CommitOutcomeUnknown(
+            f"Dataset {change.uuid!r}: the store {store.name} answered {failure!r} to {change.describe()} and cannot be read now ({error!r}). "
+            f"Look at {key!r} for the commit id before writing again."
+        ) from failure
+    return _chain_in(data, key), token
+
+
+def _chain_in(data: bytes, key: str) -> tuple[Commit, ...]:
+    try:
+        return chain_of(parse_document(data, key).metadata)
+    except CorruptDocument:
+        return ()
+
+
+def _raise_conflict(store: Store, change: Change, key: str, cause: Exception | None = None) -> Any:
+    try:
+        chain = _chain_in(store.get(key), key)
+        other = f"commit {chain[-1].id}" if chain else "a writer without commit ids"
+    except KeyNotFound:
+        other = "a deletion"
+    raise CommitConflict(
+        f"Dataset {change.uuid!r}: {change.describe()} was made for an older state of {key!r}; {other} came first. "
+        "Nothing of it is visible. Read the dataset again and repeat the write."
+    ) from cause
+
+
+def _update_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
+    """Bring kartothek's copy of the schema up to date; it only ever changes after the document."""
+    key = schema_key(uuid)
+    try:
+        data, token = store.get_versioned(key)
+        if normal_schema(parse_common_metadata(data, key)).equals(normal_schema(schema)):
+            return
+    except (KeyNotFound, CorruptDocument):
+        token = None
+    try:
+        store.put_if(key, common_metadata_bytes(schema), token)
+    except VersionMismatch:
+        return  # another commit of ours has just written it; the next one looks again

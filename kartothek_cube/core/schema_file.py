@@ -1,0 +1,102 @@
+"""``_common_metadata`` and the schema inside the document: Arrow schemas as bytes and back."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+import zstandard
+
+from kartothek_cube.core.schema import normal_schema, stored_schema
+from kartothek_cube.errors import CorruptDocument
+
+__all__ = ["common_metadata_bytes", "embedded_schemas", "parse_common_metadata", "parse_embedded_schemas"]
+
+
+def common_metadata_bytes(schema: pa.Schema) -> bytes:
+    """The schema file of a table, as kartothek 5.3 and plateau 4.6 can read and update it."""
+    normal = normal_schema(schema)
+    described = normal.with_metadata({b"pandas": json.dumps(_pandas_entry(normal), sort_keys=True).encode()})
+    sink = io.BytesIO()
+    # kartothek compares list children by name: only the non-compliant name is the one that it writes itself.
+    pq.write_metadata(described, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
+    return sink.getvalue()
+
+
+def _pandas_entry(schema: pa.Schema) -> dict[str, Any]:
+    header = {"field_name": None, "metadata": {"encoding": "UTF-8"}, "name": None, "numpy_type": "object", "pandas_type": "unicode"}
+    return {
+        "column_indexes": [header],
+        "columns": [_column_entry(field) for field in schema],
+        "creator": {"library": "pyarrow", "version": pa.__version__},
+        "index_columns": [{"kind": "range", "name": None, "start": 0, "step": 1, "stop": 0}],
+        "pandas_version": "1.5.3",
+    }
+
+
+def _column_entry(field: pa.Field) -> dict[str, Any]:
+    pandas_type, numpy_type, metadata = _pandas_types(field.type)
+    return {"field_name": field.name, "metadata": metadata, "name": field.name, "numpy_type": numpy_type, "pandas_type": pandas_type}
+
+
+_FIXED = {
+    pa.int64(): ("int64", "int64"),
+    pa.uint64(): ("uint64", "uint64"),
+    pa.float64(): ("float64", "float64"),
+    pa.bool_(): ("bool", "bool"),
+    pa.string(): ("unicode", "object"),
+    pa.binary(): ("bytes", "object"),
+    pa.date32(): ("date", "object"),
+    pa.null(): ("empty", "object"),
+}
+
+
+def _pandas_types(kind: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
+    """What the ``pandas`` entry says of a column in normal form."""
+    if kind in _FIXED:
+        return (*_FIXED[kind], None)
+    if pt.is_timestamp(kind):
+        return ("datetime", "datetime64[ns]", None) if kind.tz is None else ("datetimetz", "datetime64[ns]", {"timezone": kind.tz})
+    if pt.is_decimal(kind):
+        return "decimal", "object", {"precision": kind.precision, "scale": kind.scale}
+    if pt.is_list(kind):
+        return f"list[{_pandas_types(kind.value_type)[0]}]", "object", None
+    return ("time" if pt.is_time(kind) else "object"), "object", None
+
+
+def parse_common_metadata(data: bytes, where: str) -> pa.Schema:
+    """The schema of a table, in stored types (plain strings, microseconds), from its schema file."""
+    try:
+        schema = pq.read_schema(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptDocument(f"The schema file {where} cannot be read: {error}") from error
+    return stored_schema(_without_index_columns(schema), f" in {where}")
+
+
+def _without_index_columns(schema: pa.Schema) -> pa.Schema:
+    # Kept by some writers although the column is a row label: it is no column of the table.
+    return pa.schema([f for f in schema if not f.name.startswith("__index_level_")])
+
+
+def embedded_schemas(schemas: Mapping[str, pa.Schema]) -> str:
+    """The schemas of all tables as one text for the document: JSON of base64 of compressed Arrow IPC."""
+    packed = {table: base64.b64encode(zstandard.compress(bytes(schema.serialize()))).decode() for table, schema in schemas.items()}
+    return json.dumps(packed)
+
+
+def parse_embedded_schemas(text: str, where: str) -> dict[str, pa.Schema]:
+    """The reverse of `embedded_schemas`."""
+    try:
+        return {table: pa.ipc.read_schema(pa.BufferReader(_decompressed(packed))) for table, packed in json.loads(text).items()}
+    except Exception as error:
+        raise CorruptDocument(f"The schema inside the document {where} cannot be read: {error}") from error
+
+
+def _decompressed(packed: str, limit: int = 64 * 2**20) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(base64.b64decode(packed), max_output_size=limit)

@@ -1,0 +1,198 @@
+"""Reading snapshots and secondary indices from a store, cached by version token."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type
+from kartothek_cube.core.metadata.chain import SCHEMA_KEY
+from kartothek_cube.core.metadata.document import Document, parse_document
+from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, SCHEMA_FILE, decode_key, document_key, label_of, schema_key
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import read_columns
+from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.schema import normal_schema, ordered, stored_schema
+from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedded_schemas
+from kartothek_cube.core.store import Store
+from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
+
+__all__ = ["find_snapshot", "load_index", "load_snapshot", "load_snapshots", "remember", "with_indices"]
+
+_CACHE_SIZE = 64
+_READS_BEFORE_CORRUPT = 3
+
+
+class _Cache:
+    """The last snapshots of this process, by store and dataset. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Hashable, Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, store: Store, uuid: str) -> Snapshot | None:
+        with self._lock:
+            return self._entries.get((store.identity, uuid))
+
+    def put(self, store: Store, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._entries[store.identity, snapshot.uuid] = snapshot
+            self._entries.move_to_end((store.identity, snapshot.uuid))
+            while len(self._entries) > _CACHE_SIZE:
+                self._entries.popitem(last=False)
+
+
+_cache = _Cache()
+
+
+def remember(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Put a snapshot into the cache, e.g. the one that a commit has just made."""
+    _cache.put(store, snapshot)
+    return snapshot
+
+
+def load_snapshots(store: Store, uuids: Iterable[str]) -> dict[str, Snapshot]:
+    """Snapshots of several datasets, read side by side."""
+    names = list(uuids)
+    return dict(zip(names, run(lambda uuid: load_snapshot(store, uuid), names), strict=True))
+
+
+def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
+    """The snapshot of a dataset, or None if it does not exist."""
+    try:
+        return load_snapshot(store, uuid)
+    except DatasetNotFound:
+        return None
+
+
+def load_snapshot(store: Store, uuid: str) -> Snapshot:
+    """The newest snapshot of a dataset; what is unchanged since the last look is not read again.
+
+    Raises
+    ------
+    DatasetNotFound
+        If neither document exists.
+    CorruptDocument
+        If the document cannot be parsed, or contradicts its key.
+    """
+    cached = _cache.get(store, uuid)
+    if cached is not None and cached.document.partitions is not None and not store.changed(cached.key, cached.token):
+        return cached
+    return remember(store, _read_snapshot(store, uuid))
+
+
+def _read_snapshot(store: Store, uuid: str) -> Snapshot:
+    document, key, token = _read_document(store, uuid)
+    if document.uuid != uuid:
+        raise CorruptDocument(f"The document {key} says that its dataset is {document.uuid!r}, but its key says {uuid!r}.")
+    partitions = document.partitions if document.partitions is not None else _listed_partitions(store, uuid)
+    schemas = _schemas(store, document, partitions)
+    if document.partition_keys is None:
+        document = Document(uuid, document.metadata, _inferred_keys(partitions), document.indices, document.partitions)
+    keys = document.partition_keys or ()
+    return make_snapshot(document, key, token, {t: ordered(s, keys) for t, s in schemas.items()}, partitions)
+
+
+def _read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
+    """The JSON document, else the msgpack one. A torn write of an old local writer heals within a few reads."""
+    for key in (document_key(uuid), document_key(uuid, msgpack=True)):
+        for attempt in range(_READS_BEFORE_CORRUPT):
+            try:
+                data, token = store.get_versioned(key)
+                return parse_document(data, key), key, token
+            except KeyNotFound:
+                break
+            except CorruptDocument:
+                if attempt == _READS_BEFORE_CORRUPT - 1:
+                    raise
+    raise DatasetNotFound(f"Dataset does not exist. Tried {document_key(uuid)} and {document_key(uuid, msgpack=True)} in the store {store.name}.")
+
+
+def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
+    """Partitions of an implicit dataset: every data file below it."""
+    found: dict[str, dict[str, str]] = {}
+    depths = set()
+    for entry in store.list(f"{uuid}/", recursive=True).entries:
+        key = decode_key(entry.key)
+        if key.table is None or key.table == "indices" or not entry.key.endswith(DATA_SUFFIX) or entry.key.endswith(INDEX_SUFFIX):
+            continue
+        depths.add(len(key.pairs))
+        label = label_of(key.pairs, str(key.file).removesuffix(DATA_SUFFIX))
+        found.setdefault(label, {})[key.table] = entry.key
+    if len(depths) > 1:
+        raise CorruptDocument(f"Dataset {uuid!r} lists no partitions, and its files lie at different depths: {sorted(depths)} partition columns.")
+    return from_mapping({label: {"files": files} for label, files in found.items()}, uuid)
+
+
+def _inferred_keys(partitions: PartitionColumns) -> tuple[str, ...]:
+    first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
+    return tuple(column for column, _ in decode_key(first).pairs) if first else ()
+
+
+def _schemas(store: Store, document: Document, partitions: PartitionColumns) -> dict[str, pa.Schema]:
+    """The schema inside the document if a writer of ours came last, else the schema file of each table."""
+    probe = make_probe(document)
+    embedded = document.metadata.get(SCHEMA_KEY)
+    if embedded is not None and not probe.has_foreign_commit:
+        return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(embedded), document.uuid).items()}
+    tables = list(partitions.files) or _listed_tables(store, document.uuid)
+    return {table: _read_schema(store, document.uuid, table) for table in tables}
+
+
+def make_probe(document: Document) -> Snapshot:
+    """A snapshot that knows nothing but the document, to ask for its chain."""
+    return Snapshot(document.uuid, "", None, document, {}, (), document.partitions or from_mapping({}, document.uuid), pa.table({}))
+
+
+def _listed_tables(store: Store, uuid: str) -> list[str]:
+    entries = store.list(f"{uuid}/", recursive=True).entries
+    return sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
+
+
+def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
+    key = schema_key(uuid, table)
+    try:
+        return normal_schema(parse_common_metadata(store.get(key), key))
+    except KeyNotFound:
+        raise KeyNotFound(f"The schema file {key!r} of dataset {uuid!r} is missing in the store {store.name}.") from None
+
+
+# --- indices ----------------------------------------------------------------------------------------------------------
+
+
+def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Snapshot:
+    """The snapshot with these secondary indices loaded whole."""
+    missing = [c for c in columns if c not in snapshot.indices]
+    if not missing:
+        return snapshot
+    loaded = run(lambda column: load_index(store, snapshot, column)[0], missing)
+    return remember(store, snapshot.with_indices(dict(zip(missing, loaded, strict=True))))
+
+
+def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[Clause] = ()) -> tuple[SecondaryIndex, bool]:
+    """A secondary index, and whether it is whole.
+
+    With ``clauses`` only the row groups of the file are read in which a value may satisfy all of them.
+    """
+    if column in snapshot.indices:
+        return snapshot.indices[column], True
+    reference = snapshot.document.indices.get(column)
+    if reference is None:
+        raise InvalidInput(f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, only on {sorted(snapshot.document.indices)}.")
+    kind = index_type(snapshot.schema.field(column).type, column, snapshot.uuid)
+    if isinstance(reference, Mapping):
+        return _embedded_index(column, kind, reference), True
+    predicates = (tuple(clauses),) if clauses else None
+    table, whole = read_columns(store, str(reference), snapshot.uuid, predicates, pa.schema([(column, kind)]))
+    return index_from_table(table, column, kind, str(reference)), whole
+
+
+def _embedded_index(column: str, kind: pa.DataType, mapping: Mapping[str, Any]) -> SecondaryIndex:
+    entries = [(pa.array([value]).cast(kind), label) for value, labels in mapping.items() for label in labels]
+    return build_index(column, kind, entries)

@@ -1,0 +1,63 @@
+"""Staging: encode parts and put them under fresh keys; nothing is visible until a commit names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Part, Receipt, index_entries
+from kartothek_cube.core.metadata.partition_values import partition_type
+from kartothek_cube.core.naming import SINGLE_TABLE, data_key
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.schema import ordered
+from kartothek_cube.core.store import Store
+
+__all__ = ["StageRequest", "dataset_schema", "stage_part", "stage_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest:
+    """How the files of one dataset are staged; picklable, so that it can travel to an executor.
+
+    ``index_columns`` are the columns whose distinct values a receipt lists, ``sort_columns`` those by which the rows
+    are sorted.
+    """
+
+    uuid: str
+    partition_on: tuple[str, ...]
+    index_columns: tuple[str, ...]
+    sort_columns: tuple[str, ...]
+    serializer: ParquetSerializer
+
+
+def stage_parts(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
+    """Write one file per part, in threads, and return their receipts in the same order."""
+    full = ordered(dataset_schema(schema, request.partition_on), request.partition_on)
+    return list(run(lambda part: stage_part(store, request, part, full), parts, weight=lambda part: part.table.nbytes))
+
+
+def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
+    """The schema of a dataset that is partitioned so: partition values come back as wide as their text may be."""
+    return pa.schema([pa.field(f.name, partition_type(f.type)) if f.name in partition_on else f for f in schema])
+
+
+def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schema) -> Receipt:
+    """Write one file."""
+    data = request.serializer.encode(part.table)
+    key = data_key(request.uuid, SINGLE_TABLE, part.label, request.serializer.file_suffix)
+    store.put(key, memoryview(data))
+    low, high = _ends(part.table, request.sort_columns)
+    entries = index_entries(part, request.index_columns)
+    return Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.size, schema, entries, low, high)
+
+
+def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    inside = [c for c in columns if c in table.column_names]
+    if not inside or not table.num_rows:
+        return (), ()
+    rows = table.select(inside)
+    return tuple(rows.slice(0, 1).to_pylist()[0].values()), tuple(rows.slice(table.num_rows - 1, 1).to_pylist()[0].values())

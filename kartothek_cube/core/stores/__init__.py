@@ -1,0 +1,170 @@
+"""Opening stores: from a URL, a path, a store object or a factory."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores.keyvalue import adapt, is_key_value_store, refuse_settings
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, parse_url
+from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
+from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
+
+__all__ = ["LocalStore", "MemoryStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
+
+_SETTINGS = ("fsync", "lock", "perm", "readonly")
+_LONGEST_CHAIN = 10  # of factories that return factories
+
+
+def open_store(x: object, **settings: Any) -> Store:
+    """Open a store. Every ``store=`` argument accepts what this accepts. Nothing is read or written, and no directory is made.
+
+    Parameters
+    ----------
+    x : str | os.PathLike | Store | simplekv or minimalkv store | Callable
+        A URL (``hfs:///path``, ``hfs://relative/path``, ``file:///path``, ``hmemory://name`` or what storefact knows), a directory, a store object, or a
+        function without arguments that returns one of these. A simplekv or minimalkv store of plain files becomes a `LocalStore` on the same directory.
+    **settings
+        ``readonly=True`` refuses writes. For local stores also ``lock`` (``"inode"`` or ``"sidecar"``), ``fsync`` (default True) and ``perm``.
+
+    Raises
+    ------
+    InvalidType
+        If ``x`` is nothing of this.
+    InvalidInput
+        If the URL or a setting is unknown or malformed.
+    Unsupported
+        If the URL names an object store, which this version does not open.
+
+    Examples
+    --------
+    >>> store = open_store("hmemory://sales")
+    >>> store.put("uuid/table/COUNTRY_CODE=DE/1.parquet", b"PAR1")
+    >>> open_store("hmemory://sales").list("uuid/", recursive=True).keys
+    ['uuid/table/COUNTRY_CODE=DE/1.parquet']
+    """
+    unknown = sorted(settings.keys() - set(_SETTINGS))
+    if unknown:
+        raise InvalidInput(f"Unknown store settings {unknown}; there are {list(_SETTINGS)}.")
+    readonly = settings.pop("readonly", False)
+    store = _open(_called(x), settings)
+    return ReadOnlyView(store) if readonly and store.capabilities.writable else store
+
+
+def _called(x: Any) -> Any:
+    for _ in range(_LONGEST_CHAIN):
+        if isinstance(x, Store | str | os.PathLike) or (is_key_value_store(x) and not isinstance(x, type)) or not callable(x):
+            return x
+        x = x()
+    raise InvalidType(f"A store factory returned a function {_LONGEST_CHAIN} times instead of a store.")
+
+
+def _open(x: Any, settings: dict[str, Any]) -> Store:
+    if isinstance(x, Store):
+        refuse_settings(settings, f"the opened store {x.name}")
+        return x
+    if isinstance(x, str) and looks_like_url(x):
+        return _open_url(x, settings)
+    if isinstance(x, str | os.PathLike):
+        return _open_path(x, settings)
+    if is_key_value_store(x):
+        return adapt(x, settings)
+    raise InvalidType(
+        f"Provided incompatible store type {type(x).__name__}. A store is a URL such as hfs:///path, a path, a store object of kartothek_cube, simplekv or "
+        "minimalkv, or a function without arguments that returns one of these."
+    )
+
+
+def _open_path(path: str | os.PathLike[Any], settings: dict[str, Any]) -> Store:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidType(f"Provided incompatible store type: the path {text!r} is bytes; it has to be a str.")
+    if not text or "\0" in text:
+        raise InvalidInput(f"{text!r} is no path of a directory.")
+    return LocalStore(Path(text).expanduser(), **settings)
+
+
+def _open_url(url: str, settings: dict[str, Any]) -> Store:
+    parsed = parse_url(url)
+    if parsed is None:
+        return _open_with_storefact(url, settings)
+    settings = {**parsed.settings, **settings}
+    readonly = settings.pop("readonly", False)
+    store = _open_parsed(parsed, settings)
+    return ReadOnlyView(store) if readonly and store.capabilities.writable else store
+
+
+def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
+    if url.wrappers == ("readonly",):
+        return ReadOnlyView(_open_parsed(StoreUrl(url.scheme, url.path), settings))
+    if url.scheme in MEMORY_SCHEMES:
+        refuse_settings(settings, "a memory store")
+        if url.wrappers:
+            raise InvalidInput(f"A memory store takes no wrapper but readonly, not {'+'.join(url.wrappers)}.")
+        return MemoryStore(url.path or None)
+    if url.wrappers:
+        return _open_with_storefact(url.storefact(str(Path(url.path).absolute())), settings)
+    return LocalStore(url.path, **settings)
+
+
+def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
+    import storefact
+
+    scheme = url.partition("://")[0]
+    try:
+        store = storefact.get_store_from_url(url)
+    except (ValueError, TypeError) as error:
+        # The texts of storefact may repeat the URL with its password.
+        raise InvalidInput(f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory:// or another scheme of storefact.") from error
+    return adapt(store, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFactory:
+    """A picklable function that opens a store; for stores that do not pickle, but the function that makes them does."""
+
+    make: Callable[[], object]
+
+    def __call__(self) -> Store:
+        return open_store(self.make)
+
+
+def store_factory(x: object) -> Store | StoreFactory:
+    """Return what travels to another process and opens the same store there: the store itself where it can be pickled, else a function.
+
+    `open_store` accepts both, and equal directories give equal results.
+
+    Raises
+    ------
+    InvalidType
+        If neither can be pickled, or if the other process would see other objects, as with a store in memory.
+    """
+    store = open_store(x)
+    if not store.capabilities.shared:
+        _refuse_unshared(store)
+    if _pickles(store):
+        return store
+    if callable(x) and not isinstance(x, Store) and not is_key_value_store(x) and _pickles(x):
+        return StoreFactory(x)
+    raise InvalidType(f"Store {store.name} cannot be pickled, so no other process can open it. Give its URL, or a function at module level that opens it.")
+
+
+def _refuse_unshared(store: Store) -> NoReturn:
+    raise InvalidType(f"Store {store.name} lives in the memory of this process, so it cannot be used by another. Use a directory or another shared store.")
+
+
+def _pickles(x: object) -> bool:
+    try:
+        pickle.loads(pickle.dumps(x))
+    except KartothekCubeError:
+        return False
+    except Exception:  # pickling runs foreign code: PicklingError, TypeError, AttributeError, RecursionError and whatever else
+        return False
+    return True

@@ -1,0 +1,214 @@
+"""Atomic replacement of single local files: temporary file, fsync, rename; compare-and-swap under a lock."""
+
+# ruff: noqa: PTH (plain strings: this runs once for each of a hundred thousand files)
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+from kartothek_cube.errors import Unsupported
+
+try:
+    import fcntl
+except ImportError:  # Windows: reading works, commits are refused
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["CAN_LOCK", "FileWriter", "digest"]
+
+CAN_LOCK = fcntl is not None
+Fill = Callable[[BinaryIO], object]
+
+_LONGEST_STEM = 200  # leaves room for the suffix of temporary and lock files below the usual limit of 255
+_ATTEMPTS = 100  # of another process removing the empty folder that we are about to write to
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+def digest(data: bytes | bytearray | memoryview) -> str:
+    """Return the version of a content. Inode and time are none: ext4 hands out the same few inodes again and again."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """How files are written.
+
+    Attributes
+    ----------
+    lock : {"inode", "sidecar"}
+        Whether a swap locks the file itself or a lock file beside it (for network file systems whose clients may see an old file for a while).
+    fsync : bool
+        Whether content and folder are flushed to the disk before a write returns.
+    perm : int | None
+        Permission bits of new files; default as the umask says.
+    """
+
+    lock: Literal["inode", "sidecar"] = "inode"
+    fsync: bool = True
+    perm: int | None = None
+
+    def replace(self, path: str, fill: Fill) -> None:
+        """Write a file, whatever was there."""
+        # Without the lock, a swap that has compared already would overwrite us although it saw the older content.
+        with self._staged(path, fill) as staged, self._locked_if_there(path):
+            os.replace(staged, path)
+        self._sync_folder(path)
+
+    def create(self, path: str, fill: Fill) -> None:
+        """Write a file that must not exist, else `FileExistsError`."""
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "exists", path)
+        with self._staged(path, fill) as staged:
+            _link(staged, path)
+        self._sync_folder(path)
+
+    def swap(self, path: str, data: bytes | bytearray | memoryview, expected: str) -> bool:
+        """Replace a file if its content has the expected digest; return whether it had."""
+        try:
+            with self._locked(path, create=True):
+                # Compare first: a loser writes nothing.
+                if digest(read(path)) != expected:
+                    return False
+                with self._staged(path, lambda file: file.write(data)) as staged:
+                    os.replace(staged, path)
+                # The lock file is for file systems where the replacement may not be what others see.
+                landed = self.lock == "inode" or _reads_as(path, data)
+        except FileNotFoundError:
+            return False
+        self._sync_folder(path)
+        return landed
+
+    def remove(self, path: str, root: str) -> None:
+        """Remove a file, if it is there, and the folders below the root that it leaves empty."""
+        try:
+            with self._locked_if_there(path):
+                os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return
+        _remove_empty_folders(os.path.dirname(path), root)
+
+    @contextlib.contextmanager
+    def _staged(self, path: str, fill: Fill) -> Iterator[str]:
+        folder, name = os.path.split(path)
+        staged = os.path.join(folder, f"{name[:_LONGEST_STEM]}.{secrets.token_hex(8)}~")
+        try:
+            with open(self._open_new(staged), "wb") as file:
+                fill(file)
+                self._finish(file)
+            yield staged
+        finally:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(staged)
+
+    def _finish(self, file: BinaryIO) -> None:
+        file.flush()
+        if self.perm is not None:
+            os.chmod(file.fileno(), self.perm)
+        if self.fsync:
+            os.fsync(file.fileno())
+
+    def _open_new(self, path: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        for _ in range(_ATTEMPTS):
+            try:
+                return os.open(path, flags, 0o666)
+            except FileNotFoundError:
+                self._make_folders(os.path.dirname(path))
+        return os.open(path, flags, 0o666)
+
+    def _make_folders(self, folder: str) -> None:
+        # A folder may vanish between two steps, because a delete elsewhere left it empty: `_open_new` tries again.
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            if not os.path.isdir(os.path.dirname(folder)):
+                self._make_folders(os.path.dirname(folder))
+            os.mkdir(folder)
+            self._sync_folder(folder)
+
+    def _sync_folder(self, path: str) -> None:
+        if not self.fsync or not hasattr(os, "O_DIRECTORY"):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    @contextlib.contextmanager
+    def _locked_if_there(self, path: str) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if CAN_LOCK:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    stack.enter_context(self._locked(path, create=False))
+            yield
+
+    @contextlib.contextmanager
+    def _locked(self, path: str, *, create: bool) -> Iterator[None]:
+        """Hold the exclusive lock. The kernel frees it if we die."""
+        target = path if self.lock == "inode" else _lock_file(path)
+        while True:
+            fd = _open_for_lock(target, create and self.lock == "sidecar")
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if _is_current(fd, target):
+                    yield
+                    return
+                # It was replaced while we waited: the lock that counts is on the new file.
+            finally:
+                os.close(fd)
+
+
+def read(path: str) -> bytes:
+    """Read a file through one descriptor, so that a replacement meanwhile cannot mix two contents."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _reads_as(path: str, data: bytes | bytearray | memoryview) -> bool:
+    try:
+        return digest(read(path)) == digest(data)
+    except FileNotFoundError:
+        return False
+
+
+def _link(staged: str, path: str) -> None:
+    try:
+        os.link(staged, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise Unsupported(f"The file system of {path!r} has no hard links; new documents cannot be created safely on it.") from error
+        raise
+
+
+def _lock_file(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"{name[:_LONGEST_STEM]}.lock~")
+
+
+def _open_for_lock(path: str, create: bool) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    try:
+        return os.open(path, flags, 0o666)
+    except PermissionError:  # a document of another user in a folder of ours can be replaced all the same
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _is_current(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_empty_folders(folder: str, root: str) -> None:
+    while len(folder) > len(root):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return
+        folder = os.path.dirname(folder)

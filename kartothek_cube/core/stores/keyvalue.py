@@ -1,0 +1,204 @@
+"""Stores of simplekv and minimalkv: the directory ones become ours, every other one is adapted."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kartothek_cube.core.options import current_options
+from kartothek_cube.core.store import Buffer, Buffers, Capabilities, Data, Entry, Listing, Source, Span, Store, Version, check_key, check_prefix, select
+from kartothek_cube.core.stores.atomic import digest
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
+
+__all__ = ["KeyValueAdapter", "adapt", "is_key_value_store", "refuse_settings"]
+
+# One lock for all of them: two adapters may show the same dictionary.
+_LOCK = threading.RLock()
+_TOKENS = itertools.count(1)
+_SEEN: dict[int, tuple[Callable[[], object], int]] = {}
+# Attributes of the simplekv and minimalkv stores whose backend replaces objects as a whole.
+_ATOMIC_BACKENDS = ("bucket", "blob_container_client", "redis")
+
+
+def is_key_value_store(store: object) -> bool:
+    """Whether something has the methods of a simplekv or minimalkv store. A read-only one has no ``put``."""
+    return all(callable(getattr(store, method, None)) for method in ("get", "open", "iter_keys"))
+
+
+def adapt(store: Any, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
+    """Return the store that shows a simplekv or minimalkv store."""
+    readonly = not callable(getattr(store, "put", None))
+    directory = _directory(_attributes(store).get("_dstore") if readonly else store)
+    if directory is None:
+        refuse_settings(settings, type(store).__name__)
+    shown = KeyValueAdapter(store) if directory is None else LocalStore(directory.root, **{"perm": directory.perm, **settings})
+    return ReadOnlyView(shown) if readonly else shown
+
+
+def refuse_settings(settings: Mapping[str, Any], what: str) -> None:
+    """Refuse the settings of local stores for another store."""
+    if settings:
+        raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {what} does not take them.")
+
+
+def _directory(store: Any) -> Any:
+    """Return a store that keeps plain files, or None.
+
+    Decorators pass attributes on, so only the object's own ones count; and a subclass may keep its files elsewhere, so a key is tried.
+    """
+    if store is None or not hasattr(type(store), "_build_filename") or "root" not in _attributes(store) or not hasattr(store, "perm"):
+        return None
+    key = "table/COUNTRY_CODE=DE"
+    return store if Path(store._build_filename(key)).absolute() == Path(store.root, key).absolute() else None  # noqa: SLF001
+
+
+def _attributes(store: object) -> dict[str, Any]:
+    """Return an object's own attributes, without what a decorator passes on."""
+    return getattr(store, "__dict__", {})
+
+
+def _token(store: object) -> int:
+    """Return a number that tells this object from all others of the process, also from one that gets the same address later."""
+    with _LOCK:
+        known = _SEEN.get(id(store))
+        if known is None or known[0]() is not store:
+            known = _SEEN[id(store)] = (_reference(store), next(_TOKENS))
+        return known[1]
+
+
+def _reference(store: object) -> Callable[[], object]:
+    address = id(store)
+    try:
+        return weakref.ref(store, lambda _: _SEEN.pop(address, None))
+    except TypeError:  # a class with slots: keeping the object keeps its address taken
+        return lambda: store
+
+
+class KeyValueAdapter(Store):
+    """Shows any store that has simplekv's methods.
+
+    A store that keeps its objects in a dictionary gets an exact `put_if`. Every other one cannot compare and swap: `put_if` is refused unless
+    ``options(require_atomic=False)`` says that there is one writer.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._in_memory = isinstance(getattr(store, "d", None), dict)
+        self._identity = ("keyvalue", _token(store))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        atomic = self._in_memory or any(hasattr(self._store, name) for name in _ATOMIC_BACKENDS)
+        return Capabilities(atomic_put=atomic, conditional_put=self._in_memory, modification_times=False, shared=not self._in_memory)
+
+    @property
+    def name(self) -> str:
+        return f"{type(self._store).__module__.partition('.')[0]}:{type(self._store).__name__}"
+
+    @property
+    def identity(self) -> Hashable:
+        return self._identity
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._in_memory:
+            raise InvalidType(
+                f"The memory store {self.name} cannot be pickled: another process would get a copy and its writes would be lost. "
+                "Use a directory or another shared store; a URL like hmemory://name finds the same objects only inside one process."
+            )
+        return (KeyValueAdapter, (self._store,))
+
+    def get(self, key: str) -> bytes:
+        with self._errors(key):
+            return bytes(self._store.get(key))
+
+    def get_versioned(self, key: str) -> tuple[bytes, Version]:
+        data = self.get(key)
+        return data, digest(data)
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        with self._open(key) as file:
+            size = file.seek(0, os.SEEK_END) or file.tell()
+            file.seek(max(0, size - n))
+            return file.read(min(n, size)), size
+
+    def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
+        with self._open(key) as file:
+            return [_read_span(file, start, stop) for start, stop in spans]
+
+    def put(self, key: str, data: Data) -> None:
+        with self._errors(key), _LOCK if self._in_memory else contextlib.nullcontext():
+            self._store.put(key, bytes(data))
+
+    def put_file(self, key: str, source: Source) -> None:
+        if isinstance(source, str | os.PathLike):
+            with Path(source).open("rb") as file:  # given a path, simplekv may move the file away
+                self.put_file(key, file)
+            return
+        with self._errors(key):
+            self._store.put_file(key, source)
+
+    def put_if(self, key: str, data: Data, version: Version | None) -> Version:
+        check_key(key)
+        if not self._in_memory and current_options().require_atomic:
+            raise AtomicityRequired(
+                f"Store {self.name} cannot compare and swap, so a concurrent writer's change to {key!r} could be lost. "
+                "Use a store that can, or options(require_atomic=False) if there is one writer."
+            )
+        with _LOCK:
+            if self._version(key) != version:
+                raise self.mismatch(key, version)
+            self.put(key, data)
+        return digest(data)
+
+    def _version(self, key: str) -> Version | None:
+        try:
+            return self.get_versioned(key)[1]
+        except KeyNotFound:
+            return None
+
+    def delete(self, key: str) -> None:
+        with contextlib.suppress(KeyError), self._errors(key):
+            self._store.delete(key)
+
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        check_prefix(prefix)
+        if recursive or not hasattr(self._store, "iter_prefixes"):
+            return select((Entry(key) for key in sorted(self._store.iter_keys(prefix))), prefix, recursive)
+        found = sorted(self._store.iter_prefixes("/", prefix))
+        return Listing([Entry(key) for key in found if not key.endswith("/")], [key for key in found if key.endswith("/")])
+
+    @contextlib.contextmanager
+    def _open(self, key: str) -> Iterator[Any]:
+        with self._errors(key):
+            file = self._store.open(key)
+        with contextlib.closing(file):
+            yield file
+
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Check a key, and raise our errors for the backend's."""
+        check_key(key)
+        try:
+            yield
+        except InvalidInput:
+            raise
+        except (KeyError, IsADirectoryError, NotADirectoryError):
+            raise self.missing(key) from None
+        except ValueError as error:
+            raise InvalidInput(f"Store {self.name} does not take the key {key!r}: {error}") from error
+        except PermissionError as error:
+            raise ReadOnlyStore(f"Store {self.name} does not allow this access to {key!r}: {error}") from error
+
+
+def _read_span(file: Any, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return bytes(file.read(stop - start))

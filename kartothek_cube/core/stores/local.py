@@ -1,0 +1,295 @@
+"""A local directory as a store: atomic, crash-safe, with compare-and-swap."""
+
+# ruff: noqa: PTH (plain strings: this runs once for each of a hundred thousand files)
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import BinaryIO, Literal
+from urllib.parse import quote
+
+from kartothek_cube.core.store import (
+    Buffer,
+    Buffers,
+    Capabilities,
+    Data,
+    Entries,
+    Entry,
+    Listing,
+    Source,
+    Span,
+    Store,
+    Version,
+    check_key,
+    check_prefix,
+    copy_source,
+)
+from kartothek_cube.core.stores.atomic import CAN_LOCK, FileWriter, digest, read
+from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
+
+__all__ = ["LocalStore", "LocalVersion"]
+
+Stamp = tuple[int, int, int, int]
+
+_LEFTOVER = re.compile(r".*\.[0-9a-f]{16}~")
+# Two writes within one tick of the file system's clock can leave the same inode, size and times.
+_SETTLED_AFTER = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalVersion:
+    """The digest of a file's content and, if it had settled when it was read, what the file system said of the file then."""
+
+    digest: str
+    stamp: Stamp | None = field(default=None, compare=False)
+
+
+class LocalStore(Store):
+    """Objects as files below one directory, which is made when the first object is written.
+
+    Parameters
+    ----------
+    root : str | os.PathLike
+        The directory. A relative path becomes absolute at once.
+    lock : {"inode", "sidecar"}
+        What a conditional put locks: the file itself, or a fixed ``<name>.lock~`` beside it (for network file systems).
+    fsync : bool
+        Whether a write returns only after the disk has it.
+    perm : int | None
+        Permission bits of new files; default as the umask says.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = LocalStore(tempfile.mkdtemp())
+    >>> version = store.put_if("sales.by-dataset-metadata.json", b"{}", None)
+    >>> store.changed("sales.by-dataset-metadata.json", version)
+    False
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, lock: Literal["inode", "sidecar"] = "inode", fsync: bool = True, perm: int | None = None) -> None:
+        if lock not in ("inode", "sidecar"):
+            raise InvalidInput(f"lock={lock!r} is unknown; it is 'inode' or 'sidecar'.")
+        self.root = os.path.abspath(os.fspath(root))
+        self._writer = FileWriter(lock, fsync, perm)
+        self._settled: dict[str, LocalVersion] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(atomic_put=True, conditional_put=CAN_LOCK, modification_times=True, shared=True)
+
+    @property
+    def name(self) -> str:
+        return "hfs://" + quote(self.root, safe="/+=@,~")
+
+    @property
+    def identity(self) -> Hashable:
+        return ("local", self.root)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_reopen, (self.root, self._writer.lock, self._writer.fsync, self._writer.perm))
+
+    def get(self, key: str) -> bytes:
+        with self._reading(key) as path:
+            return read(path)
+
+    def get_versioned(self, key: str) -> tuple[bytes, LocalVersion]:
+        now = time.time()
+        with self._reading(key) as path, open(path, "rb") as file:
+            # Before the read: whatever is written afterwards changes the stamp.
+            stamp = _stamp(os.fstat(file.fileno()), now)
+            data = file.read()
+        return data, LocalVersion(digest(data), stamp)
+
+    def changed(self, key: str, version: Version) -> bool:
+        expected = _local_version(version)
+        path = self._path(key)
+        try:
+            found = _raw_stamp(os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        settled = expected if expected.stamp else self._settled.get(key)
+        if settled is not None and settled == expected and settled.stamp == found:
+            return False
+        return self._content_changed(key, expected)
+
+    def _content_changed(self, key: str, expected: LocalVersion) -> bool:
+        if not self.contains(key):
+            return True
+        _, current = self.get_versioned(key)
+        if current.stamp:
+            self._settled[key] = current
+        return current != expected
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        with self._reading(key) as path, open(path, "rb", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - n))
+            return file.read(), size
+
+    def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
+        with self._reading(key) as path, open(path, "rb") as file:
+            return [_read_span(file, start, stop) for start, stop in spans]
+
+    def put(self, key: str, data: Data) -> None:
+        with self._writing(key) as path:
+            self._writer.replace(path, lambda file: file.write(data))
+
+    def put_file(self, key: str, source: Source) -> None:
+        with self._writing(key) as path:
+            self._writer.replace(path, lambda file: copy_source(source, file))
+
+    def put_if(self, key: str, data: Data, version: Version | None) -> LocalVersion:
+        if not CAN_LOCK:
+            raise Unsupported(f"Commits to the local store {self.name} need file locks, which this platform does not have; reading works.")
+        with self._writing(key) as path:
+            if not self._swap(path, data, version):
+                raise self.mismatch(key, version)
+        # No stamp: it may be somebody else's file by now.
+        return LocalVersion(digest(data))
+
+    def _swap(self, path: str, data: Data, version: Version | None) -> bool:
+        if version is not None:
+            return self._writer.swap(path, data, _local_version(version).digest)
+        try:
+            self._writer.create(path, lambda file: file.write(data))
+        except FileExistsError:
+            return False
+        return True
+
+    def copy(self, source: str, target: str) -> None:
+        with self._reading(source) as path:
+            self.put_file(target, path)
+
+    def delete(self, key: str) -> None:
+        with self._write_errors(key):
+            self._writer.remove(self._path(key), self.root)
+
+    def contains(self, key: str) -> bool:
+        return os.path.isfile(self._path(key)) and not self._leads_out(self._path(key))
+
+    def local_path(self, key: str) -> str:
+        path = self._path(key)
+        if self._leads_out(path):
+            raise InvalidInput(f"Key {key!r} of store {self.name} is a symbolic link that leads out of the store.")
+        return path
+
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        entries: list[Entry] = []
+        prefixes: list[str] = []
+        for key, entry in self._walk(prefix, recursive):
+            if entry.is_dir():
+                prefixes.append(key + "/")
+            elif not entry.name.endswith("~"):
+                with contextlib.suppress(FileNotFoundError):
+                    entries.append(_entry(key, entry))
+        return Listing(sorted(entries, key=lambda entry: entry.key), sorted(prefixes))
+
+    def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
+        found: list[Entry] = []
+        for key, entry in self._walk(prefix, recursive=True):
+            if _LEFTOVER.fullmatch(entry.name):
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(_entry(key, entry))
+        old = [leftover for leftover in found if leftover.modified is not None and leftover.modified < before]
+        if remove:
+            for leftover in old:
+                self._writer.remove(os.path.join(self.root, leftover.key), self.root)
+        return sorted(old, key=lambda leftover: leftover.key)
+
+    def _walk(self, prefix: str, recursive: bool) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        folder, slash, stem = check_prefix(prefix).rpartition("/")
+        pending = [folder + slash]
+        while pending:
+            base = pending.pop()
+            for entry in _scan(os.path.join(self.root, base)):
+                if not entry.name.startswith(stem):
+                    continue
+                if recursive and entry.is_dir():
+                    pending += [] if _leads_up(entry) else [f"{base}{entry.name}/"]
+                elif entry.is_dir() or (entry.is_file() and not self._leads_out(entry.path, entry.is_symlink())):
+                    yield base + entry.name, entry
+            stem = ""
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.root, check_key(key))
+
+    def _leads_out(self, path: str, link: bool | None = None) -> bool:
+        if not (os.path.islink(path) if link is None else link):
+            return False
+        return not os.path.realpath(path).startswith(os.path.join(os.path.realpath(self.root), ""))
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[str]:
+        path = self.local_path(key)
+        try:
+            yield path
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise self.missing(key) from None
+
+    @contextlib.contextmanager
+    def _writing(self, key: str) -> Iterator[str]:
+        path = self._path(key)
+        with self._write_errors(key):
+            if os.path.isdir(path):
+                raise InvalidInput(f"Key {key!r} of store {self.name} is a folder; a local store cannot hold an object of the same name.")
+            yield path
+
+    @contextlib.contextmanager
+    def _write_errors(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except NotADirectoryError as error:
+            raise InvalidInput(f"Key {key!r} of store {self.name} lies below a key that is an object; a local store cannot hold both.") from error
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and not isinstance(error, ReadOnlyStore):
+                raise ReadOnlyStore(f"Key {key!r} of store {self.name} cannot be written: {error.strerror}.") from error
+            raise
+
+
+def _reopen(root: str, lock: Literal["inode", "sidecar"], fsync: bool, perm: int | None) -> LocalStore:
+    return LocalStore(root, lock=lock, fsync=fsync, perm=perm)
+
+
+def _local_version(version: Version) -> LocalVersion:
+    if not isinstance(version, LocalVersion):
+        raise InvalidType(f"A version of a local store is a LocalVersion as `get_versioned` returns it, not {type(version).__name__}.")
+    return version
+
+
+def _raw_stamp(status: os.stat_result) -> Stamp:
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _stamp(status: os.stat_result, now: float) -> Stamp | None:
+    # The change time as well: tools that copy a directory set the modification time back.
+    return _raw_stamp(status) if now - max(status.st_mtime, status.st_ctime) > _SETTLED_AFTER else None
+
+
+def _read_span(file: BinaryIO, start: int, stop: int) -> bytes:
+    file.seek(start)
+    return file.read(stop - start)
+
+
+def _entry(key: str, entry: os.DirEntry[str]) -> Entry:
+    status = entry.stat()
+    return Entry(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _leads_up(entry: os.DirEntry[str]) -> bool:
+    """Whether a linked folder is one of its own parents, so that a walk would never end."""
+    return entry.is_symlink() and os.path.join(os.path.realpath(os.path.dirname(entry.path)), "").startswith(os.path.join(os.path.realpath(entry.path), ""))

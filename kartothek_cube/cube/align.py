@@ -1,0 +1,84 @@
+"""Steps 4 and 5 of planning: partitions of all datasets side by side, grouped by the ``partition_by`` values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.rowkeys import IntArray, empty_rows, expand_ranges, group_starts, pack, pack_one, take_rows
+from kartothek_cube.cube.partitions import DatasetPartitions
+
+__all__ = ["Aligned", "align", "sort_into_groups"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Partitions of several datasets side by side.
+
+    ``keys`` has one row an aligned partition (the cube's partition columns, the ``partition_by`` columns); ``parts``
+    says for each dataset which of its partitions stands there, -1 for none.
+    """
+
+    keys: pa.Table
+    parts: Mapping[str, IntArray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parts.values())))
+
+    def take(self, positions: IntArray) -> Aligned:
+        """The aligned partitions at these positions."""
+        return Aligned(take_rows(self.keys, positions), {i: p[positions] for i, p in self.parts.items()})
+
+
+def start(seed: str, partitions: DatasetPartitions) -> Aligned:
+    """The seed alone."""
+    return Aligned(partitions.keys, {seed: np.arange(len(partitions), dtype=np.int64)})
+
+
+def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool) -> Aligned:
+    """Join one more dataset on all shared key columns; without one, every partition meets every partition."""
+    rows, parts = _match(left.keys, len(left), right.keys, len(right), inner=inner)
+    joined = left.take(rows)
+    return Aligned(_with_new_columns(joined.keys, right.keys, parts, len(rows)), {**joined.parts, dataset: parts})
+
+
+def _match(left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool) -> tuple[IntArray, IntArray]:
+    """Pairs of positions with equal shared columns; a left row without a partner is dropped or meets -1."""
+    shared = [c for c in left.column_names if c in right.column_names]
+    left_keys, right_keys = pack([left, right], shared) if shared else (np.zeros(n_left, np.int64), np.zeros(n_right, np.int64))
+    order = np.argsort(right_keys, kind="stable")
+    first = np.searchsorted(right_keys[order], left_keys, side="left")
+    counts = np.searchsorted(right_keys[order], left_keys, side="right") - first
+    sizes = counts if inner else np.maximum(counts, 1)
+    rows, positions = expand_ranges(first, sizes)
+    found = counts[rows] > 0
+    parts = np.full(len(rows), -1, dtype=np.int64)
+    parts[found] = order[positions[found]]
+    return rows, parts
+
+
+def _with_new_columns(keys: pa.Table, right: pa.Table, parts: IntArray, n: int) -> pa.Table:
+    positions = pa.array(parts, mask=parts < 0)
+    columns = {c: keys.column(c) for c in keys.column_names}
+    columns.update({c: right.column(c).take(positions) for c in right.column_names if c not in columns})
+    return pa.table(columns) if columns else empty_rows(n)
+
+
+def sort_into_groups(aligned: Aligned, partition_by: Sequence[str], partition_columns: Sequence[str]) -> tuple[Aligned, IntArray]:
+    """Aligned partitions in the order of their groups, and where each group begins (with the end as last entry).
+
+    A group is one combination of ``partition_by`` values, else one aligned partition. Without a value a row is in no
+    group.
+    """
+    if partition_by:
+        valid = np.logical_and.reduce([aligned.keys.column(c).is_valid().to_numpy() for c in partition_by])
+        aligned = aligned.take(np.flatnonzero(valid))
+    by = list(partition_by) or list(partition_columns)
+    full = [*by, *(c for c in partition_columns if c not in by)]
+    order = np.argsort(pack_one(aligned.keys, full), kind="stable")
+    aligned = aligned.take(order)
+    starts = group_starts(pack_one(aligned.keys, by))
+    return aligned, np.append(starts, len(aligned)).astype(np.int64)

@@ -1,0 +1,135 @@
+"""Which datasets belong to a cube, and what their metadata say of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.store import Store
+from kartothek_cube.cube.consistency import check_infos, infos_of
+from kartothek_cube.cube.constants import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    KTK_CUBE_UUID_SEPERATOR,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
+    LEGACY_PARTITION_COLUMNS,
+    LEGACY_TIMESTAMP_PAYLOAD,
+)
+from kartothek_cube.cube.converters import converter_str_set_optional
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.errors import InvalidInput, KartothekCubeError, KeyNotFound, Unsupported
+
+__all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def dataset_ids(uuid_prefix: str, store: Store) -> set[str]:
+    """Ids of the datasets whose uuid begins with ``<uuid_prefix>++``; one listing, no content is read."""
+    start = uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+    keys = (entry.key for entry in store.list(start).entries)
+    ids = {key.removeprefix(start).removesuffix(s) for key in keys for s in (JSON_SUFFIX, MSGPACK_SUFFIX) if key.endswith(s)}
+    # "a+++s" is dataset "s" of cube "a+", not "+s" of cube "a": no id begins with a plus.
+    return {i for i in ids if not i.startswith("+")}
+
+
+def list_cube_prefixes(store: Store) -> list[str]:
+    """Prefixes of all cubes in a store; one listing."""
+    uuids = (entry.key for entry in store.list("").entries if entry.key.endswith((JSON_SUFFIX, MSGPACK_SUFFIX)))
+    return sorted({uuid.split(KTK_CUBE_UUID_SEPERATOR, 1)[0] for uuid in uuids if KTK_CUBE_UUID_SEPERATOR in uuid})
+
+
+def load_members(uuid_prefix: str, store: Store, only: Iterable[str] | str | None = None, *, skip_broken: bool = False) -> dict[str, Snapshot]:
+    """Snapshots of the datasets of a cube by id, in the order of the ids.
+
+    With ``skip_broken`` a dataset whose files are incomplete is left out with a warning in the log, as in kartothek;
+    without, the error says which dataset is broken and why.
+    """
+    wanted = converter_str_set_optional(only)
+    names = sorted(i for i in dataset_ids(uuid_prefix, store) if wanted is None or i in wanted)
+
+    def load(name: str) -> Snapshot | None:
+        return _load_member(uuid_prefix, name, store, skip_broken=skip_broken)
+
+    return {name: found for name, found in zip(names, run(load, names), strict=True) if found is not None}
+
+
+def _load_member(uuid_prefix: str, name: str, store: Store, *, skip_broken: bool) -> Snapshot | None:
+    uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
+    try:
+        return load_snapshot(store, uuid)
+    except KeyNotFound as error:
+        if not skip_broken:
+            raise
+        _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
+        return None
+
+
+def load_cube(cube: Cube, store: Store, only: Iterable[str] | str | None = None) -> dict[str, Snapshot]:
+    """Snapshots of the datasets of a valid cube; `InvalidInput` if one asked for is missing or they do not fit together."""
+    members = load_members(cube.uuid_prefix, store, only)
+    missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
+    if missing:
+        raise InvalidInput(f"Could not find the following requested datasets: {', '.join(missing)}")
+    check_infos(infos_of(members), cube)
+    return members
+
+
+def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
+    """Reconstruct the `Cube` from the metadata of its datasets."""
+    seed = _seed_of(uuid_prefix, members)
+    metadata = members[seed].document.metadata
+    dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS)
+    if dimensions is None:
+        raise InvalidInput(f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}".')
+    partitions = _partition_columns(seed, members[seed])
+    indexed = {c for s in members.values() for c in s.secondary_columns}
+    index_columns = indexed - set(dimensions) - set(partitions) - {LEGACY_TIMESTAMP_PAYLOAD}
+    suppressed = metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or ()
+    return Cube(dimensions, partitions, uuid_prefix, seed, index_columns, suppressed)
+
+
+def _seed_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> str:
+    seeds = [i for i, s in sorted(members.items()) if _first(s.document.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)]
+    if not seeds:
+        raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".')
+    if len(seeds) > 1:
+        raise InvalidInput(f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}')
+    return seeds[0]
+
+
+def _first(metadata: Mapping[str, Any], key: str, legacy: str) -> Any:
+    return metadata.get(key, metadata.get(legacy))
+
+
+def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
+    stored = _first(snapshot.document.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS)
+    if stored is not None:
+        return stored
+    keys = snapshot.partition_keys
+    if not keys:
+        raise InvalidInput(f'Seed dataset ("{seed}") has no partition keys.')
+    if len(keys) == 1:
+        raise InvalidInput(f'Seed dataset ("{seed}") has only a single partition key ({keys[0]}) but should have at least 2.')
+    if keys[-1] != LEGACY_TIMESTAMP_PAYLOAD:
+        raise Unsupported(f"Can only read old cubes if the timestamp column is '{LEGACY_TIMESTAMP_PAYLOAD}', but '{keys[-1]}' was detected.")
+    return keys[:-1]
+
+
+def describe_broken(uuid_prefix: str, store: Store) -> dict[str, str]:
+    """For each dataset of a cube that cannot be loaded, why."""
+    broken: dict[str, str] = {}
+    for name in sorted(dataset_ids(uuid_prefix, store)):
+        try:
+            load_snapshot(store, f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}")
+        except KartothekCubeError as error:
+            broken[name] = str(error)
+    return broken

@@ -1,0 +1,319 @@
+"""The plan of a query: which files each group reads and how they are joined. A pure, picklable value without a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack_one
+from kartothek_cube.cube.align import Aligned, align, sort_into_groups, start
+from kartothek_cube.cube.explain import Step, StepRow, render_text
+from kartothek_cube.cube.intention import DatasetRole, Intention
+from kartothek_cube.cube.partitions import DatasetPartitions, dataset_partitions
+from kartothek_cube.errors import Unsupported
+
+__all__ = ["DatasetFiles", "Group", "GroupContext", "GroupPartition", "QueryPlan", "plan_query"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContext:
+    """What all groups of a plan share: roles, columns, types."""
+
+    uuid_prefix: str
+    roles: tuple[DatasetRole, ...]
+    dimension_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    schema: pa.Schema
+
+    @property
+    def cell_columns(self) -> tuple[str, ...]:
+        """Columns that are distinct in the result of one aligned partition."""
+        seed = self.roles[0]
+        by = [c for c in self.partition_by if c in seed.dimensions and c not in self.dimension_columns]
+        return (*self.dimension_columns, *by)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFiles:
+    """The files of one dataset in one aligned partition, in the order in which later ones override earlier ones.
+
+    ``values`` are their partition values, one mapping a file.
+    """
+
+    keys: tuple[str, ...]
+    values: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """One aligned partition: values of the cube's partition columns, and the files of each dataset that has some there."""
+
+    values: Mapping[str, Any]
+    files: Mapping[str, DatasetFiles]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The unit of a plan that is loaded alone. Picklable; `load_group` loads it anywhere.
+
+    ``key`` has the values of the ``partition_by`` columns, else those of the partition columns. A *slice* is a group
+    that is not limited to one value of ``partition_by``: it reads the files of one aligned partition once for all groups.
+    """
+
+    context: GroupContext
+    key: Mapping[str, Any]
+    partitions: tuple[GroupPartition, ...]
+    is_slice: bool = False
+
+    def file_keys(self) -> list[str]:
+        """Keys of all files that loading the group reads."""
+        return [key for p in self.partitions for f in p.files.values() for key in f.keys]
+
+
+class Groups(Sequence[Group]):
+    """Groups made on demand from the columns of a plan."""
+
+    def __init__(self, plan: QueryPlan, *, slices: bool = False) -> None:
+        self._plan, self._slices = plan, slices
+
+    def __len__(self) -> int:
+        return len(self._plan.slice_offsets if self._slices else self._plan.group_offsets) - 1
+
+    @overload
+    def __getitem__(self, i: int) -> Group: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Group]: ...
+    def __getitem__(self, i: int | slice) -> Group | list[Group]:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"The plan has {len(self)} groups, there is no number {i}.")
+        i %= len(self)
+        return self._plan.make_slice(i) if self._slices else self._plan.make_group(i)
+
+    def __iter__(self) -> Iterator[Group]:
+        return (self[i] for i in range(len(self)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryPlan:
+    """Which files each group of a query reads, and how they are joined.
+
+    The plan pins exact file keys, so that everyone who runs it sees the same state of the cube. Making it reads no data
+    file.
+
+    Attributes
+    ----------
+    intention : Intention
+        The checked query.
+    context : GroupContext
+        What the groups share.
+    aligned : Aligned
+        Partitions of all datasets side by side, in the order of the groups.
+    group_offsets : numpy.ndarray
+        Group *i* has the aligned partitions ``group_offsets[i]`` to ``group_offsets[i + 1]``.
+    slice_order, slice_offsets : numpy.ndarray
+        The same aligned partitions by the cube's partition columns.
+    partitions : Mapping[str, DatasetPartitions]
+        The partitions of each dataset.
+    files, values : Mapping
+        File keys and partition values of each dataset's labels.
+    steps : tuple of Step
+        What planning did, for `explain`.
+    """
+
+    intention: Intention
+    context: GroupContext
+    aligned: Aligned
+    group_offsets: IntArray
+    slice_order: IntArray
+    slice_offsets: IntArray
+    partitions: Mapping[str, DatasetPartitions]
+    files: Mapping[str, pa.Array]
+    values: Mapping[str, pa.Table]
+    steps: tuple[Step, ...]
+
+    @property
+    def groups(self) -> Groups:
+        """The groups, made on demand."""
+        return Groups(self)
+
+    @property
+    def slices(self) -> Groups:
+        """The same work cut by the cube's partition columns alone: every seed file is read once."""
+        return Groups(self, slices=True)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types of the result."""
+        return self.context.schema
+
+    def group_keys(self) -> pa.Table:
+        """One row a group: the values that `Group.key` has."""
+        names = list(self.context.partition_by or self.context.partition_columns)
+        return self.aligned.keys.select(names).take(pa.array(self.group_offsets[:-1]))
+
+    def file_counts(self) -> dict[str, int]:
+        """Number of distinct files of each dataset that the query reads."""
+        return {r.id: len(self._used(r.id)) for r in self.context.roles}
+
+    def files_of(self, dataset: str) -> list[str]:
+        """Keys of the files of one dataset that the query reads."""
+        used: list[str] = self.files[dataset].take(pa.array(self._used(dataset))).to_pylist()
+        return used
+
+    def all_files(self) -> list[str]:
+        """Keys of all files that the query reads, each once."""
+        return [key for role in self.context.roles for key in self.files_of(role.id)]
+
+    def reads(self) -> int:
+        """Number of file reads if every group were loaded alone."""
+        return sum(int(np.diff(self.partitions[i].offsets)[parts[parts >= 0]].sum()) for i, parts in self.aligned.parts.items())
+
+    def amplification(self) -> float:
+        """Reads per file if every group were loaded alone."""
+        files = sum(self.file_counts().values())
+        return self.reads() / files if files else 1.0
+
+    def _used(self, dataset: str) -> IntArray:
+        return self._positions(dataset, self.aligned.parts[dataset])
+
+    def _positions(self, dataset: str, parts: IntArray) -> IntArray:
+        """Positions of the files of some partitions, in the order of the document, each once."""
+        own, parts = self.partitions[dataset], np.unique(parts[parts >= 0])
+        _, positions = expand_ranges(own.offsets[parts], np.diff(own.offsets)[parts])
+        return np.unique(own.files[positions])
+
+    def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+        """Every step of planning as a small table with the files before and after it.
+
+        Raises
+        ------
+        Unsupported
+            For another format than ``"text"``.
+        """
+        if format != "text":
+            raise Unsupported(f"explain(format={format!r}) is not supported, only 'text'.")
+        return render_text(f"Query of cube {self.context.uuid_prefix!r}", self.steps)
+
+    def __repr__(self) -> str:
+        return f"QueryPlan(cube={self.context.uuid_prefix!r}, groups={len(self.groups)}, files={sum(self.file_counts().values())})"
+
+    def make_group(self, i: int) -> Group:
+        """Group number ``i``."""
+        rows = np.arange(self.group_offsets[i], self.group_offsets[i + 1])
+        names = list(self.context.partition_by or self.context.partition_columns)
+        key = self.aligned.keys.select(names).slice(int(rows[0]), 1).to_pylist()[0]
+        return Group(self.context, key, tuple(self._partition(rows[j : j + 1]) for j in range(len(rows))))
+
+    def make_slice(self, i: int) -> Group:
+        """Slice number ``i``."""
+        rows = self.slice_order[self.slice_offsets[i] : self.slice_offsets[i + 1]]
+        part = self._partition(rows)
+        return Group(self.context, part.values, (part,), is_slice=True)
+
+    def _partition(self, rows: IntArray) -> GroupPartition:
+        """One aligned partition from the rows that differ only in ``partition_by``."""
+        values = self.aligned.keys.select(list(self.context.partition_columns)).slice(int(rows[0]), 1).to_pylist()[0]
+        files = {i: f for i, parts in self.aligned.parts.items() if (f := self._dataset_files(i, parts[rows])) is not None}
+        return GroupPartition(values, files)
+
+    def _dataset_files(self, dataset: str, parts: IntArray) -> DatasetFiles | None:
+        positions = pa.array(self._positions(dataset, parts))
+        if not len(positions):
+            return None
+        values = self.values[dataset]
+        rows = values.take(positions).to_pylist() if values.num_columns else [{}] * len(positions)
+        return DatasetFiles(tuple(self.files[dataset].take(positions).to_pylist()), tuple(rows))
+
+
+def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices: Mapping[str, Mapping[str, SecondaryIndex]]) -> QueryPlan:
+    """Plan a query, step by step as kartothek's query system. ``indices`` has what `needed_indices` asked for, by dataset."""
+    roles = intention.roles
+    partitions = {r.id: dataset_partitions(r, intention, snapshots[r.id], indices.get(r.id, {})) for r in roles}
+    steps = [_labels_step(intention, partitions), _conditions_step(intention, partitions, indices), _partition_by_step(intention, partitions)]
+    aligned = start(roles[0].id, partitions[roles[0].id])
+    rows = [StepRow(roles[0].id, 0, len(aligned), "seed")]
+    for role in roles[1:]:
+        before = len(aligned)
+        aligned = align(aligned, role.id, partitions[role.id], inner=role.restricts)
+        rows.append(StepRow(role.id, before, len(aligned), "inner join" if role.restricts else "left join"))
+    steps.append(Step(4, "Alignment", "partitions", tuple(rows)))
+    columns = intention.cube.partition_columns
+    aligned, offsets = sort_into_groups(aligned, intention.partition_by, columns)
+    order = np.argsort(pack_one(aligned.keys, columns), kind="stable")
+    starts = group_starts(pack_one(aligned.keys, columns)[order])
+    context = GroupContext(intention.cube.uuid_prefix, roles, intention.dimension_columns, columns, intention.partition_by, intention.schema)
+    plan = QueryPlan(
+        intention,
+        context,
+        aligned,
+        offsets,
+        order,
+        np.append(starts, len(aligned)).astype(np.int64),
+        partitions,
+        {r.id: snapshots[r.id].files for r in roles},
+        {r.id: snapshots[r.id].values for r in roles},
+        (),
+    )
+    return _with_steps(plan, [*steps, *_last_steps(plan)])
+
+
+def _with_steps(plan: QueryPlan, steps: Sequence[Step]) -> QueryPlan:
+    return replace(plan, steps=tuple(steps))
+
+
+def _labels_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
+    rows = [StepRow(r.id, None, partitions[r.id].total, _keys_note(r)) for r in intention.roles]
+    rows += [StepRow(i, None, None, "gives nothing to this query") for i in intention.left_out]
+    return Step(1, "Labels", "files", tuple(rows))
+
+
+def _keys_note(role: DatasetRole) -> str:
+    return f"partitioned by {', '.join(role.partition_keys)}" if role.partition_keys else "not partitioned"
+
+
+def _conditions_step(intention: Intention, partitions: Mapping[str, DatasetPartitions], indices: Mapping[str, Mapping[str, SecondaryIndex]]) -> Step:
+    rows = [StepRow(r.id, partitions[r.id].total, partitions[r.id].matched, _conditions_note(r, indices.get(r.id, {}))) for r in intention.roles]
+    return Step(2, f"Pre-conditions: {intention.conjunction}" if intention.conjunction.clauses else "Pre-conditions: none", "files", tuple(rows))
+
+
+def _conditions_note(role: DatasetRole, indices: Mapping[str, SecondaryIndex]) -> str:
+    asked = {c.column for c in role.clauses}
+    by_key, by_index = sorted(asked & set(role.partition_keys)), sorted(asked & set(indices))
+    by_rows = sorted(asked - set(by_key) - set(by_index))
+    notes = [("partition index", by_key), ("secondary index", by_index), ("rows only", by_rows)]
+    return "; ".join(f"{name}: {', '.join(columns)}" for name, columns in notes if columns)
+
+
+def _partition_by_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
+    rows = [StepRow(r.id, partitions[r.id].matched, len(partitions[r.id]), f"by {', '.join(partitions[r.id].keys.column_names) or 'nothing'}") for r in intention.roles]
+    by = ", ".join(intention.partition_by)
+    return Step(3, f"Partition by {by}" if by else "Partition by: nothing asked for", "files → partitions", tuple(rows))
+
+
+def _last_steps(plan: QueryPlan) -> list[Step]:
+    by = plan.context.partition_by
+    total = StepRow("all", len(plan.aligned), len(plan.groups), f"by {', '.join(by)}" if by else "one group an aligned partition")
+    counts = plan.file_counts()
+    joins = [StepRow(r.id, None, counts[r.id], _join_note(r)) for r in plan.context.roles]
+    order = ", ".join((*plan.context.dimension_columns, *plan.context.partition_columns))
+    reads = StepRow("all", sum(counts.values()), plan.reads(), f"{plan.amplification():.1f} reads per file if every group were loaded alone; read once here")
+    return [
+        Step(5, "Re-grouping", "partitions → groups", (total,)),
+        Step(6, "Join inside a partition", "files", tuple(joins)),
+        Step(7, f"Concatenation, ordered by {order}", "files → reads", (reads,)),
+    ]
+
+
+def _join_note(role: DatasetRole) -> str:
+    if role.is_seed:
+        return f"cells by {', '.join(role.dimensions)}"
+    return f"{'inner' if role.restricts else 'left'} join on {', '.join(role.dimensions)}"

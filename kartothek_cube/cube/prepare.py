@@ -1,0 +1,154 @@
+"""From rows to checked, sorted, split partitions of one dataset of a cube. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.change import Part, split_rows
+from kartothek_cube.core.frames import null_count
+from kartothek_cube.core.index import index_type
+from kartothek_cube.core.metadata.partition_values import partition_text
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.rowkeys import pack_one, stable_order
+from kartothek_cube.core.stage import StageRequest, dataset_schema
+from kartothek_cube.cube.columns import get_payload_subset, visible_columns
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.errors import InvalidInput, Unsupported
+
+__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "make_write", "prepare_parts"]
+
+CUBE_SERIALIZER = ParquetSerializer(compression="ZSTD")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetWrite:
+    """How rows of one dataset of a cube are checked and stored; picklable, so that it can travel to an executor.
+
+    Attributes
+    ----------
+    id : str
+        The dataset.
+    schema : pyarrow.Schema
+        The columns that the rows have, in stored types.
+    dimensions : tuple of str
+        The cube's dimension columns among them.
+    sort_columns : tuple of str
+        Partition and dimension columns of the cube among them: rows are sorted by these, and no two may be equal in all.
+    null_free : tuple of (str, str)
+        Columns in which no null may stand, with the word for their role.
+    request : StageRequest
+        How the files are staged.
+    """
+
+    id: str
+    schema: pa.Schema
+    dimensions: tuple[str, ...]
+    sort_columns: tuple[str, ...]
+    null_free: tuple[tuple[str, str], ...]
+    request: StageRequest
+
+
+def make_write(
+    cube: Cube,
+    name: str,
+    schema: pa.Schema,
+    partition_on: tuple[str, ...],
+    serializer: ParquetSerializer | None = None,
+    indexed: Collection[str] | None = None,
+) -> DatasetWrite:
+    """How a dataset with these columns is written. ``indexed``: the indices that it has, if it exists already."""
+    columns = set(schema.names)
+    dims = tuple(c for c in cube.dimension_columns if c in columns)
+    wanted = (cube.index_columns & columns) - set(partition_on)
+    if name == cube.seed_dataset:
+        wanted |= set(dims) - cube.suppress_index_on - set(partition_on)
+    secondary = tuple(sorted(wanted if indexed is None else indexed))
+    for column in secondary:
+        index_type(schema.field(column).type, column, cube.ktk_dataset_uuid(name))
+    _check_partition_types(schema, partition_on, name)
+    roles = [(c, "partition") for c in partition_on] + [(c, "dimension") for c in sorted(dims)] + [(c, "index") for c in sorted(cube.index_columns & columns)]
+    sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
+    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, serializer or CUBE_SERIALIZER)
+    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
+
+
+_SAMPLES = {pa.bool_(): True, pa.string(): "", pa.binary(): b"", pa.date32(): "", pa.timestamp("us"): ""}
+
+
+def _check_partition_types(schema: pa.Schema, partition_on: Sequence[str], name: str) -> None:
+    for column in partition_on:
+        kind = schema.field(column).type
+        if column == "partition":
+            raise InvalidInput(f"A column called 'partition' cannot be a partition column of dataset {name!r}: index files use the name. Rename it.")
+        if pa.types.is_null(kind):
+            continue  # all values are null, which is refused with a better message
+        try:
+            partition_text(_SAMPLES.get(kind, 0), kind)
+        except Unsupported as error:
+            raise Unsupported(f"Partition column {column!r} of dataset {name!r}: {error}") from None
+
+
+def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str]) -> None:
+    """Dimension and partition columns that have to be there."""
+    missing = sorted(set(cube.dimension_columns) - set(columns))
+    if name == cube.seed_dataset and missing:
+        raise InvalidInput(f'Missing dimension columns in seed data "{name}": {", ".join(missing)}')
+    if len(missing) == len(cube.dimension_columns):
+        dims = ", ".join(cube.dimension_columns)
+        raise InvalidInput(f'Dataset "{name}" must have at least 1 of the following dimension columns: {dims}')
+    absent = sorted(set(partition_on) - set(columns))
+    if absent:
+        raise InvalidInput(f'Missing partition columns in dataset "{name}": {", ".join(absent)}')
+    if set(columns) == set(partition_on):
+        raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {name!r}.")
+
+
+def check_payload(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str], existing: Collection[str]) -> None:
+    """Payload that another dataset of the cube has already, and partition columns that are not partitioned on."""
+    shared = sorted(get_payload_subset(visible_columns(columns), cube) & set(existing))
+    if shared:
+        raise InvalidInput(f'Payload written in "{name}" is already present in cube: {", ".join(shared)}')
+    surplus = sorted((set(columns) & set(cube.partition_columns)) - set(partition_on))
+    if surplus:
+        raise InvalidInput(f"Unspecified but provided partition columns in {name}: {', '.join(surplus)}")
+
+
+def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
+    """Refuse nulls (and NaN) in partition, dimension and index columns."""
+    for column, role in write.null_free:
+        nulls = null_count(table.column(column))
+        if nulls:
+            raise InvalidInput(f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" ({nulls:,} of {table.num_rows:,} rows).')
+
+
+def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[Part]:
+    """Check rows, sort them, refuse duplicate cells, and split them into physical partitions."""
+    check_no_nulls(write, table)
+    ordered = _sorted(write, table.select(write.schema.names) if set(table.column_names) != set(write.schema.names) else table)
+    return split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
+
+
+def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
+    keys = pack_one(table, write.sort_columns)
+    order = stable_order(keys)
+    if order is not None:
+        table, keys = table.take(pa.array(order)), keys[order]
+    repeated = np.flatnonzero(keys[1:] == keys[:-1])
+    if len(repeated):
+        _refuse_duplicates(write, table, int(repeated[0]), len(repeated))
+    return table
+
+
+def _refuse_duplicates(write: DatasetWrite, table: pa.Table, first: int, count: int) -> None:
+    rows = table.slice(first, 2).to_pylist()
+    keys = {c: rows[0][c] for c in write.sort_columns}
+    differing = {c: (rows[0][c], rows[1][c]) for c in table.column_names if rows[0][c] != rows[1][c]}
+    detail = f"they differ in {differing}" if differing else "they are equal in every column"
+    raise InvalidInput(
+        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {count:,} rows repeat a cell. '
+        f"Example: {keys} occurs twice; {detail}. A cell may occur once."
+    )

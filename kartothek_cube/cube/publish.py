@@ -1,0 +1,86 @@
+"""Staging and publishing a write to a cube: all checks first, then files, then one commit a dataset in a safe order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Change, Receipt, apply_change
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.publish import check_store_can_commit, publish
+from kartothek_cube.core.stage import stage_parts
+from kartothek_cube.core.store import Store
+from kartothek_cube.cube.prepare import DatasetWrite, prepare_parts
+from kartothek_cube.cube.write import CubeWrite
+from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, KartothekCubeError, MultiTableCommitAborted
+
+__all__ = ["commit_cube_write", "run_cube_write", "stage_table"]
+
+
+def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table]) -> dict[str, DatasetMetadata]:
+    """Check, stage and publish tables. Nothing is stored before the rows of every dataset have been checked."""
+    check_store_can_commit(store)
+    parts = {i: prepare_parts(write.datasets[i], table, fresh_id()) for i, table in tables.items()}
+    if not write.allow_empty:
+        _refuse_empty([i for i, p in parts.items() if not p])
+    receipts = {i: stage_parts(store, write.datasets[i].request, p, write.datasets[i].schema) for i, p in parts.items()}
+    return commit_cube_write(store, write, receipts)
+
+
+def stage_table(store: Store, write: DatasetWrite, table: pa.Table) -> list[Receipt]:
+    """Check and stage one block of rows, e.g. in a Spark task."""
+    return stage_parts(store, write.request, prepare_parts(write, table, fresh_id()), write.schema)
+
+
+def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Sequence[Receipt]]) -> dict[str, DatasetMetadata]:
+    """Publish staged files: enrichments first, the seed last, so that new cells appear with everything that belongs to them.
+
+    Raises
+    ------
+    MultiTableCommitAborted
+        If a dataset would be empty. Nothing is visible.
+    CommitConflict
+        If the first dataset was changed in between. Nothing is visible.
+    CubeCommitIncomplete
+        If a later dataset could not be published. The message lists what landed.
+    """
+    _refuse_empty([i for i in write.datasets if _would_be_empty(write, i, receipts)])
+    changes = {i: write.change(i, receipts.get(i, ())) for i in write.datasets}
+    for i, change in changes.items():
+        # A dry run without indices: what would fail fails before the first commit.
+        apply_change(replace(change, index_columns=()), write.bases.get(i))
+    landed: dict[str, Snapshot] = {}
+    # New cells appear with everything that belongs to them; what goes disappears with the seed.
+    for i in sorted(changes, key=lambda name: (name == write.cube.seed_dataset) != write.may_vanish):
+        landed[i] = _publish_one(store, write, i, changes, landed)
+    return {i: DatasetMetadata(landed[i]) for i in changes}
+
+
+def _publish_one(store: Store, write: CubeWrite, name: str, changes: Mapping[str, Change], landed: Mapping[str, Snapshot]) -> Snapshot:
+    try:
+        return publish(store, changes[name], write.bases.get(name))
+    except Exception as error:
+        if not landed:
+            raise
+        done, left = ", ".join(landed), ", ".join(i for i in changes if i not in landed)
+        raise CubeCommitIncomplete(
+            f"Cube {write.cube.uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {done}. Not landed: {left}. Reason: {error}"
+        ) from error
+
+
+def _would_be_empty(write: CubeWrite, name: str, receipts: Mapping[str, Sequence[Receipt]]) -> bool:
+    if receipts.get(name) or write.may_vanish:
+        return False
+    if not write.allow_empty:
+        return name not in write.bases or write.replace
+    return len(write.bases[name].partitions) == len(write.removed.get(name, ())) and len(write.bases[name].partitions) > 0
+
+
+def _refuse_empty(empty: Sequence[str]) -> None:
+    if empty:
+        cause: KartothekCubeError = InvalidInput(f"Cannot write empty datasets: {', '.join(sorted(empty))}")
+        raise MultiTableCommitAborted(f"Aborting commit, nothing was written. {cause}") from cause

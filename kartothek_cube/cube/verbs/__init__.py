@@ -1,0 +1,1 @@
+"""The verbs of cubes, one file each."""

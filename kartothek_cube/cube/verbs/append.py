@@ -1,0 +1,155 @@
+"""Appending rows to a cube, and replacing partitions of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.converters import converter_str_set_optional
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import load_cube
+from kartothek_cube.cube.inputs import collect_data
+from kartothek_cube.cube.publish import commit_cube_write, run_cube_write
+from kartothek_cube.cube.write import plan_append, plan_removal, plan_update
+
+__all__ = ["append_to_cube", "remove_partitions", "update_cube"]
+
+
+def append_to_cube(
+    data: Any,
+    cube: Cube,
+    store: Any,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Add rows to datasets of a cube; nothing is removed.
+
+    A cell that is there already gets a newer row: queries see the newest one. ``data``, ``metadata`` and
+    ``df_serializer`` are as in `build_cube`; the metadata is merged key by key.
+
+    Returns
+    -------
+    dict
+        Dataset id → `DatasetMetadata` of the datasets appended to.
+
+    Raises
+    ------
+    InvalidInput
+        For unknown datasets, and for columns or types that are not those of the dataset ("Schema violation").
+    MultiTableCommitAborted
+        If there are no rows for a dataset.
+    CommitConflict
+        If somebody else changed a dataset in between.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, open_store
+    >>> from kartothek_cube.api.cube import append_to_cube, build_cube, query_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "DE"], "UNITS": [3, 4]}), cube, store)
+    >>> _ = append_to_cube(pd.DataFrame({"PRODUCT_ID": [2], "COUNTRY_CODE": ["DE"], "UNITS": [5]}), cube, store)
+    >>> query_cube(cube, store)[0]["UNITS"].tolist()
+    [3, 5]
+    """
+    tables = collect_data(data, cube)
+    opened = open_store(store)
+    write = plan_append(cube, {i: t.schema for i, t in tables.items()}, load_cube(cube, opened), metadata, df_serializer)
+    return run_cube_write(opened, write, tables)
+
+
+def update_cube(
+    data: Any,
+    cube: Cube,
+    store: Any,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: Iterable[str] | None = None,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Remove physical partitions and add rows, in one commit for each dataset.
+
+    Parameters
+    ----------
+    data, cube, store, metadata, df_serializer
+        As in `append_to_cube`; ``{}`` for no rows.
+    remove_conditions : Condition, Conjunction or iterable of Condition, or None
+        Conditions on the cube's partition columns: the partitions in which they hold are removed. None removes nothing.
+    ktk_cube_dataset_ids : iterable of str, optional
+        The datasets concerned, by default those in ``data``. A dataset that is partitioned by none of the condition
+        columns loses everything, and so has to be named.
+
+    Raises
+    ------
+    InvalidInput
+        For conditions on other columns, and as in `append_to_cube`.
+    MultiTableCommitAborted
+        If a dataset would end up without partitions.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import C, Cube, open_store
+    >>> from kartothek_cube.api.cube import build_cube, query_cube, update_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> _ = update_cube(pd.DataFrame({"PRODUCT_ID": [3], "COUNTRY_CODE": ["DE"]}), cube, store, C("COUNTRY_CODE") == "DE")
+    >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
+    [2, 3]
+    """
+    tables = collect_data(data, cube)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    opened = open_store(store)
+    schemas = {i: t.schema for i, t in tables.items()}
+    write = plan_update(cube, schemas, load_cube(cube, opened), remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
+    return run_cube_write(opened, write, tables)
+
+
+def remove_partitions(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: Iterable[str] | None = None,
+    metadata: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Remove the physical partitions in which conditions on the cube's partition columns hold.
+
+    Files stay in the store until `cleanup_cube`. An emptied dataset stays a member of the cube.
+
+    Parameters
+    ----------
+    cube, store, metadata
+        As in `append_to_cube`.
+    conditions : Condition, Conjunction or iterable of Condition, optional
+        None removes everything.
+    ktk_cube_dataset_ids : iterable of str, optional
+        The datasets concerned, by default all. One that is partitioned by none of the condition columns has to be named.
+
+    Returns
+    -------
+    dict
+        Dataset id → `DatasetMetadata` of all datasets of the cube.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import C, Cube, open_store
+    >>> from kartothek_cube.api.cube import build_cube, query_cube, remove_partitions
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> _ = remove_partitions(cube, store, C("COUNTRY_CODE") == "DE")
+    >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
+    [2]
+    """
+    opened = open_store(store)
+    members = load_cube(cube, opened)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    write = plan_removal(cube, members, conditions, sorted(members if names is None else names), metadata, named=names is not None)
+    changed = commit_cube_write(opened, write, {})
+    return {i: changed.get(i, DatasetMetadata(snapshot)) for i, snapshot in members.items()}

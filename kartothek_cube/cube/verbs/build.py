@@ -1,0 +1,112 @@
+"""Building a cube, and extending one by further datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import load_cube, load_members
+from kartothek_cube.cube.inputs import collect_data
+from kartothek_cube.cube.publish import run_cube_write
+from kartothek_cube.cube.write import plan_build, plan_extend
+
+__all__ = ["build_cube", "extend_cube"]
+
+
+def build_cube(
+    data: Any,
+    cube: Cube,
+    store: Any,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    overwrite: bool = False,
+    partition_on: dict[str, Any] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Write the first datasets of a cube, the seed among them.
+
+    Every check is made before the first file is written. The enrichments become visible before the seed, whose rows
+    make them count. The rules are on the page *Cubes* of the documentation.
+
+    Parameters
+    ----------
+    data : DataFrame, dict, or iterable of such
+        A frame (the seed), a dict dataset id → frame, or an iterable of these. A frame is a pandas frame or anything
+        with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB).
+    cube : Cube
+        The cube.
+    store : str, path, store or callable
+        Where to write; everything that `open_store` takes.
+    metadata : dict, optional
+        Dataset id → user metadata.
+    overwrite : bool, default False
+        Replace existing datasets of this cube; all of them must be in ``data``.
+    partition_on : dict, optional
+        Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not partitioned.
+    df_serializer : ParquetSerializer, optional
+        How files are written; by default with ZSTD compression.
+
+    Returns
+    -------
+    dict
+        Dataset id → `DatasetMetadata`.
+
+    Raises
+    ------
+    InvalidInput, InvalidType
+        For data that does not fit the cube: missing columns, nulls in partition, dimension or index columns, duplicate
+        cells. The message names dataset and column.
+    AlreadyExists
+        If a dataset exists and ``overwrite`` is False.
+    MultiTableCommitAborted
+        If a dataset is empty, or the datasets would not make a valid cube.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, open_store
+    >>> from kartothek_cube.api.cube import build_cube
+    >>> cube = Cube(dimension_columns=["PRODUCT_ID", "SALES_DATE"], partition_columns=["COUNTRY_CODE"], uuid_prefix="sales")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "SALES_DATE": pd.to_datetime(["2024-01-01"] * 2), "COUNTRY_CODE": "DE", "UNITS": [3, 4]})
+    >>> build_cube(sales, cube, open_store("hmemory://"))
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
+    """
+    tables = collect_data(data, cube)
+    opened = open_store(store)
+    existing = load_members(cube.uuid_prefix, opened, skip_broken=True)
+    write = plan_build(cube, {i: t.schema for i, t in tables.items()}, existing, metadata, overwrite, partition_on, df_serializer)
+    return run_cube_write(opened, write, tables)
+
+
+def extend_cube(
+    data: Any,
+    cube: Cube,
+    store: Any,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    overwrite: bool = False,
+    partition_on: dict[str, Any] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Add datasets to an existing cube, or with ``overwrite`` replace some that are not the seed.
+
+    Arguments, results and errors are those of `build_cube`; the cube has to exist and to be valid, and a payload column
+    may exist in one dataset only.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import Cube, open_store
+    >>> from kartothek_cube.api.cube import build_cube, extend_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> extend_cube({"stock": pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
+    {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
+    """
+    tables = collect_data(data, cube)
+    opened = open_store(store)
+    schemas = {i: t.schema for i, t in tables.items()}
+    write = plan_extend(cube, schemas, load_cube(cube, opened), metadata, overwrite, partition_on, df_serializer)
+    return run_cube_write(opened, write, tables)

@@ -1,0 +1,245 @@
+"""Querying a cube: as frames, as one Arrow table, group by group, or only its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.frames import to_frame
+from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.snapshots import load_index
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.consistency import check_infos, infos_of
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import load_cube
+from kartothek_cube.cube.intention import Intention, make_intention
+from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.partitions import needed_indices
+from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
+from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
+
+__all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"]
+
+
+def query_cube(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: Any = None,
+    partition_by: Any = None,
+    payload_columns: Any = None,
+) -> list[Any]:
+    """Query a cube and get pandas frames.
+
+    The cells of the seed dataset decide which rows there are; every other dataset is joined to them by its dimension
+    columns. A condition on the payload of a dataset keeps only cells that the dataset has. The rules are on the page
+    *The query system* of the documentation.
+
+    Parameters
+    ----------
+    cube : Cube
+        The cube.
+    store : str, path, store or callable
+        Where it lies; everything that `open_store` takes.
+    conditions : Condition, Conjunction or iterable of Condition, optional
+        What the rows have to satisfy, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. Null satisfies no
+        condition.
+    datasets : str, iterable of str, or dict, optional
+        Which datasets take part; the seed must be among them. By default all.
+    dimension_columns : str or iterable of str, optional
+        Dimension columns of the result, in the order in which its rows are sorted. With fewer than the cube has, each
+        projected cell comes once.
+    partition_by : str or iterable of str, optional
+        Indexed columns; one frame for each combination of their values.
+    payload_columns : str or iterable of str, optional
+        Payload to return. By default all.
+
+    Returns
+    -------
+    list of pandas.DataFrame
+        Without ``partition_by`` one frame; with it one frame a value, ascending. Columns in alphabetical order, rows
+        ordered by dimension columns, then partition columns. No rows: no frame.
+
+    Raises
+    ------
+    InvalidInput
+        For a cube that does not exist or is not valid, and for unknown or unsuitable columns.
+    InvalidType
+        For a constant that does not fit the type of its column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.api.cube import C, Cube, build_cube, query_cube
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> query_cube(cube, store, C("UNITS") > 3)[0]
+      COUNTRY_CODE  PRODUCT_ID  UNITS
+    0           FR           2      4
+    """
+    opened = open_store(store)
+    plan = _plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
+    return [to_frame(table) for table in tables if table.num_rows]
+
+
+def query_cube_arrow(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: Any = None,
+    payload_columns: Any = None,
+) -> pa.Table:
+    """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
+
+    No rows: a table without rows, with all columns and types. Null is a value of its own here, so that integers stay
+    integers.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube, extend_cube, query_cube_arrow
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> _ = extend_cube({"stock": pa.table({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
+    >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
+    [None, 7]
+    """
+    opened = open_store(store)
+    return whole_table(_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened)
+
+
+def iter_cube(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: Any = None,
+    partition_by: Any = None,
+    payload_columns: Any = None,
+) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """Query a cube group by group, with bounded memory.
+
+    Arguments and errors are those of `query_cube`; they are checked by the call, not by the first step.
+
+    Yields
+    ------
+    key : dict
+        Values of the ``partition_by`` columns; without ``partition_by`` those of the partition columns.
+    table : pyarrow.Table
+        The rows of the group, ordered by dimension columns, then partition columns. Empty groups are left out.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube, iter_cube
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "BRAND": ["A", "A"]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> [(key, table.num_rows) for key, table in iter_cube(cube, store, partition_by="BRAND")]
+    [({'BRAND': 'A'}, 2)]
+    """
+    opened = open_store(store)
+    return iter_groups(_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns), opened)
+
+
+def plan_cube_query(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: Any = None,
+    partition_by: Any = None,
+    payload_columns: Any = None,
+) -> QueryPlan:
+    """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
+
+    No data file is read. The plan is a picklable value without a store; `load_group` loads one of its ``groups`` anywhere.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import C, Cube, build_cube, plan_cube_query
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> plan_cube_query(cube, store, C("PRODUCT_ID") == 2)
+    QueryPlan(cube='sales', groups=1, files=1)
+    """
+    return _plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns)
+
+
+def load_group(group: Group, store: Any) -> pa.Table:
+    """Load one group of a plan: in a thread, a Spark task, a notebook.
+
+    Parameters
+    ----------
+    group : Group
+        One of ``plan.groups``.
+    store : str, path, store or callable
+        The store for which the plan was made.
+
+    Returns
+    -------
+    pyarrow.Table
+        The group's rows, ordered by dimension columns, then partition columns; possibly none.
+
+    Raises
+    ------
+    KeyNotFound
+        If a file of the plan has been removed since the plan was made.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube, load_group, plan_cube_query
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> plan = plan_cube_query(cube, store)
+    >>> load_group(plan.groups[1], store).to_pylist()
+    [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
+    """
+    return Loader(open_store(store)).load(group)
+
+
+def _plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any) -> QueryPlan:
+    snapshots = _snapshots(cube, store, datasets)
+    intention = make_intention(cube, infos_of(snapshots), conditions, dims, by, payload)
+    return plan_query(intention, snapshots, _indices(intention, snapshots, store))
+
+
+def _snapshots(cube: Cube, store: Store, datasets: Any) -> dict[str, Snapshot]:
+    if not isinstance(datasets, Mapping):
+        return load_cube(cube, store, datasets)
+    snapshots = {str(i): metadata.snapshot for i, metadata in datasets.items()}
+    check_infos(infos_of(snapshots), cube)
+    return snapshots
+
+
+def _indices(intention: Intention, snapshots: Mapping[str, Snapshot], store: Store) -> dict[str, dict[str, SecondaryIndex]]:
+    """The secondary indices that planning needs, read side by side, each only where its values may match."""
+    wanted = [(r.id, c, clauses) for r in intention.roles for c, clauses in needed_indices(r, intention, snapshots[r.id]).items()]
+    loaded = run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2])[0], wanted)
+    indices: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
+    for (dataset, column, _), index in zip(wanted, loaded, strict=True):
+        indices[dataset][column] = index
+    return indices

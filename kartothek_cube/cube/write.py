@@ -1,0 +1,207 @@
+"""A write to several datasets of a cube as one value: planned and checked from schemas alone, before any row is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.schema import ordered, unify
+from kartothek_cube.cube.columns import get_payload_subset
+from kartothek_cube.cube.conditions import Conjunction
+from kartothek_cube.cube.consistency import DatasetInfo, check_infos, infos_of
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.inputs import cube_metadata, resolve_metadata, resolve_partition_on
+from kartothek_cube.cube.prepare import DatasetWrite, check_columns, check_payload, make_write
+from kartothek_cube.cube.removal import labels_to_remove
+from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
+
+__all__ = ["CubeWrite", "plan_append", "plan_build", "plan_extend", "plan_removal", "plan_update"]
+
+
+@dataclass(frozen=True, slots=True)
+class CubeWrite:
+    """What is to be written to a cube.
+
+    Attributes
+    ----------
+    cube : Cube
+        The cube.
+    datasets : Mapping[str, DatasetWrite]
+        How the rows of each dataset are stored.
+    bases : Mapping[str, Snapshot]
+        The datasets that exist, as they were when the write was planned.
+    replace : bool
+        The datasets' former contents go.
+    metadata : Mapping[str, dict]
+        What is merged into the metadata of each dataset.
+    removed : Mapping[str, pyarrow.Array]
+        Labels that each dataset loses.
+    allow_empty, may_vanish : bool
+        A dataset may come without new rows; it may end up without any.
+    """
+
+    cube: Cube
+    datasets: Mapping[str, DatasetWrite]
+    bases: Mapping[str, Snapshot]
+    replace: bool
+    metadata: Mapping[str, dict[str, Any]]
+    removed: Mapping[str, pa.Array] = field(default_factory=dict)
+    allow_empty: bool = False
+    may_vanish: bool = False
+
+    def change(self, name: str, receipts: Collection[Receipt]) -> Change:
+        """The change of one dataset."""
+        write = self.datasets[name]
+        keys, schema = write.request.partition_on, ordered(write.schema, write.request.partition_on)
+        removed = self.removed.get(name, pa.array([], type=pa.string()))
+        args = (write.request.uuid, tuple(receipts), schema, keys, write.request.index_columns)
+        return Change(*args, metadata=self.metadata[name], removed=removed, replace=self.replace)
+
+
+def plan_build(
+    cube: Cube,
+    schemas: Mapping[str, pa.Schema],
+    existing: Mapping[str, Snapshot],
+    metadata: Any = None,
+    overwrite: bool = False,
+    partition_on: Any = None,
+    serializer: ParquetSerializer | None = None,
+) -> CubeWrite:
+    """Check a build from the columns of its data. ``existing``: the datasets that the store has under the cube's prefix."""
+    keys = resolve_partition_on(cube, schemas, partition_on)
+    user = resolve_metadata(metadata, schemas)
+    if cube.seed_dataset not in schemas:
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing.')
+    left = sorted(set(existing) - set(schemas))
+    if left:
+        raise InvalidInput(f"Following datasets exists but are not overwritten (partial overwrite), this is not allowed: {', '.join(left)}")
+    writes = _new_writes(cube, schemas, keys, (), serializer)
+    _check_absent(existing, schemas, overwrite)
+    _check_result(cube, {}, writes)
+    return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user))
+
+
+def plan_extend(
+    cube: Cube,
+    schemas: Mapping[str, pa.Schema],
+    existing: Mapping[str, Snapshot],
+    metadata: Any = None,
+    overwrite: bool = False,
+    partition_on: Any = None,
+    serializer: ParquetSerializer | None = None,
+) -> CubeWrite:
+    """Check an extension from the columns of its data. ``existing``: the datasets of the valid cube."""
+    keys = resolve_partition_on(cube, schemas, partition_on)
+    user = resolve_metadata(metadata, schemas)
+    if cube.seed_dataset in schemas:
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") cannot be written during extension.')
+    kept = {i: info for i, info in infos_of(existing).items() if not (overwrite and i in schemas)}
+    payload = {c for info in kept.values() for c in get_payload_subset(info.columns, cube)}
+    writes = _new_writes(cube, schemas, keys, payload, serializer)
+    _check_absent(existing, schemas, overwrite)
+    _check_result(cube, kept, writes)
+    return CubeWrite(cube, writes, {i: existing[i] for i in schemas if i in existing}, overwrite, _metadata(cube, schemas, user))
+
+
+def plan_append(
+    cube: Cube,
+    schemas: Mapping[str, pa.Schema],
+    existing: Mapping[str, Snapshot],
+    metadata: Any = None,
+    serializer: ParquetSerializer | None = None,
+) -> CubeWrite:
+    """Check an append from the columns of its data. ``existing``: the datasets of the valid cube."""
+    user = resolve_metadata(metadata, schemas)
+    unknown = sorted(set(schemas) - set(existing))
+    if unknown:
+        raise InvalidInput(f"Unknown / non-existing datasets: {', '.join(unknown)}")
+    writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in schemas.items()}
+    return CubeWrite(cube, writes, {i: existing[i] for i in schemas}, False, _metadata(cube, schemas, user))
+
+
+def plan_update(
+    cube: Cube,
+    schemas: Mapping[str, pa.Schema],
+    existing: Mapping[str, Snapshot],
+    remove_conditions: Any,
+    names: Collection[str] | None = None,
+    metadata: Any = None,
+    serializer: ParquetSerializer | None = None,
+) -> CubeWrite:
+    """Check an update: an append that also removes the partitions in which the conditions hold.
+
+    ``names``: the datasets concerned, by default those with data.
+    """
+    concerned = list(dict.fromkeys((*(names or ()), *schemas)))
+    unknown = sorted(set(concerned) - set(existing))
+    if unknown:
+        raise InvalidInput(f"Unknown / non-existing datasets: {', '.join(unknown)}")
+    if names is not None and set(schemas) - set(names):
+        raise InvalidInput(f"There is data for datasets that ktk_cube_dataset_ids does not name: {', '.join(sorted(set(schemas) - set(names)))}")
+    user = resolve_metadata(metadata, concerned)
+    full = {i: schemas[i] if i in schemas else existing[i].schema for i in concerned}
+    writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in full.items()}
+    removed = {} if remove_conditions is None else _removed(cube, remove_conditions, {i: existing[i] for i in concerned}, named=names is not None)
+    return CubeWrite(cube, writes, {i: existing[i] for i in concerned}, False, _metadata(cube, concerned, user), removed, allow_empty=True)
+
+
+def plan_removal(
+    cube: Cube, existing: Mapping[str, Snapshot], conditions: Any, names: Collection[str], metadata: Any = None, *, named: bool = False
+) -> CubeWrite:
+    """Check a removal of partitions without new rows; a dataset may end up empty."""
+    unknown = sorted(set(names) - set(existing))
+    if unknown:
+        raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}")
+    user = resolve_metadata(metadata, names)
+    bases = {i: existing[i] for i in names}
+    writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
+    removed = _removed(cube, conditions, bases, named=named)
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, allow_empty=True, may_vanish=True)
+
+
+def _removed(cube: Cube, conditions: Any, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, pa.Array]:
+    conjunction = Conjunction(conditions)
+    return {i: labels_to_remove(cube, i, base, conjunction, named=named) for i, base in bases.items()}
+
+
+def _new_writes(
+    cube: Cube, schemas: Mapping[str, pa.Schema], keys: Mapping[str, tuple[str, ...]], payload: Collection[str], serializer: ParquetSerializer | None
+) -> dict[str, DatasetWrite]:
+    for name, schema in schemas.items():
+        check_columns(cube, name, schema.names, keys[name])
+        check_payload(cube, name, schema.names, keys[name], payload)
+    return {name: make_write(cube, name, schema, keys[name], serializer) for name, schema in schemas.items()}
+
+
+def _append_write(cube: Cube, name: str, schema: pa.Schema, base: Snapshot, serializer: ParquetSerializer | None) -> DatasetWrite:
+    check_columns(cube, name, schema.names, base.partition_keys)
+    unified = unify([base.schema, schema], f'dataset "{name}"')
+    typed = pa.schema([unified.field(f.name) if pa.types.is_null(f.type) else f for f in schema])
+    return make_write(cube, name, typed, base.partition_keys, serializer, base.secondary_columns)
+
+
+def _check_absent(existing: Collection[str], names: Collection[str], overwrite: bool) -> None:
+    present = sorted(set(existing) & set(names))
+    if present and not overwrite:
+        raise AlreadyExists(f"Dataset {', '.join(present)} already exists and overwrite is not permitted! Say overwrite=True to replace it.")
+
+
+def _check_result(cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite]) -> None:
+    """The checks that kartothek makes after writing; here they come first, so that nothing has to be rolled back."""
+    new = {
+        i: DatasetInfo(i, ordered(w.schema, w.request.partition_on), w.request.partition_on, frozenset(w.request.index_columns)) for i, w in writes.items()
+    }
+    try:
+        check_infos({**kept, **new}, cube)
+    except KartothekCubeError as error:
+        raise MultiTableCommitAborted(f"The datasets would not make a valid cube; nothing was written. {error}") from error
+
+
+def _metadata(cube: Cube, names: Collection[str], user: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: cube_metadata(cube, name, user.get(name, {})) for name in names}

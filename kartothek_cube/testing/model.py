@@ -1,0 +1,271 @@
+"""The naive reference model of a cube: nested loops over lists of dicts, slow and obviously right.
+
+A test writes the same rows into the library and into a `NaiveCube`, asks both the same query and compares the rows. Nothing here knows files, indices,
+alignment or join orders: a query looks at the whole wide view, filters it, groups it, projects it, sorts it.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kartothek_cube.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from kartothek_cube.cube.cube import Cube
+
+__all__ = ["NaiveCube", "NaiveDataset", "Row", "matches"]
+
+Row: TypeAlias = dict[str, Any]
+"""One row: column name to a plain Python value, or ``None``."""
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda value, choices: value in choices,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NaiveDataset:
+    """The rows of one dataset of a cube, in the order in which they were written.
+
+    Attributes
+    ----------
+    dimensions
+        The dimension columns that this dataset has, in the order of the cube.
+    payload
+        Its columns that are neither dimension nor partition column of the cube.
+    partition_on
+        The columns that its files are split by.
+    indexed
+        The columns by which `NaiveCube.query` may form groups: those of `partition_on` and those with a secondary index; dimensions in the seed only.
+    files
+        One list of rows per write call and physical partition; later files override earlier ones, cell by cell.
+    """
+
+    dimensions: tuple[str, ...]
+    payload: frozenset[str]
+    partition_on: tuple[str, ...]
+    indexed: frozenset[str]
+    files: tuple[tuple[Row, ...], ...] = ()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """All columns of the dataset."""
+        return self.payload | set(self.dimensions) | set(self.partition_on)
+
+    def written(self, rows: Iterable[Row]) -> NaiveDataset:
+        """Return the dataset after one more write call."""
+        files: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            files.setdefault(_values(row, self.partition_on), []).append(dict(row))
+        return replace(self, files=self.files + tuple(tuple(file) for file in files.values()))
+
+    def without(self, conditions: Iterable[Any]) -> NaiveDataset:
+        """Return the dataset without the files whose partition values match all those conditions that are about its partition keys."""
+        relevant = [condition for condition in conditions if condition.column in self.partition_on]
+        kept = [file for file in self.files if not all(matches(file[0], condition) for condition in relevant)]
+        return replace(self, files=tuple(kept))
+
+    def key(self, cube: Cube) -> tuple[str, ...]:
+        """Return the columns that identify a row that can be seen: the cell, inside its unit of the cube's partition columns."""
+        return (*self.dimensions, *(column for column in cube.partition_columns if column in self.partition_on))
+
+    def newest_rows(self, cube: Cube) -> list[Row]:
+        """Return the rows that can be seen: of the rows with the same key, the one in the last file."""
+        newest: dict[tuple[Any, ...], Row] = {}
+        for file in self.files:
+            for row in file:
+                newest[_values(row, self.key(cube))] = row
+        return list(newest.values())
+
+
+class NaiveCube:
+    """A cube as lists of dicts, with the verbs that change and query it.
+
+    Parameters
+    ----------
+    cube
+        The specification, as the library's own verbs take it.
+
+    Examples
+    --------
+    >>> from kartothek_cube.cube.cube import Cube
+    >>> from kartothek_cube.testing.model import NaiveCube
+    >>> model = NaiveCube(Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
+    >>> model.build({"seed": [{"COUNTRY_CODE": "DE", "PRODUCT_ID": 1, "UNITS": 3}, {"COUNTRY_CODE": "DE", "PRODUCT_ID": 2, "UNITS": 5}]})
+    >>> model.extend({"prices": [{"PRODUCT_ID": 2, "PRICE": 0.5}]}, partition_on={"prices": []})
+    >>> model.query(payload_columns=["PRICE"])
+    [[{'COUNTRY_CODE': 'DE', 'PRICE': None, 'PRODUCT_ID': 1}, {'COUNTRY_CODE': 'DE', 'PRICE': 0.5, 'PRODUCT_ID': 2}]]
+    """
+
+    def __init__(self, cube: Cube) -> None:
+        self.cube = cube
+        self.datasets: dict[str, NaiveDataset] = {}
+
+    def build(self, data: Mapping[str, Sequence[Row]], partition_on: Mapping[str, Sequence[str]] | None = None) -> None:
+        """Start with these datasets. Every row of a dataset has the same columns."""
+        self.datasets = {}
+        self.extend(data, partition_on)
+
+    def extend(self, data: Mapping[str, Sequence[Row]], partition_on: Mapping[str, Sequence[str]] | None = None) -> None:
+        """Add datasets, or replace those of the same name."""
+        for name, rows in data.items():
+            keys = tuple((partition_on or {}).get(name, self.cube.partition_columns))
+            self.datasets[name] = self._empty(name, rows[0].keys(), keys).written(rows)
+
+    def append(self, data: Mapping[str, Sequence[Row]]) -> None:
+        """Add rows to datasets that exist; a cell that is written again has its new row from now on."""
+        for name, rows in data.items():
+            self.datasets[name] = self.datasets[name].written(rows)
+
+    def remove_partitions(self, conditions: object = None, datasets: Iterable[str] | None = None) -> None:
+        """Remove the physical partitions that match, from these datasets or from all."""
+        for name in list(self.datasets) if datasets is None else datasets:
+            self.datasets[name] = self.datasets[name].without(_active(conditions))
+
+    def query(
+        self,
+        conditions: object = None,
+        datasets: Iterable[str] | None = None,
+        dimension_columns: Sequence[str] | None = None,
+        partition_by: Sequence[str] | None = None,
+        payload_columns: Iterable[str] | None = None,
+    ) -> list[list[Row]]:
+        """Return the groups of a query, each a list of rows; one group without `partition_by`; no group is empty.
+
+        Raises
+        ------
+        InvalidInput
+            For an argument that names a column or dataset that cannot be used so.
+        """
+        visible = self._visible(datasets)
+        where = _active(conditions)
+        dimensions = _checked_dimensions(self.cube, dimension_columns)
+        by = _checked_partition_by(visible, partition_by or ())
+        payload = _checked_payload(self.cube, visible, dimensions, payload_columns)
+        _check_known(visible, [condition.column for condition in where])
+        _check_projection(visible, dimensions, payload | set(by) | {condition.column for condition in where})
+        rows = [row for row in self._wide_rows(visible) if all(matches(row, condition) for condition in where)]
+        output = sorted({*by, *dimensions, *payload, *self.cube.partition_columns})
+        order = (*dimensions, *self.cube.partition_columns)
+        return [_projected(group, output, order) for group in _grouped(rows, by)]
+
+    def _empty(self, name: str, columns: Collection[str], partition_on: tuple[str, ...]) -> NaiveDataset:
+        dimensions = tuple(column for column in self.cube.dimension_columns if column in columns)
+        # The values of a dimension are those of the seed, so an enrichment's index on one does not count.
+        indexed = (set(partition_on) | (self.cube.index_columns & set(columns))) - set(dimensions)
+        if name == self.cube.seed_dataset:
+            indexed |= set(dimensions) - self.cube.suppress_index_on
+        payload = frozenset(columns) - set(dimensions) - set(self.cube.partition_columns)
+        return NaiveDataset(dimensions, payload, partition_on, frozenset(indexed))
+
+    def _visible(self, names: Iterable[str] | None) -> dict[str, NaiveDataset]:
+        wanted = set(self.datasets if names is None else names)
+        if unknown := wanted - self.datasets.keys():
+            raise InvalidInput(f"Datasets {sorted(unknown)} do not exist, there are {sorted(self.datasets)}.")
+        if self.cube.seed_dataset not in wanted:
+            raise InvalidInput(f'Seed data ("{self.cube.seed_dataset}") is missing.')
+        return {name: self.datasets[name] for name in wanted}
+
+    def _wide_rows(self, visible: Mapping[str, NaiveDataset]) -> Iterator[Row]:
+        # Left joins only: a condition never matches None, and no group has a None key, so restricted datasets need no inner join of their own.
+        enrichments = [dataset for name, dataset in visible.items() if name != self.cube.seed_dataset]
+        for seed_row in visible[self.cube.seed_dataset].newest_rows(self.cube):
+            wide = dict(seed_row)
+            for dataset in enrichments:
+                found = _partner(seed_row, dataset, self.cube)
+                wide |= {column: found.get(column) for column in dataset.payload}
+            yield wide
+
+
+def matches(row: Row, condition: Any) -> bool:
+    """Tell whether a row satisfies one condition. ``None`` satisfies none, also not ``!=``."""
+    value = row[condition.column]
+    if value is None:
+        return False
+    if hasattr(condition, "OP"):
+        return bool(_COMPARISONS[condition.OP](value, condition.value))
+    return (condition.start is None or value >= condition.start) and (condition.stop is None or value < condition.stop)
+
+
+def _values(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
+    return tuple(row[column] for column in columns)
+
+
+def _active(conditions: Any) -> list[Any]:
+    if conditions is None:
+        return []
+    inside = getattr(conditions, "conditions", conditions)
+    listed = [inside] if hasattr(inside, "column") else list(inside)
+    return [condition for condition in listed if hasattr(condition, "OP") or (condition.start, condition.stop) != (None, None)]
+
+
+def _partner(seed_row: Row, dataset: NaiveDataset, cube: Cube) -> Row:
+    for row in dataset.newest_rows(cube):
+        if all(row[column] == seed_row[column] for column in dataset.key(cube)):
+            return row
+    return {}
+
+
+def _available(visible: Mapping[str, NaiveDataset]) -> set[str]:
+    return {column for dataset in visible.values() for column in dataset.columns}
+
+
+def _check_known(visible: Mapping[str, NaiveDataset], columns: Iterable[str]) -> None:
+    if unknown := set(columns) - _available(visible):
+        raise InvalidInput(f"Columns {sorted(unknown)} do not exist, there are {sorted(_available(visible))}.")
+
+
+def _checked_dimensions(cube: Cube, dimensions: Sequence[str] | None) -> tuple[str, ...]:
+    checked = cube.dimension_columns if dimensions is None else tuple(dimensions)
+    if not checked or len(set(checked)) < len(checked) or set(checked) - set(cube.dimension_columns):
+        raise InvalidInput(f"Dimension columns {checked} are not different columns among {cube.dimension_columns}.")
+    return checked
+
+
+def _checked_partition_by(visible: Mapping[str, NaiveDataset], partition_by: Sequence[str]) -> tuple[str, ...]:
+    _check_known(visible, partition_by)
+    unindexed = [column for column in partition_by if not any(column in dataset.indexed for dataset in visible.values())]
+    if unindexed or len(set(partition_by)) < len(partition_by):
+        raise InvalidInput(f"partition_by {tuple(partition_by)} must name different columns with an index; without one: {unindexed}.")
+    return tuple(partition_by)
+
+
+def _checked_payload(cube: Cube, visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], payload: Iterable[str] | None) -> set[str]:
+    checked = _available(visible) - set(cube.dimension_columns) if payload is None else set(payload)
+    _check_known(visible, checked)
+    if dropped := (checked & set(cube.dimension_columns)) - set(dimensions):
+        raise InvalidInput(f"Dimensions {sorted(dropped)} are dropped by the projection to {tuple(dimensions)} and cannot be payload.")
+    return checked
+
+
+def _check_projection(visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], wanted: set[str]) -> None:
+    for name, dataset in visible.items():
+        if dataset.payload & wanted and not set(dataset.dimensions) <= set(dimensions):
+            raise InvalidInput(f'Payload {sorted(dataset.payload & wanted)} of "{name}" has dimensions {dataset.dimensions}, not only {tuple(dimensions)}.')
+
+
+def _grouped(rows: Iterable[Row], by: Sequence[str]) -> list[list[Row]]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        if None not in _values(row, by):
+            groups.setdefault(_values(row, by), []).append(row)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _projected(rows: Iterable[Row], output: Sequence[str], order: Sequence[str]) -> list[Row]:
+    distinct: list[Row] = []
+    for row in rows:
+        short = {column: row[column] for column in output}
+        if short not in distinct:
+            distinct.append(short)
+    return sorted(distinct, key=lambda row: _values(row, order))

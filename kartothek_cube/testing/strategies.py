@@ -1,0 +1,340 @@
+"""Hypothesis strategies: small random cubes with data, and queries to ask them. Needs Hypothesis, which nothing else of the package imports.
+
+Examples
+--------
+>>> from hypothesis import given, strategies as st
+>>> from kartothek_cube.testing.strategies import cubes_with_data, queries
+>>> @given(st.data())
+... def test_no_condition_no_harm(data):
+...     case = data.draw(cubes_with_data())
+...     query = data.draw(queries(case))
+...     case.model().query(conditions=query.conditions)
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import operator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from hypothesis import strategies as st
+
+from kartothek_cube.cube.conditions import C, Condition
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.testing.model import NaiveCube, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["CubeCase", "Kind", "Layout", "Query", "Removal", "Write", "cubes_with_data", "queries"]
+
+Kind: TypeAlias = Literal["int", "float", "str", "bool", "date", "timestamp"]
+"""The type of a column: the Arrow types int64, double, string, bool, date32 and timestamp[us]."""
+
+_DATES = tuple(datetime.date(2020, 2, day) for day in (27, 28, 29))
+_VALUES: Mapping[Kind, tuple[Any, ...]] = {
+    # The large ones find who sends integers through floats, and who computes with the difference of two keys.
+    "int": (0, 1, 2, -1, 2**53 + 1, -(2**63)),
+    "float": (0.0, 0.5, 1.5, -2.25, 1e300),
+    # A slash, an equals sign and a blank are what partition values stumble over.
+    "str": ("a", "b", "B", "a/b", "x=1 ä"),
+    "bool": (False, True),
+    "date": _DATES,
+    "timestamp": tuple(datetime.datetime.combine(day, datetime.time(hour, microsecond=1)) for day in _DATES[:2] for hour in (0, 12)),
+}
+# Literals that are not in the data.
+_NEARBY: Mapping[Kind, tuple[Any, ...]] = {
+    "int": (-5, 7, 2**53),
+    "float": (1.0, -1e300),
+    "str": ("", "aa", "z"),
+    "bool": (),
+    "date": (datetime.date(2019, 12, 31), datetime.date(2020, 3, 1)),
+    "timestamp": (datetime.datetime.combine(_DATES[0], datetime.time(6)), datetime.datetime.combine(datetime.date(2021, 1, 1), datetime.time())),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What one dataset of a cube looks like: its columns and how it is split.
+
+    Attributes
+    ----------
+    dimensions, payload
+        Its dimension columns, and its columns that are neither dimension nor partition column of the cube.
+    partition_on
+        The columns that its files are split by; `is_default` tells that the writer need not be told.
+    required
+        The payload columns without nulls: index columns and partition keys.
+    """
+
+    dimensions: tuple[str, ...]
+    payload: tuple[str, ...]
+    partition_on: tuple[str, ...]
+    required: frozenset[str]
+    is_default: bool = False
+
+    def key(self, cube: Cube) -> tuple[str, ...]:
+        """Return the columns by which one write call may hold a row only once."""
+        return (*(column for column in cube.partition_columns if column in self.partition_on), *self.dimensions)
+
+    def columns(self, cube: Cube) -> tuple[str, ...]:
+        """Return all columns, in the order of `key` and `payload`."""
+        return (*self.key(cube), *self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write call: rows per dataset."""
+
+    verb: Literal["build", "extend", "append"]
+    data: Mapping[str, Sequence[Row]]
+    partition_on: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """One removal of partitions from some datasets."""
+
+    conditions: tuple[Condition, ...]
+    datasets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CubeCase:
+    """A cube, the types of its columns, and the calls that fill it.
+
+    Attributes
+    ----------
+    kinds
+        The type of every column.
+    layouts
+        Dataset id to columns and partitioning.
+    steps
+        The calls in order; the first one is a build.
+    """
+
+    cube: Cube
+    kinds: Mapping[str, Kind]
+    layouts: Mapping[str, Layout]
+    steps: tuple[Write | Removal, ...]
+
+    def model(self) -> NaiveCube:
+        """Return the naive model after all steps."""
+        model = NaiveCube(self.cube)
+        for step in self.steps:
+            _apply(model, step)
+        return model
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The arguments of a query."""
+
+    conditions: tuple[Condition, ...] = ()
+    datasets: tuple[str, ...] | None = None
+    dimension_columns: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] | None = None
+    payload_columns: tuple[str, ...] | None = None
+
+
+_COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+_PAYLOAD_KINDS: tuple[Kind, ...] = ("int", "float", "str", "bool", "date", "timestamp")
+_DIMENSION_KINDS: tuple[Kind, ...] = ("int", "str", "date", "timestamp")
+_KEY_KINDS: tuple[Kind, ...] = ("int", "str", "bool")
+
+
+@st.composite
+def cubes_with_data(draw: st.DrawFn) -> CubeCase:
+    """Draw a small cube and the calls that fill it.
+
+    One to three dimensions, one or two partition columns, a seed and up to three enrichments with fewer dimensions, other partition keys, and cells that
+    the seed lacks; up to three appends that write some cells again, now and then a removal. At most 12 rows a call and 3 partitions, so that it
+    shrinks quickly.
+    """
+    cube = draw(_cubes())
+    layouts = _draw_layouts(draw, cube)
+    kinds = _draw_kinds(draw, cube, layouts)
+    case = CubeCase(cube, kinds, layouts, ())
+    pool = _draw_keys(draw, case)
+    steps = [*_first_writes(draw, case, pool), *(_later_step(draw, case, pool) for _ in range(draw(st.integers(0, 3))))]
+    return replace(case, steps=tuple(steps))
+
+
+@st.composite
+def queries(draw: st.DrawFn, case: CubeCase) -> Query:
+    """Draw a query for a cube: conditions of every kind on any column, projections, groups, payload subsets, a choice of datasets.
+
+    Most can be answered. Some are to be refused, because they project payload of more dimensions or partition by a column without an index.
+    """
+    datasets = _draw_datasets(draw, case)
+    dimensions = draw(st.none() | st.lists(st.sampled_from(case.cube.dimension_columns), min_size=1, unique=True).map(tuple))
+    usable = _usable_columns(draw, case, datasets, dimensions)
+    return Query(
+        conditions=tuple(draw(st.lists(_conditions(case, usable | set(case.cube.dimension_columns)), max_size=2))),
+        datasets=datasets,
+        dimension_columns=dimensions,
+        partition_by=_draw_partition_by(draw, case, usable),
+        payload_columns=_draw_payload_columns(draw, case.cube, usable, dimensions),
+    )
+
+
+def _rarely(draw: st.DrawFn) -> bool:
+    return draw(st.integers(0, 9)) == 9
+
+
+@st.composite
+def _cubes(draw: st.DrawFn) -> Cube:
+    dimensions = ("x", "y", "z")[: draw(st.integers(1, 3))]
+    partitions = ("p", "q")[: draw(st.integers(1, 2))]
+    indexed = ("i1", "i2")[: draw(st.integers(0, 2))]
+    suppressed = dimensions[-1:] if _rarely(draw) else ()
+    return Cube(dimensions, partitions, "cube", seed_dataset="seed", index_columns=indexed, suppress_index_on=suppressed)
+
+
+def _draw_layouts(draw: st.DrawFn, cube: Cube) -> dict[str, Layout]:
+    # Names on both sides of "seed": nothing may hang on the order of names.
+    names = ["seed", *("enrich", "zzz", "more")[: draw(st.integers(0, 3))]]
+    owners = {column: draw(st.sampled_from(names)) for column in sorted(cube.index_columns)}
+    layouts = {}
+    for number, name in enumerate(names):
+        required = [column for column, owner in owners.items() if owner == name]
+        optional = [f"v{number}{letter}" for letter in "ab"[: draw(st.integers(0, 2))]]
+        layouts[name] = _draw_enrichment(draw, cube, name, required, optional) if number else _seed(cube, required, optional)
+    return layouts
+
+
+def _seed(cube: Cube, required: list[str], optional: list[str]) -> Layout:
+    return Layout(cube.dimension_columns, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True)
+
+
+def _draw_enrichment(draw: st.DrawFn, cube: Cube, name: str, required: list[str], optional: list[str]) -> Layout:
+    dimensions = tuple(sorted(draw(st.lists(st.sampled_from(cube.dimension_columns), min_size=1, unique=True))))
+    if draw(st.booleans()):
+        return Layout(dimensions, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True)
+    own_key = [f"k_{name}"] if draw(st.booleans()) else []
+    choices = [*cube.partition_columns, *own_key, *required, *(dimensions[1:] if draw(st.booleans()) else ())]
+    partition_on = draw(st.lists(st.sampled_from(choices), unique=True).map(tuple))
+    return Layout(dimensions, (*required, *own_key, *optional), partition_on, frozenset([*required, *own_key]))
+
+
+def _draw_kinds(draw: st.DrawFn, cube: Cube, layouts: Mapping[str, Layout]) -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {column: draw(st.sampled_from(_DIMENSION_KINDS)) for column in cube.dimension_columns}
+    keys = {*cube.partition_columns, *(column for layout in layouts.values() for column in layout.partition_on)}
+    payload = {column for layout in layouts.values() for column in layout.payload}
+    for column in sorted((keys | payload) - set(cube.dimension_columns)):
+        kinds[column] = draw(st.sampled_from(_KEY_KINDS if column in keys else _PAYLOAD_KINDS))
+    return kinds
+
+
+def _draw_keys(draw: st.DrawFn, case: CubeCase) -> list[Row]:
+    # All datasets take their cells from one small pool, so that they meet. The small numbers stand first to shrink to, the large ones more than once.
+    places = _draw_different(draw, case.kinds, case.cube.partition_columns, (1, 2, 3, 3, 3, 2))
+    cells = _draw_different(draw, case.kinds, case.cube.dimension_columns, (1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6))
+    return [place | cell for cell, place in itertools.product(cells, places)]
+
+
+def _draw_different(draw: st.DrawFn, kinds: Mapping[str, Kind], columns: Sequence[str], sizes: Sequence[int]) -> list[Row]:
+    possible = [dict(zip(columns, values, strict=True)) for values in itertools.product(*(_VALUES[kinds[column]] for column in columns))]
+    size = min(draw(st.sampled_from(sizes)), len(possible))
+    return [possible.pop(draw(st.integers(0, len(possible) - 1))) for _ in range(size)]
+
+
+def _values(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
+    return tuple(row[column] for column in columns)
+
+
+def _draw_rows(draw: st.DrawFn, case: CubeCase, name: str, pool: Sequence[Row]) -> list[Row]:
+    layout = case.layouts[name]
+    key = layout.key(case.cube)
+    keys = list({_values(row, key): row for row in pool}.values())[:12]
+    # One number with a bit for each row: half of them on average, and quick to draw and to shrink.
+    chosen = draw(st.integers(1, 2 ** len(keys) - 1))
+    rows = [row for number, row in enumerate(keys) if chosen >> number & 1]
+    return [{column: row[column] for column in key} | _draw_payload(draw, case, layout) for row in rows]
+
+
+def _draw_payload(draw: st.DrawFn, case: CubeCase, layout: Layout) -> Row:
+    nulls = {column: () if column in layout.required else (None,) for column in layout.payload}
+    return {column: draw(st.sampled_from((*nulls[column], *_VALUES[case.kinds[column]]))) for column in layout.payload}
+
+
+def _first_writes(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row]) -> list[Write]:
+    later = [name for name in case.layouts if name != case.cube.seed_dataset and draw(st.booleans())]
+    together = [name for name in case.layouts if name not in later]
+    writes = [_draw_write(draw, case, pool, "build", together)]
+    return [*writes, _draw_write(draw, case, pool, "extend", later)] if later else writes
+
+
+def _draw_write(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row], verb: Literal["build", "extend", "append"], names: Sequence[str]) -> Write:
+    told = {name: case.layouts[name].partition_on for name in names if not case.layouts[name].is_default}
+    return Write(verb, {name: _draw_rows(draw, case, name, pool) for name in names}, {} if verb == "append" else told)
+
+
+def _later_step(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row]) -> Write | Removal:
+    if _rarely(draw):
+        conditions = tuple(draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=1, max_size=2)))
+        columns = {condition.column for condition in conditions}
+        return Removal(conditions, tuple(name for name, layout in case.layouts.items() if columns <= set(layout.partition_on)))
+    names = draw(st.lists(st.sampled_from(list(case.layouts)), min_size=1, unique=True))
+    return _draw_write(draw, case, pool, "append", names)
+
+
+def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Condition]:
+    return st.sampled_from(sorted(columns)).flatmap(lambda column: _conditions_on(column, _literals(case, column)))
+
+
+def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
+    kind = case.kinds[column]
+    written = [row.get(column) for step in case.steps if isinstance(step, Write) for rows in step.data.values() for row in rows]
+    anything = st.sampled_from(_VALUES[kind] + _NEARBY[kind])
+    seen = list(dict.fromkeys(value for value in written if value is not None))
+    return st.sampled_from(seen) | anything if seen else anything
+
+
+def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStrategy[Condition]:
+    bound = st.none() | literal
+    return st.one_of(
+        st.builds(lambda compare, value: compare(C(column), value), st.sampled_from(_COMPARISONS), literal),
+        st.lists(literal, max_size=4).map(lambda values: C(column).isin(tuple(values))),
+        st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound),
+    )
+
+
+def _draw_datasets(draw: st.DrawFn, case: CubeCase) -> tuple[str, ...] | None:
+    others = [name for name in case.layouts if name != case.cube.seed_dataset]
+    if not others or draw(st.booleans()):
+        return None
+    return (case.cube.seed_dataset, *draw(st.lists(st.sampled_from(others), unique=True)))
+
+
+def _usable_columns(draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | None, dimensions: Sequence[str] | None) -> set[str]:
+    kept = set(case.cube.dimension_columns if dimensions is None or _rarely(draw) else dimensions)
+    visible = [layout for name, layout in case.layouts.items() if datasets is None or name in datasets]
+    payload = {column for layout in visible if kept.issuperset(layout.dimensions) for column in layout.payload}
+    return payload | kept | set(case.cube.partition_columns)
+
+
+def _draw_partition_by(draw: st.DrawFn, case: CubeCase, usable: set[str]) -> tuple[str, ...] | None:
+    if draw(st.booleans()):
+        return None
+    indexed = {column for layout in case.layouts.values() for column in layout.partition_on} | case.cube.index_columns | set(case.cube.dimension_columns)
+    choices = usable if _rarely(draw) else usable & indexed
+    return draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True).map(tuple))
+
+
+def _draw_payload_columns(draw: st.DrawFn, cube: Cube, usable: set[str], dimensions: Sequence[str] | None) -> tuple[str, ...] | None:
+    projects = dimensions is not None and len(dimensions) < len(cube.dimension_columns)
+    if _rarely(draw) if projects else draw(st.booleans()):
+        return None
+    return draw(st.lists(st.sampled_from(sorted(usable)), unique=True).map(tuple))
+
+
+def _apply(model: NaiveCube, step: Write | Removal) -> None:
+    if isinstance(step, Removal):
+        model.remove_partitions(step.conditions, step.datasets)
+    elif step.verb == "append":
+        model.append(step.data)
+    else:
+        (model.build if step.verb == "build" else model.extend)(step.data, step.partition_on)

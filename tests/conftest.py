@@ -1,0 +1,83 @@
+"""Fixtures of the whole suite: a store in a temporary directory, one Spark session a run; settings of Hypothesis."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+
+import kartothek_cube
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+# `ci` gives the same examples in every run; `fuzz` looks for new ones: HYPOTHESIS_PROFILE=fuzz
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# The quick environment has no PySpark.
+collect_ignore_glob = [] if importlib.util.find_spec("pyspark") else ["spark/*"]
+
+MARKER_OF_FIXTURE = {"spark": "spark", "run_kartothek": "interop", "run_plateau": "interop"}
+
+SPARK_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    # Neither UTC nor the zone of most machines: finds every slip of a time zone.
+    "spark.sql.session.timeZone": "America/New_York",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in MARKER_OF_FIXTURE:
+                item.add_marker(MARKER_OF_FIXTURE[fixture])
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    """URL of an empty directory store."""
+    return f"hfs://{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def store(store_url: str) -> Any:
+    """An empty directory store."""
+    return kartothek_cube.open_store(store_url)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of the run: two cores, failed tasks are tried up to four times."""
+    from kartothek_cube.testing.java import ensure_java
+
+    ensure_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # 15 % faster for many small jobs
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2,4]").appName("kartothek_cube tests")
+    for key, value in {**SPARK_CONF, "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder / "local")}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import contextvars
+import importlib
+import sys
+import threading
+import types
+
+import pytest
+
+from kartothek_cube.core.options import current_options, options
+from kartothek_cube.core.parallel import run
+from kartothek_cube.errors import InvalidInput, Unsupported
+
+WAIT = 30
+
+
+def workers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("kartothek_cube")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert workers() == []
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8, None])
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_results_come_in_the_order_of_the_items(threads, count):
+    assert list(run(lambda x: x * x, range(count), threads=threads)) == [x * x for x in range(count)]
+    assert list(run(lambda x: x * x, iter(range(count)), threads=threads)) == [x * x for x in range(count)]
+
+
+def test_results_come_in_order_when_the_first_is_the_slowest():
+    last = threading.Event()
+
+    def work(x):
+        if x == 0:
+            assert last.wait(WAIT)
+        if x == 3:
+            last.set()
+        return x
+
+    assert list(run(work, range(4), threads=2)) == [0, 1, 2, 3]
+
+
+def test_tasks_run_at_the_same_time():
+    barrier = threading.Barrier(3, timeout=WAIT)
+    list(run(lambda _: barrier.wait(), range(3), threads=3))
+
+
+@pytest.mark.parametrize(("items", "threads"), [([1], 8), ([1, 2], 1)])
+def test_one_item_or_one_thread_runs_in_the_calling_thread(items, threads):
+    assert set(run(lambda _: threading.current_thread(), items, threads=threads)) == {threading.current_thread()}
+
+
+def test_nothing_happens_before_the_first_result_is_asked_for():
+    started = []
+    results = run(started.append, range(3), threads=2)
+    assert (started, workers()) == ([], [])
+    results.close()
+
+
+def test_items_are_taken_only_so_far_ahead():
+    taken = []
+
+    def items():
+        for x in range(100):
+            taken.append(x)
+            yield x
+
+    results = run(lambda x: x, items(), threads=2)
+    next(results)
+    assert len(taken) <= 4
+    results.close()
+
+
+def test_weights_bound_what_is_in_flight():
+    started, most = [], []
+
+    def work(x):
+        started.append(x)
+        return x
+
+    with options(bytes_in_flight=100):
+        for done, _ in enumerate(run(work, range(20), threads=4, weight=lambda _: 40)):
+            most.append(len(started) - done)
+    assert max(most) <= 2
+
+
+def test_item_above_the_bound_runs_alone():
+    with options(bytes_in_flight=1):
+        assert list(run(str, range(5), threads=4, weight=lambda _: 100)) == list("01234")
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_first_error_cancels_the_rest_and_is_raised(threads):
+    started = []
+
+    def work(x):
+        started.append(x)
+        if x == 2:
+            raise KeyError(x)
+
+    with pytest.raises(KeyError, match="2"):
+        list(run(work, range(1000), threads=threads))
+    assert len(started) <= 2 * threads + 3
+
+
+def test_error_of_a_later_item_does_not_wait_for_an_earlier_one():
+    failed = threading.Event()
+
+    def work(x):
+        if x == 1:
+            failed.set()
+            raise KeyError(x)
+        assert failed.wait(WAIT)
+        return x
+
+    with pytest.raises(KeyError):
+        next(run(work, range(2), threads=2))
+
+
+def test_error_of_the_items_is_raised():
+    def items():
+        yield 1
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        list(run(str, items(), threads=2))
+
+
+def test_closing_stops_the_threads():
+    started = []
+    results = run(started.append, iter(range(1000)), threads=2)
+    next(results)
+    results.close()
+    assert workers() == []
+    assert len(started) < 10
+
+
+def test_interrupt_stops_the_threads():
+    def items():
+        yield from range(3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run(str, items(), threads=2))
+    assert workers() == []
+
+
+def test_tasks_see_the_context_of_the_caller():
+    variable = contextvars.ContextVar("variable", default=0)
+    variable.set(7)
+    with options(commit_retries=3):
+        results = run(lambda _: (variable.get(), current_options().commit_retries), range(4), threads=2)
+    assert set(results) == {(7, 3)}
+
+
+def test_task_that_runs_tasks_gets_its_share_of_the_threads():
+    def outer(_):
+        return list(run(lambda _: threading.current_thread().name, range(4)))
+
+    with options(threads=2):
+        for names in run(outer, range(2)):
+            assert len(set(names)) == 1
+        (names,) = run(outer, [0])
+        assert all(name.startswith("kartothek_cube") for name in names)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_progress_is_reported_for_the_outermost_run(threads):
+    events = []
+    with options(progress=lambda *event: events.append(event), threads=threads):
+        list(run(lambda x: list(run(str, [x, x])), range(3)))
+        list(run(str, iter("ab")))
+    assert events == [(1, 3), (2, 3), (3, 3), (1, None), (2, None)]
+
+
+def test_progress_argument():
+    events = []
+    list(run(str, range(2), progress=lambda *event: events.append(event)))
+    assert events == [(1, 2), (2, 2)]
+
+
+def test_error_of_the_progress_function_stops_the_threads():
+    def report(done, total):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        list(run(str, range(9), threads=2, progress=report))
+    assert workers() == []
+
+
+def test_bar(monkeypatch):
+    log = []
+
+    class Bar:
+        def __init__(self, total):
+            log.append(total)
+
+        def update(self, n):
+            log.append(n)
+
+        def close(self):
+            log.append("closed")
+
+    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
+    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+    with options(progress=True):
+        list(run(str, range(2)))
+    assert log == [2, 1, 1, "closed"]
+
+
+def test_missing_bar_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    importlib.invalidate_caches()
+    with options(progress=True), pytest.raises(Unsupported, match="tqdm"):
+        list(run(str, range(2)))
+
+
+def test_number_of_threads_is_positive():
+    with pytest.raises(InvalidInput, match="threads"):
+        run(str, [], threads=0)
