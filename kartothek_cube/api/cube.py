@@ -15,9 +15,62 @@ from kartothek_cube.cube.conditions import (
     SimpleCondition,
     VirtualColumn,
 )
+from kartothek_cube.cube.constants import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_STORAGE_FORMAT,
+    KTK_CUBE_METADATA_VERSION,
+    KTK_CUBE_UUID_SEPERATOR,
+)
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.plan import Group, QueryPlan
 from kartothek_cube.cube.prepare import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
 from kartothek_cube.cube.verbs.build import build_cube, extend_cube
+from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
+from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
+from kartothek_cube.cube.verbs.discover import open_cube
 from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
+from kartothek_cube.cube.verbs.stats import collect_stats
+
+__all__ = [
+    "C",
+    "CleanupReport",
+    "Condition",
+    "Conjunction",
+    "Cube",
+    "CubeDescription",
+    "EqualityCondition",
+    "GreaterEqualCondition",
+    "GreaterThanCondition",
+    "Group",
+    "InIntervalCondition",
+    "InequalityCondition",
+    "IsInCondition",
+    "KTK_CUBE_DF_SERIALIZER",
+    "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
+    "KTK_CUBE_METADATA_KEY_IS_SEED",
+    "KTK_CUBE_METADATA_STORAGE_FORMAT",
+    "KTK_CUBE_METADATA_VERSION",
+    "KTK_CUBE_UUID_SEPERATOR",
+    "LessEqualCondition",
+    "LessThanCondition",
+    "QueryPlan",
+    "SimpleCondition",
+    "VirtualColumn",
+    "append_to_cube",
+    "build_cube",
+    "cleanup_cube",
+    "collect_stats",
+    "describe_cube",
+    "extend_cube",
+    "iter_cube",
+    "list_cubes",
+    "load_group",
+    "open_cube",
+    "plan_cube_query",
+    "query_cube",
+    "query_cube_arrow",
+    "remove_partitions",
+    "update_cube",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -116,6 +116,6 @@ def _check_indices(info: DatasetInfo, cube: Cube) -> None:
     _refuse_missing_index("ExplicitSecondaryIndex or PartitionIndex", (cube.index_columns & set(info.columns)) - both, info)
 
 
-def _refuse_missing_index(kind: str, columns: set[str], info: DatasetInfo) -> None:
+def _refuse_missing_index(kind: str, columns: Collection[str], info: DatasetInfo) -> None:
     if columns:
         raise InvalidInput(f'{kind} "{min(columns)}" is missing in dataset "{info.id}".')

@@ -1,0 +1,5 @@
+"""Serializers: kartothek's ``api.serialization``."""
+
+from kartothek_cube.core.parquet import ParquetSerializer
+
+__all__ = ["ParquetSerializer"]

@@ -1,0 +1,137 @@
+"""Finding the datasets of a cube, recovering its `Cube`, and checking that they fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.columns import get_payload_subset, visible_columns
+from kartothek_cube.cube.consistency import check_infos, infos_of
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import cube_of, dataset_ids, load_cube, load_members
+from kartothek_cube.errors import InvalidInput
+
+__all__ = [
+    "check_datasets",
+    "discover_cube",
+    "discover_datasets",
+    "discover_datasets_unchecked",
+    "discover_ktk_cube_dataset_ids",
+    "get_cube_payload",
+    "open_cube",
+]
+
+
+def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
+    """Ids of the datasets under a prefix. One listing of the top level; no document is read.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> discover_ktk_cube_dataset_ids("sales", store)
+    {'seed'}
+    """
+    return dataset_ids(uuid_prefix, open_store(store))
+
+
+def discover_datasets_unchecked(
+    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None
+) -> dict[str, DatasetMetadata]:
+    """The datasets under a prefix, by id. One that is incomplete is left out, with a warning in the log.
+
+    Examples
+    --------
+    >>> from kartothek_cube import open_store
+    >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
+    {}
+    """
+    found = load_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, skip_broken=True)
+    return {i: DatasetMetadata(s) for i, s in found.items()}
+
+
+def discover_datasets(cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> dict[str, DatasetMetadata]:
+    """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> sorted(discover_datasets(cube, store))
+    ['seed']
+    """
+    return {i: DatasetMetadata(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids).items()}
+
+
+def discover_cube(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> tuple[Cube, dict[str, DatasetMetadata]]:
+    """The `Cube` as the metadata of its datasets describe it, and the datasets.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no seed dataset or more than one, or the datasets do not fit together.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
+    >>> discover_cube("sales", store)[0] == cube
+    True
+    """
+    members = load_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids)
+    cube = cube_of(uuid_prefix, members)
+    check_infos(infos_of(members), cube)
+    return cube, {i: DatasetMetadata(s) for i, s in members.items()}
+
+
+def open_cube(uuid_prefix: str, store: Any) -> Cube:
+    """The `Cube` as the metadata of its datasets describe it; errors as in `discover_cube`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> open_cube("sales", store).dimension_columns
+    ('PRODUCT_ID',)
+    """
+    return discover_cube(uuid_prefix, store)[0]
+
+
+def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
+    """The same datasets if they make a valid cube, else `InvalidInput` that says which one and why not.
+
+    Examples
+    --------
+    >>> from kartothek_cube import Cube
+    >>> check_datasets({}, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
+    Traceback (most recent call last):
+    kartothek_cube.errors.InvalidInput: Seed data ("seed") is missing.
+    """
+    if not isinstance(datasets, Mapping):
+        raise InvalidInput(f"Expected a dict dataset id → DatasetMetadata, got {type(datasets).__name__}.")
+    check_infos(infos_of({i: d.snapshot for i, d in datasets.items()}), cube)
+    return dict(datasets)
+
+
+def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:
+    """All payload columns of some datasets: what is neither dimension nor partition column of the cube.
+
+    Examples
+    --------
+    >>> from kartothek_cube import Cube
+    >>> get_cube_payload({}, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
+    set()
+    """
+    return {c for d in datasets.values() for c in get_payload_subset(visible_columns(d.schema.names), cube)}

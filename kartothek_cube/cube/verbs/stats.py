@@ -1,0 +1,74 @@
+"""Sizes of a cube's datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import file_rows
+from kartothek_cube.core.rowkeys import pack_one
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import load_members
+
+__all__ = ["collect_stats"]
+
+
+def collect_stats(cube: Cube, store: Any, datasets: Iterable[str] | str | Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
+    """Partitions, files, bytes and rows of each dataset.
+
+    Parameters
+    ----------
+    cube, store
+        As in `query_cube`.
+    datasets : str, iterable of str, or dict, optional
+        Which datasets; unknown ones are passed over. By default all.
+
+    Returns
+    -------
+    dict
+        Dataset id → ``{"blobsize": bytes of the data files, "files": ..., "partitions": ..., "rows": ...}``. Rows are
+        stored rows: those that a later append overrides count, too. A partitioned dataset without partitions is absent.
+
+    Raises
+    ------
+    KeyNotFound
+        If a data file is missing.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, collect_stats, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> stats = collect_stats(cube, store)["seed"]
+    >>> stats["partitions"], stats["files"], stats["rows"]
+    (2, 2, 2)
+    """
+    opened = open_store(store)
+    if isinstance(datasets, Mapping):
+        members = {str(i): d.snapshot for i, d in datasets.items()}
+    else:
+        members = load_members(cube.uuid_prefix, opened, datasets, skip_broken=True)
+    return {i: _stats(s, opened) for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+
+
+def _stats(snapshot: Snapshot, store: Store) -> dict[str, int]:
+    keys = snapshot.files.to_pylist()
+    sizes = {e.key: e.size for e in store.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries}
+    rows = sum(run(lambda key: file_rows(store, key, snapshot.uuid), keys))
+    blobs = sum(size if (size := sizes.get(key)) is not None else store.tail(key, 1)[1] for key in keys)
+    return {"blobsize": blobs, "files": len(keys), "partitions": _physical_partitions(snapshot), "rows": rows}
+
+
+def _physical_partitions(snapshot: Snapshot) -> int:
+    if not snapshot.partition_keys:
+        return 1
+    return len(np.unique(pack_one(snapshot.values, snapshot.partition_keys)))
