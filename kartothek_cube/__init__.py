@@ -55,7 +55,7 @@ _CUBE = (
     "remove_partitions",
     "update_cube",
 )
-_HOMES = {name: "kartothek_cube.api.cube" for name in _CUBE} | {
+_HOMES = dict.fromkeys(_CUBE, "kartothek_cube.api.cube") | {
     "errors": "kartothek_cube",
     "open_store": "kartothek_cube.core.stores",
     "options": "kartothek_cube.core.options",

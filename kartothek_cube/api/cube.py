@@ -34,6 +34,12 @@ from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_que
 from kartothek_cube.cube.verbs.stats import collect_stats
 
 __all__ = [
+    "KTK_CUBE_DF_SERIALIZER",
+    "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
+    "KTK_CUBE_METADATA_KEY_IS_SEED",
+    "KTK_CUBE_METADATA_STORAGE_FORMAT",
+    "KTK_CUBE_METADATA_VERSION",
+    "KTK_CUBE_UUID_SEPERATOR",
     "C",
     "CleanupReport",
     "Condition",
@@ -47,12 +53,6 @@ __all__ = [
     "InIntervalCondition",
     "InequalityCondition",
     "IsInCondition",
-    "KTK_CUBE_DF_SERIALIZER",
-    "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
-    "KTK_CUBE_METADATA_KEY_IS_SEED",
-    "KTK_CUBE_METADATA_STORAGE_FORMAT",
-    "KTK_CUBE_METADATA_VERSION",
-    "KTK_CUBE_UUID_SEPERATOR",
     "LessEqualCondition",
     "LessThanCondition",
     "QueryPlan",

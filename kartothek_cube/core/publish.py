@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -59,7 +60,7 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
     base = _with_needed_indices(store, change, base)
     state = apply_change(change, base)
     if base is None:
-        store.put(schema_key(change.uuid), common_metadata_bytes(state.schema))
+        _create_schema_file(store, change.uuid, state.schema)
     document = replace(state.document, indices={**state.document.indices, **_put_indices(store, change.uuid, state)})
     snapshot = _swap(store, change, base, document, state.schema)
     _update_schema_file(store, change.uuid, state.schema)
@@ -156,6 +157,16 @@ def _raise_conflict(store: Store, change: Change, key: str, cause: Exception | N
         f"Dataset {change.uuid!r}: {change.describe()} was made for an older state of {key!r}; {other} came first. "
         "Nothing of it is visible. Read the dataset again and repeat the write."
     ) from cause
+
+
+def _create_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
+    """The schema file of a new dataset; one that is there, of a crash or of another creator, waits for who wins."""
+    data = common_metadata_bytes(schema)
+    if not store.capabilities.conditional_put:
+        store.put(schema_key(uuid), data)
+        return
+    with suppress(VersionMismatch):
+        store.put_if(schema_key(uuid), data, None)
 
 
 def _update_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:

@@ -34,11 +34,24 @@ def collect_data(data: Any, cube: Cube) -> dict[str, pa.Table]:
     for element in [data] if is_block(data) or isinstance(data, Mapping) else data:
         for name, block in _as_mapping(element, cube).items():
             cube.ktk_dataset_uuid(name)
-            blocks.setdefault(converter_str(name), []).extend([] if block is None else [to_table(block, str(name))])
+            blocks.setdefault(converter_str(name), []).extend([] if block is None else [_rows(block, str(name))])
     empty = [name for name, tables in blocks.items() if not tables]
     if empty:
         raise InvalidInput(f"Cannot concatenate 0 dataframes. There is no data for dataset {', '.join(empty)}.")
-    return {name: concat_blocks(tables, name) for name, tables in blocks.items()}
+    return {name: concat_blocks(_typed(tables), name) for name, tables in blocks.items()}
+
+
+def _rows(block: Any, name: str) -> pa.Table:
+    try:
+        return to_table(block, name)
+    except pa.ArrowInvalid:  # a stream of single values, as a Series or an array gives it
+        raise InvalidType(f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(block).__name__}" (dataset {name!r}).') from None
+
+
+def _typed(tables: list[pa.Table]) -> list[pa.Table]:
+    """The blocks without empty ones, whose types say nothing; one with other columns stays, to be refused."""
+    first = next((t for t in tables if t.num_rows), tables[0])
+    return [t for t in tables if t.num_rows or t is first or set(t.column_names) != set(first.column_names)]
 
 
 def _as_mapping(element: Any, cube: Cube) -> Mapping[Any, Any]:

@@ -63,112 +63,114 @@ def clauses_by_column(clauses: Sequence[Clause]) -> dict[str, list[Clause]]:
 
 def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> DatasetPartitions:
     """Which partitions of a dataset are left by the conditions, cut by the ``partition_by`` values that it has indexed."""
-    units = _units(snapshot, intention.cube)
-    alive = _alive(role, snapshot, indices, intention.cube, units)
     shared = [c for c in snapshot.partition_keys if c in intention.cube.partition_columns]
+    labels = _Labels(role, intention.cube, snapshot, indices, _units(snapshot, shared))
+    alive = labels.alive()
     files = np.flatnonzero(alive)
     rows = take_rows(snapshot.values.select(shared), files)
     for column in intention.partition_by:
         if column in snapshot.indexed_columns and column in role.schema.names and column not in shared:
-            files, rows = _expand(column, role, snapshot, indices, intention.cube, units, alive, files, rows)
+            where, values = labels.pairs(column, alive)
+            files, rows = _expand(files, rows, column, where, values)
     return _compact(files, rows, len(snapshot.partitions), int(alive.sum()))
 
 
-def _units(snapshot: Snapshot, cube: Cube) -> IntArray:
-    """A number for each label: equal where later files override cells of earlier ones, that is within equal values of
-    the cube's partition columns."""
-    shared = [c for c in snapshot.partition_keys if c in cube.partition_columns]
+def _units(snapshot: Snapshot, shared: Sequence[str]) -> IntArray:
+    """A number for each label: equal where later files override cells of earlier ones.
+
+    That is within equal values of the cube's partition columns.
+    """
     if not shared:
         return np.zeros(len(snapshot.partitions), dtype=np.int64)
     return np.unique(pack_one(snapshot.values, shared), return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def _alive(role: DatasetRole, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex], cube: Cube, units: IntArray) -> Mask:
-    """Labels that the pre-conditions leave.
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """The labels of one dataset with what conditions and indices say of them."""
 
-    The newest row of a cell wins and conditions apply to it. So a condition on payload drops files only together with
-    all files that may hold the same cells; a condition on a dimension or partition column, which is part of the cell's
-    address, drops each file for itself.
-    """
-    alive = np.ones(len(units), dtype=bool)
-    passes = np.ones(len(units), dtype=bool)
-    for column, clauses in clauses_by_column(role.clauses).items():
-        mask = _mask(column, clauses, snapshot, indices)
-        if mask is None:
-            continue
-        if column in cube.dimension_columns or column in cube.partition_columns:
-            alive &= mask
-        else:
-            passes &= mask
-    return alive & _units_with(passes & alive, units)[units] if len(units) else alive
+    role: DatasetRole
+    cube: Cube
+    snapshot: Snapshot
+    indices: Mapping[str, SecondaryIndex]
+    units: IntArray
+
+    def alive(self) -> Mask:
+        """Labels that the pre-conditions leave.
+
+        The newest row of a cell wins and conditions apply to it. So a condition on payload drops files only together
+        with all files that may hold the same cells; a condition on a dimension or partition column, which is part of
+        the cell's address, drops each file for itself.
+        """
+        alive, passes = np.ones(len(self.units), dtype=bool), np.ones(len(self.units), dtype=bool)
+        for column, clauses in clauses_by_column(self.role.clauses).items():
+            target = alive if self._is_address(column) else passes
+            target &= self._mask(column, clauses)
+        return alive & self._units_with(passes & alive)
+
+    def _is_address(self, column: str) -> bool:
+        return column in self.cube.dimension_columns or column in self.cube.partition_columns
+
+    def _units_with(self, mask: Mask) -> Mask:
+        """Labels of the units that have a label in the mask."""
+        if not len(self.units):
+            return mask
+        found: Mask = np.bincount(self.units[mask], minlength=int(self.units.max()) + 1) > 0
+        return found[self.units]
+
+    def _mask(self, column: str, clauses: Sequence[Clause]) -> Mask:
+        """Labels in which the clauses on one column may hold."""
+        if column in self.snapshot.partition_keys:
+            return _all_hold(self.snapshot.values.column(column), clauses)
+        if column not in self.indices or not any(map(rejects_null, clauses)):
+            # An index knows no nulls, so it says nothing where a null may match.
+            return np.ones(len(self.units), dtype=bool)
+        return index_mask(self.indices[column], clauses, self.snapshot.partitions.labels)
+
+    def pairs(self, column: str, alive: Mask) -> tuple[IntArray, pa.Array]:
+        """(label, value) pairs of the labels that are alive, with the values that satisfy the conditions on the column."""
+        where, values = self._indexed_pairs(column)
+        keep = alive[where]
+        where, values = where[keep], values.filter(pa.array(keep))
+        return (where, values) if self._is_address(column) else self._spread(where, values, alive)
+
+    def _indexed_pairs(self, column: str) -> tuple[IntArray, pa.Array]:
+        clauses = clauses_by_column(self.role.clauses).get(column, [])
+        if column in self.snapshot.partition_keys:
+            values = self.snapshot.values.column(column).combine_chunks()
+            mask = _all_hold(values, clauses)
+            return np.flatnonzero(mask), values.filter(pa.array(mask))
+        index = self.indices[column].select(clauses)
+        where = index.positions(self.snapshot.partitions.labels)
+        return where[where >= 0], index.values.filter(pa.array(where >= 0))
+
+    def _spread(self, where: IntArray, values: pa.Array, alive: Mask) -> tuple[IntArray, pa.Array]:
+        """A value that one file of a unit holds concerns all files of the unit: a newer row may override the older one."""
+        keys = pack_one(pa.table({"unit": self.units[where], "value": values}), ["unit", "value"])
+        _, first = np.unique(keys, return_index=True)
+        units, values = self.units[where][first], values.take(pa.array(first))
+        order = np.argsort(self.units[alive], kind="stable")
+        members, member_units = np.flatnonzero(alive)[order], self.units[alive][order]
+        low = np.searchsorted(member_units, units, side="left")
+        repeated, positions = expand_ranges(low, np.searchsorted(member_units, units, side="right") - low)
+        return members[positions], values.take(pa.array(repeated))
 
 
-def _units_with(mask: Mask, units: IntArray) -> Mask:
-    found: Mask = np.bincount(units[mask], minlength=int(units.max()) + 1) > 0
-    return found
+def _all_hold(values: pa.Array | pa.ChunkedArray, clauses: Sequence[Clause]) -> Mask:
+    mask = np.ones(len(values), dtype=bool)
+    for clause in clauses:
+        mask &= matching_values(values, clause)
+    return mask
 
 
-def _mask(column: str, clauses: list[Clause], snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> Mask | None:
-    if column in snapshot.partition_keys:
-        mask = np.ones(len(snapshot.partitions), dtype=bool)
-        for clause in clauses:
-            mask &= matching_values(snapshot.values.column(column), clause)
-        return mask
-    if column not in indices or not any(map(rejects_null, clauses)):
-        return None  # an index knows no nulls, so it says nothing where a null may match
-    return index_mask(indices[column], clauses, snapshot.partitions.labels)
-
-
-def _expand(
-    column: str,
-    role: DatasetRole,
-    snapshot: Snapshot,
-    indices: Mapping[str, SecondaryIndex],
-    cube: Cube,
-    units: IntArray,
-    alive: Mask,
-    files: IntArray,
-    rows: pa.Table,
-) -> tuple[IntArray, pa.Table]:
+def _expand(files: IntArray, rows: pa.Table, column: str, where: IntArray, values: pa.Array) -> tuple[IntArray, pa.Table]:
     """One row per file and value of a ``partition_by`` column, instead of one per file."""
-    where, values = _pairs(column, role, snapshot, indices)
-    keep = alive[where]
-    where, values = where[keep], values.filter(pa.array(keep))
-    if column not in cube.dimension_columns:
-        where, values = _spread(where, values, units, alive)
     order = np.argsort(where, kind="stable")
     where, values = where[order], values.take(pa.array(order))
-    first, last = np.searchsorted(where, files, side="left"), np.searchsorted(where, files, side="right")
-    repeated, positions = expand_ranges(first, last - first)
+    first = np.searchsorted(where, files, side="left")
+    repeated, positions = expand_ranges(first, np.searchsorted(where, files, side="right") - first)
     picked = values.take(pa.array(positions))
     return files[repeated], take_rows(rows, repeated).append_column(column, pa.chunked_array([picked]))
-
-
-def _pairs(column: str, role: DatasetRole, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> tuple[IntArray, pa.Array]:
-    """(label position, value) pairs that satisfy the conditions on the column."""
-    clauses = clauses_by_column(role.clauses).get(column, [])
-    if column in snapshot.partition_keys:
-        values = snapshot.values.column(column).combine_chunks()
-        mask = np.ones(len(values), dtype=bool)
-        for clause in clauses:
-            mask &= matching_values(values, clause)
-        return np.flatnonzero(mask), values.filter(pa.array(mask))
-    index = indices[column].select(clauses)
-    where = index.positions(snapshot.partitions.labels)
-    return where[where >= 0], index.values.filter(pa.array(where >= 0))
-
-
-def _spread(where: IntArray, values: pa.Array, units: IntArray, alive: Mask) -> tuple[IntArray, pa.Array]:
-    """A value that one file of a unit holds concerns all files of the unit: a newer row may override the older one."""
-    pairs = pa.table({"unit": units[where], "value": values})
-    keys = pack_one(pairs, ["unit", "value"])
-    _, first = np.unique(keys, return_index=True)
-    pair_units, pair_values = units[where][first], values.take(pa.array(first))
-    order = np.argsort(units[alive], kind="stable")
-    members, member_units = np.flatnonzero(alive)[order], units[alive][order]
-    low, high = np.searchsorted(member_units, pair_units, side="left"), np.searchsorted(member_units, pair_units, side="right")
-    repeated, positions = expand_ranges(low, high - low)
-    return members[positions], pair_values.take(pa.array(repeated))
 
 
 def _compact(files: IntArray, rows: pa.Table, total: int, matched: int) -> DatasetPartitions:

@@ -294,7 +294,8 @@ def _conditions_note(role: DatasetRole, indices: Mapping[str, SecondaryIndex]) -
 
 
 def _partition_by_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
-    rows = [StepRow(r.id, partitions[r.id].matched, len(partitions[r.id]), f"by {', '.join(partitions[r.id].keys.column_names) or 'nothing'}") for r in intention.roles]
+    notes = {i: f"by {', '.join(p.keys.column_names) or 'nothing'}" for i, p in partitions.items()}
+    rows = [StepRow(i, p.matched, len(p), notes[i]) for i, p in partitions.items()]
     by = ", ".join(intention.partition_by)
     return Step(3, f"Partition by {by}" if by else "Partition by: nothing asked for", "files → partitions", tuple(rows))
 

@@ -128,8 +128,13 @@ def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
 def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[Part]:
     """Check rows, sort them, refuse duplicate cells, and split them into physical partitions."""
     check_no_nulls(write, table)
+    if not table.num_rows:
+        return []
     ordered = _sorted(write, table.select(write.schema.names) if set(table.column_names) != set(write.schema.names) else table)
-    return split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
+    try:
+        return split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
+    except Unsupported as error:
+        raise Unsupported(f"Partition columns {', '.join(write.request.partition_on)} of dataset {write.id!r}: {error}") from None
 
 
 def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:

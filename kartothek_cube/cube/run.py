@@ -17,7 +17,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.cube.load import Loader, ordered_rows
 from kartothek_cube.cube.plan import QueryPlan
 
-__all__ = ["AMPLIFICATION_LIMIT", "grouped_tables", "group_numbers", "iter_groups", "slice_tables", "whole_table"]
+__all__ = ["AMPLIFICATION_LIMIT", "group_numbers", "grouped_tables", "iter_groups", "row_groups", "slice_tables", "whole_table"]
 
 # From this many reads per file on, files are read once and their rows split by group.
 AMPLIFICATION_LIMIT = 2.0
@@ -38,8 +38,13 @@ def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
 
 def group_numbers(plan: QueryPlan, table: pa.Table) -> IntArray:
     """For each row the number of its group; -1 for a row that is in none, e.g. because it has no value."""
-    by = list(plan.context.partition_by)
-    keys, rows = pack([plan.group_keys(), table.select(by)], by)
+    return row_groups(plan.group_keys(), table)
+
+
+def row_groups(group_keys: pa.Table, table: pa.Table) -> IntArray:
+    """As `group_numbers`, from the keys of the groups in their order."""
+    by = group_keys.column_names
+    keys, rows = pack([group_keys, table.select(by)], by)
     if not len(keys):
         return np.full(table.num_rows, -1, dtype=np.int64)
     found = np.minimum(np.searchsorted(keys, rows), len(keys) - 1)

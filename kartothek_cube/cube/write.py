@@ -194,9 +194,7 @@ def _check_absent(existing: Collection[str], names: Collection[str], overwrite: 
 
 def _check_result(cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite]) -> None:
     """The checks that kartothek makes after writing; here they come first, so that nothing has to be rolled back."""
-    new = {
-        i: DatasetInfo(i, ordered(w.schema, w.request.partition_on), w.request.partition_on, frozenset(w.request.index_columns)) for i, w in writes.items()
-    }
+    new = {i: DatasetInfo(i, ordered(w.schema, w.request.partition_on), w.request.partition_on, frozenset(w.request.index_columns)) for i, w in writes.items()}
     try:
         check_infos({**kept, **new}, cube)
     except KartothekCubeError as error:

@@ -256,7 +256,7 @@ def _draw_rows(draw: st.DrawFn, case: CubeCase, name: str, pool: Sequence[Row]) 
 
 
 def _draw_payload(draw: st.DrawFn, case: CubeCase, layout: Layout) -> Row:
-    nulls = {column: () if column in layout.required else (None,) for column in layout.payload}
+    nulls = {column: () if column in layout.required else (None, None, None) for column in layout.payload}
     return {column: draw(st.sampled_from((*nulls[column], *_VALUES[case.kinds[column]]))) for column in layout.payload}
 
 
@@ -282,7 +282,9 @@ def _later_step(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row]) -> Write |
 
 
 def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Condition]:
-    return st.sampled_from(sorted(columns)).flatmap(lambda column: _conditions_on(column, _literals(case, column)))
+    payload = sorted(columns - set(case.cube.dimension_columns) - set(case.cube.partition_columns))
+    # Payload more often: nulls, overwritten values and inner joins are there.
+    return st.sampled_from([*sorted(columns), *payload, *payload]).flatmap(lambda column: _conditions_on(column, _literals(case, column)))
 
 
 def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
@@ -295,11 +297,9 @@ def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
 
 def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStrategy[Condition]:
     bound = st.none() | literal
-    return st.one_of(
-        st.builds(lambda compare, value: compare(C(column), value), st.sampled_from(_COMPARISONS), literal),
-        st.lists(literal, max_size=4).map(lambda values: C(column).isin(tuple(values))),
-        st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound),
-    )
+    compare = [st.builds(operation, st.just(C(column)), literal) for operation in _COMPARISONS]
+    isin = st.lists(literal, max_size=4).map(lambda values: C(column).isin(tuple(values)))
+    return st.one_of(*compare, isin, st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound))
 
 
 def _draw_datasets(draw: st.DrawFn, case: CubeCase) -> tuple[str, ...] | None:

@@ -39,9 +39,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
     return dataset_ids(uuid_prefix, open_store(store))
 
 
-def discover_datasets_unchecked(
-    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None
-) -> dict[str, DatasetMetadata]:
+def discover_datasets_unchecked(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> dict[str, DatasetMetadata]:
     """The datasets under a prefix, by id. One that is incomplete is left out, with a warning in the log.
 
     Examples

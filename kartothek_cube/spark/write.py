@@ -1,0 +1,258 @@
+"""The verbs that write a cube from Spark data frames: staged in tasks, collected once, published on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import load_cube, load_members
+from kartothek_cube.cube.publish import commit_cube_write
+from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.errors import InvalidType
+from kartothek_cube.spark.duplicates import refuse_duplicates
+from kartothek_cube.spark.errors import driver_errors
+from kartothek_cube.spark.receipts import accepted
+from kartothek_cube.spark.stage import Layout, make_layout, staging_frame
+from kartothek_cube.spark.types import Timestamps, frame_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["append_to_cube_from_spark", "build_cube_from_spark", "extend_cube_from_spark", "update_cube_from_spark"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What one call is about: the frames, their types, the store here and for the executors, and the id of the write."""
+
+    frames: Mapping[str, DataFrame]
+    schemas: Mapping[str, pa.Schema]
+    store: Store
+    factory: Store | Callable[[], Store]
+    parallelism: int | None
+    id: str
+
+
+def build_cube_from_spark(
+    data: DataFrame | Mapping[str, DataFrame],
+    cube: Cube,
+    store: Any,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    overwrite: bool = False,
+    partition_on: dict[str, Any] | None = None,
+    shuffle: bool = False,
+    num_buckets: int = 1,
+    bucket_by: str | Iterable[str] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+    *,
+    timestamps: Timestamps = "refuse",
+    parallelism: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Write the first datasets of a cube from Spark data frames, the seed among them.
+
+    Columns and types are checked before the first task starts. The rows of all data frames are then staged in one Spark job: each task checks, sorts and
+    splits its rows and writes Parquet files that nothing names yet. When all have succeeded, the driver publishes them, one commit a dataset, the seed
+    last. A task that fails and is tried again leaves files behind, but no duplicates; a write that fails leaves the cube as it was.
+
+    Parameters
+    ----------
+    data : DataFrame or dict
+        A Spark data frame (the seed), or a dict dataset id → Spark data frame.
+    cube, store, metadata, overwrite, partition_on, df_serializer
+        As in `kartothek_cube.api.cube.build_cube`. The executors open the same store, so it has to be one that other processes see.
+    shuffle : bool, default False
+        Bring rows of the same partition values together first: exactly one file for each combination of partition values and bucket. Without it every task
+        writes a file for each combination that it sees.
+    num_buckets : int, default 1
+        With ``shuffle``: into how many files the rows of a partition are spread, by a hash. The bucket is stored nowhere.
+    bucket_by : str or iterable of str, optional
+        With ``shuffle``: the columns that are hashed, by default the dimension columns.
+    timestamps : {"refuse", "utc"}
+        What becomes of Spark's ``timestamp``, whose text depends on the session's time zone: refuse it and ask for a cast to ``timestamp_ntz``, or store
+        UTC times without a zone.
+    parallelism : int, optional
+        How many tasks run at once; by default what the session says. A shuffle makes four times as many tasks.
+
+    Returns
+    -------
+    dict
+        Dataset id → `DatasetMetadata`.
+
+    Raises
+    ------
+    InvalidInput, InvalidType, Unsupported
+        For data that does not fit the cube, as in `build_cube`; also where a task finds it. Cells that occur in the rows of two tasks are found, too: with
+        ``shuffle`` they meet in one task, without it the key columns of files that may share cells are read again.
+    AlreadyExists, MultiTableCommitAborted, CommitConflict
+        As in `build_cube`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import Cube
+    >>> from kartothek_cube.spark import build_cube_from_spark
+    >>> cube = Cube(["PRODUCT_ID", "SALES_DATE"], ["COUNTRY_CODE"], "sales")
+    >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, DATE'2024-01-01' AS SALES_DATE, 'DE' AS COUNTRY_CODE, 3L AS UNITS")
+    >>> build_cube_from_spark(sales, cube, "hfs://store", shuffle=True)
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
+    """
+    job = _job(data, cube, store, timestamps, parallelism)
+    existing = load_members(cube.uuid_prefix, job.store, skip_broken=True)
+    write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer)
+    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
+
+
+def extend_cube_from_spark(
+    data: DataFrame | Mapping[str, DataFrame],
+    cube: Cube,
+    store: Any,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    overwrite: bool = False,
+    partition_on: dict[str, Any] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+    *,
+    shuffle: bool = False,
+    num_buckets: int = 1,
+    bucket_by: str | Iterable[str] | None = None,
+    timestamps: Timestamps = "refuse",
+    parallelism: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Add datasets to an existing cube from Spark data frames, or with ``overwrite`` replace some that are not the seed.
+
+    Arguments, results and errors are those of `build_cube_from_spark`; the cube has to exist and to be valid, and a payload column may exist in one
+    dataset only. The result of `map_cube_groups` can go straight in here.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import Cube
+    >>> from kartothek_cube.spark import build_cube_from_spark, extend_cube_from_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    >>> stock = spark.sql("SELECT 1L AS PRODUCT_ID, 7L AS STOCK")
+    >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://store", partition_on={"stock": []})
+    {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
+    """
+    job = _job(data, cube, store, timestamps, parallelism)
+    write = plan_extend(cube, job.schemas, load_cube(cube, job.store), metadata, overwrite, partition_on, df_serializer)
+    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
+
+
+def append_to_cube_from_spark(
+    data: DataFrame | Mapping[str, DataFrame],
+    cube: Cube,
+    store: Any,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+    *,
+    shuffle: bool = False,
+    num_buckets: int = 1,
+    bucket_by: str | Iterable[str] | None = None,
+    timestamps: Timestamps = "refuse",
+    parallelism: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Add rows to datasets of a cube from Spark data frames; nothing is removed.
+
+    A cell that is there already gets a newer row: queries see the newest one. Arguments are as in `build_cube_from_spark`, results and errors as in
+    `kartothek_cube.api.cube.append_to_cube`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import Cube
+    >>> from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
+    """
+    job = _job(data, cube, store, timestamps, parallelism)
+    write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer)
+    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
+
+
+def update_cube_from_spark(
+    data: DataFrame | Mapping[str, DataFrame],
+    cube: Cube,
+    store: Any,
+    remove_conditions: Any,
+    ktk_cube_dataset_ids: Iterable[str] | None = None,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    df_serializer: ParquetSerializer | None = None,
+    *,
+    shuffle: bool = False,
+    num_buckets: int = 1,
+    bucket_by: str | Iterable[str] | None = None,
+    timestamps: Timestamps = "refuse",
+    parallelism: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Remove physical partitions and add rows from Spark data frames, in one commit for each dataset.
+
+    ``remove_conditions`` and ``ktk_cube_dataset_ids`` are as in `kartothek_cube.api.cube.update_cube`, with its results and errors; ``data`` may be ``{}``.
+    The other arguments are as in `build_cube_from_spark`.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import C, Cube
+    >>> from kartothek_cube.spark import build_cube_from_spark, query_cube_spark, update_cube_from_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    >>> newer = spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
+    >>> _ = update_cube_from_spark(newer, cube, "hfs://store", C("COUNTRY_CODE") == "DE")
+    >>> query_cube_spark(cube, "hfs://store").collect()
+    [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
+    """
+    job = _job(data, cube, store, timestamps, parallelism)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
+    write = plan_update(cube, job.schemas, existing, remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
+    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, [write.datasets[i] for i in job.frames]))
+
+
+def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, parallelism: int | None) -> _Job:
+    identity = fresh_id()
+    frames = _frames(data, cube)
+    factory = store_factory(store)
+    schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
+    return _Job(frames, schemas, open_store(factory), factory, parallelism, identity)
+
+
+def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
+    frames = data if isinstance(data, Mapping) else {cube.seed_dataset: data}
+    for name, frame in frames.items():
+        cube.ktk_dataset_uuid(name)
+        if not hasattr(frame, "mapInArrow"):
+            raise InvalidType(
+                f"Expected a Spark data frame for dataset {name!r} of the cube {cube.uuid_prefix!r}, or a dict dataset id → data frame; got {frame!r:.200}."
+            )
+    return {converter_str(name): frame for name, frame in frames.items()}
+
+
+def _run(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, DatasetMetadata]:
+    """Stage all rows in one Spark job, check what only the whole shows, and publish."""
+    check_store_can_commit(job.store)
+    receipts = _stage(job, write, layout)
+    for name, own in receipts.items():
+        if not layout.keeps_cells_together(write.datasets[name]):
+            refuse_duplicates(job.store, write.datasets[name], own)
+    return commit_cube_write(job.store, write, receipts)
+
+
+def _stage(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, list[Receipt]]:
+    if not job.frames:
+        return {}
+    staged = [staging_frame(frame, write.datasets[i], job.factory, layout, job.id, job.parallelism) for i, frame in job.frames.items()]
+    with driver_errors():
+        rows = reduce(lambda left, right: left.union(right), staged).collect()
+    return accepted(rows, job.id, job.frames)

@@ -1,0 +1,47 @@
+"""What the tests of the core share: writing a small dataset with the core's own functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Change, Receipt, split_rows
+from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.publish import publish
+from kartothek_cube.core.schema import ordered
+from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kartothek_cube.core.metadata.snapshot import Snapshot
+    from kartothek_cube.core.store import Store
+
+UUID = "uuid"
+
+
+def stage(store: Store, table: pa.Table, on: Sequence[str] = (), index: Sequence[str] = (), label: str | None = None, **serializer: Any) -> list[Receipt]:
+    request = StageRequest(UUID, tuple(on), tuple(index), (), ParquetSerializer(**serializer))
+    return stage_parts(store, request, split_rows(table, on, label or fresh_id(), UUID), table.schema)
+
+
+def make_change(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), removed: Sequence[str] = (), **more: Any) -> Change:
+    """A staged change; ``rows`` is a table or what `pa.table` takes."""
+    table = rows if isinstance(rows, pa.Table) else pa.table(rows)
+    label, serializer = more.pop("label", None), more.pop("serializer", {})
+    receipts = stage(store, table, on, index, label, **serializer) if table.num_rows else []
+    schema = ordered(dataset_schema(table.schema, on), on)
+    return Change(UUID, tuple(receipts), schema, tuple(on), tuple(index), removed=pa.array(removed, type=pa.string()), **more)
+
+
+def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:
+    """Stage and publish onto whatever is there."""
+    base = find_snapshot(store, UUID)
+    return publish(store, make_change(store, rows, on, index, **more), base)
+
+
+def labels(snapshot: Snapshot) -> list[str]:
+    return snapshot.partitions.labels.to_pylist()
