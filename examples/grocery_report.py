@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WIDTH = 100
+WIDTH = 92
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class Report:
     @contextmanager
     def step(self, title: str, what: str) -> Iterator[None]:
         """Announce a step, and say at its end what it took. What ``what`` says happens inside."""
-        print(f"\n{len(self.finished) + 1:>2}  {title}\n    {what}\n", flush=True)
+        print(f"\n{len(self.finished) + 1:>2}  {title}\n{textwrap.indent(textwrap.fill(what, WIDTH), '    ')}\n", flush=True)
         started, cpu = time.perf_counter(), cpu_seconds()
         yield
         now = cpu_seconds()
         took = Took(title, time.perf_counter() - started, None if cpu is None or now is None else now - cpu)
         self.finished.append(took)
-        print(f"{_took(took):>{WIDTH}}", flush=True)
+        say(_took(took))
 
     def summary(self) -> None:
         """All steps once more, with their sum."""
@@ -94,7 +95,7 @@ def _family(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
 
 
 def _took(took: Took) -> str:
-    return f"{took.seconds:.1f} s" + ("" if took.cpu is None else f", {took.cpu:.1f} CPU s")
+    return f"took {took.seconds:.1f} s" + ("" if took.cpu is None else f", {took.cpu:.1f} CPU s")
 
 
 def _number(value: float | None) -> str:

@@ -151,6 +151,7 @@ def stores(source: Source) -> DataFrame:
     visits = F.count("*")
     return (
         _baskets(source)
+        .repartition(1)
         .groupBy("STORE_ID", "STORE_GROUP")
         .agg(
             F.when(visits >= 2000, "A").when(visits >= 1000, "B").when(visits >= 10, "C").otherwise("D").alias("STORE_CLASS"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.predicates import Clause, Predicates, is_null
-from kartothek_cube.core.schema import literal_array, literal_scalar
+from kartothek_cube.core.schema import literal_array, literal_scalar, plain_type
 
 __all__ = ["Bounds", "clause_on_scalar", "matching_rows", "matching_values", "possible_chunks"]
 
@@ -65,6 +65,8 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     literal = literal_scalar(clause.value, values.type)
     if literal is None:
         return _out_of_range(values, clause)
+    if pa.types.is_timestamp(literal.type) and literal.type != plain_type(values.type):
+        return _between_microseconds(values, clause, literal)
     if clause.op == "!=":
         return ~_compare("==", values, literal)
     return _compare(clause.op, values, literal)
@@ -91,13 +93,26 @@ def _out_of_range(values: Any, clause: Clause) -> Mask:
     return valid & ((clause.value < 0) == (clause.op in (">", ">=")))
 
 
+def _between_microseconds(values: Any, clause: Clause, literal: pa.Scalar) -> Mask:
+    """A moment between two microseconds equals no value; in an order the microsecond before it takes its place."""
+    if clause.op in ("==", "!="):
+        return np.full(len(values), clause.op == "!=", dtype=bool)
+    before = pa.scalar(literal.value // 1000, pa.int64()).cast(plain_type(values.type))
+    return _compare("<=" if clause.op in ("<", "<=") else ">", values, before)
+
+
 def _is_in(values: Any, clause: Clause) -> Mask:
     wants_null = any(is_null(v) for v in clause.value)
     mask = _to_numpy(_nulls(values)) if wants_null else np.zeros(len(values), dtype=bool)
     wanted = literal_array([v for v in clause.value if not is_null(v)], values.type)
     if len(wanted):
-        mask = mask | _to_numpy(pc.fill_null(pc.is_in(values.cast(wanted.type), value_set=wanted, skip_nulls=True), False))
+        mask = mask | _to_numpy(pc.fill_null(pc.is_in(_one_zero(values.cast(wanted.type)), value_set=_one_zero(wanted), skip_nulls=True), False))
     return mask
+
+
+def _one_zero(values: Any) -> Any:
+    # A set tells -0.0 from 0.0; adding zero leaves only the latter.
+    return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values
 
 
 def clause_on_scalar(scalar: pa.Scalar, clause: Clause) -> bool:

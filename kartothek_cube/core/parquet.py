@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,13 @@ class ParquetSource:
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """The columns of these row groups."""
-        return self._file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+        return self._read(self._file, groups, columns)
+
+    @staticmethod
+    def _read(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        if not groups:  # pyarrow 18 cannot read no row group
+            return file.schema_arrow.empty_table().select(list(columns))
+        return file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
 
 
 class _PlannedSource(ParquetSource):
@@ -101,8 +108,7 @@ class _PlannedSource(ParquetSource):
         spans = _coalesced(span for span in _chunk_spans(self.metadata, groups, set(columns)) if span[0] < start)
         parts = self._store.ranges(self._key, spans) if spans else []
         pieces = [(start, self._footer), *((a, part) for (a, _), part in zip(spans, parts, strict=True))]
-        file = pq.ParquetFile(_sparse(self._size, pieces), metadata=self.metadata, pre_buffer=False)
-        return file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+        return self._read(pq.ParquetFile(_sparse(self._size, pieces), metadata=self.metadata, pre_buffer=False), groups, columns)
 
 
 def _sparse(size: int, pieces: Sequence[tuple[int, Any]]) -> pa.BufferReader:
@@ -119,7 +125,7 @@ def _chunk_spans(metadata: pq.FileMetaData, groups: Sequence[int], columns: set[
         group = metadata.row_group(g)
         for j in range(metadata.num_columns):
             chunk = group.column(j)
-            if chunk.path_in_schema.split(".")[0] in columns or chunk.path_in_schema in columns:
+            if not columns.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
                 start = chunk.dictionary_page_offset or chunk.data_page_offset
                 yield start, start + chunk.total_compressed_size
 
@@ -146,7 +152,9 @@ def open_file(store: Store, key: str, dataset: str) -> Iterator[ParquetSource]:
                 yield ParquetSource(pq.ParquetFile(handle, pre_buffer=False))
     except (FileNotFoundError, KeyNotFound):
         raise KeyNotFound(f"The file {key!r}, which dataset {dataset!r} names, is not in the store {store.name}.") from None
-    except (pa.ArrowInvalid, pa.ArrowIOError, OSError) as error:
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise  # the store or the network, not the file
         raise CorruptData(f"The file {key!r} of dataset {dataset!r} cannot be read: {error}") from error
 
 
@@ -219,7 +227,9 @@ def _group_bounds(metadata: pq.FileMetaData, column: str, kind: pa.DataType) -> 
         low, high = (pa.array([s[i] for s in stats], type=kind) for i in (0, 1))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    return Bounds(low, high, np.array([s[2] for s in stats], dtype=bool))
+    # NaN counts as null in comparisons, but statistics know nothing of it.
+    nullable = [s[2] or pa.types.is_floating(kind) for s in stats]
+    return Bounds(low, high, np.array(nullable, dtype=bool))
 
 
 def _statistics(chunk: Any) -> tuple[Any, Any, bool]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = ["OPERATORS", "Clause", "Predicates", "and_predicates", "columns_of", "parse_predicates", "resolve_constants", "restrict"]
 
@@ -62,6 +62,8 @@ def parse_predicates(predicates: Any) -> Predicates | None:
     InvalidInput
         If the form is wrong: an empty list, a conjunction that is not a list, a clause that is not a tuple of three, a
         null with an operator that knows no null.
+    InvalidType
+        If ``in`` is given no collection.
     Unsupported
         For an unknown operator, or bytes that contain NUL.
     """
@@ -87,11 +89,18 @@ def _parse_clause(place: str, clause: Any) -> Clause:
     if op not in OPERATORS:
         raise Unsupported(f"{place}: the operator {op!r} on column {column!r} is not supported, use one of {', '.join(OPERATORS)}.")
     if op == "in":
-        value = tuple(value)
+        value = _constants(place, column, value)
     elif op not in ("==", "!=") and is_null(value):
         raise InvalidInput(f"{place}: only the operators '==', '!=' and 'in' know null values, got {op!r} on column {column!r}.")
     _refuse_nul_bytes(place, value if op == "in" else (value,))
     return Clause(str(column), op, value)
+
+
+def _constants(place: str, column: Any, values: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(values)
+    except TypeError:
+        raise InvalidType(f"{place}: 'in' on column {column!r} needs a list of values, got {values!r}.") from None
 
 
 def _refuse_nul_bytes(place: str, values: Iterable[Any]) -> None:
@@ -119,7 +128,7 @@ def and_predicates(left: Predicates | None, right: Sequence[Clause]) -> Predicat
     """Add clauses to every conjunction."""
     if not right:
         return left
-    return tuple((*conjunction, *right) for conjunction in (left or ((),)))
+    return tuple((*conjunction, *right) for conjunction in (((),) if left is None else left))
 
 
 def resolve_constants(predicates: Predicates | None, truth: Mapping[Clause, bool]) -> Predicates | None:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.schema import plain_type
+
 __all__ = ["IntArray", "expand_ranges", "group_starts", "is_strictly_sorted", "pack", "pack_one", "stable_order", "take_rows"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -26,7 +28,7 @@ def pack(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[IntArray]:
     keys = [np.zeros(t.num_rows, dtype=np.int64) for t in tables]
     span = 1
     for column in columns:
-        codes, width = _codes([t.column(column) for t in tables])
+        codes, width = _codes(_alike([t.column(column) for t in tables]))
         if span * width > _LIMIT:
             keys, span = _compress(keys)
         if span * width > _LIMIT:
@@ -41,6 +43,15 @@ def _compress(keys: Sequence[IntArray]) -> tuple[list[IntArray], int]:
     distinct, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     ends = np.cumsum([len(k) for k in keys])[:-1]
     return [part.astype(np.int64, copy=False) for part in np.split(inverse.ravel(), ends)], max(1, len(distinct))
+
+
+def _alike(columns: Sequence[pa.ChunkedArray]) -> Sequence[pa.ChunkedArray]:
+    """The columns in one type: datasets may hold the same column in several widths."""
+    columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in columns]
+    kinds = [c.type for c in columns if not pa.types.is_null(c.type)]
+    if all(c.type == columns[0].type for c in columns):
+        return columns
+    return [c.cast(plain_type(kinds[0])) for c in columns]
 
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int]:
@@ -79,8 +90,8 @@ def _shifted(arrays: list[IntArray]) -> tuple[list[IntArray], int]:
 
 def _ranked(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int]:
     """Ranks among the sorted distinct values; null comes after all of them."""
-    if pa.types.is_dictionary(columns[0].type):
-        columns = [c.cast(c.type.value_type) for c in columns]
+    if pa.types.is_floating(columns[0].type):
+        columns = [pc.add(c, 0.0) for c in columns]  # -0.0 and 0.0 are one value
     chunks = [chunk for c in columns for chunk in c.chunks]
     distinct = pc.unique(pa.chunked_array(chunks, type=columns[0].type)).drop_null()
     ordered = distinct.take(pc.array_sort_indices(distinct))

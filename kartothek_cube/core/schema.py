@@ -49,9 +49,14 @@ def _is_view(kind: pa.DataType) -> bool:
     return str(kind) in ("string_view", "binary_view")
 
 
+_REFUSED = ("halffloat", "month_", "dense_union", "sparse_union", "decimal256", "decimal32", "decimal64", "run_end", "extension", "list_view", "large_list_view")
+
+
 def _refuse(kind: pa.DataType) -> None:
-    if pt.is_float16(kind) or pt.is_interval(kind) or pt.is_union(kind) or str(kind).startswith(("decimal256", "decimal32", "decimal64", "run_end", "extension")):
+    if str(kind).startswith(_REFUSED):
         raise Unsupported(f"The type {kind} cannot be stored; cast the column to float32/float64, decimal128 or another plain type first.")
+    for child in kind if pt.is_struct(kind) else ():
+        _refuse(child.type)
 
 
 def stored_schema(schema: pa.Schema, where: str = "") -> pa.Schema:
@@ -158,6 +163,13 @@ def _is_integer(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, (str, bytes)) and isinstance(_text(value), str)
+    except UnicodeDecodeError:
+        return False
+
+
 def _is_date(value: Any, _kind: pa.DataType) -> bool:
     return (isinstance(value, dt.date) and not isinstance(value, dt.datetime)) or _is_iso_date(value)
 
@@ -179,7 +191,7 @@ _FITS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], b
     (pt.is_boolean, lambda v, k: isinstance(v, (bool, np.bool_))),
     (pt.is_integer, _is_integer),
     (pt.is_floating, lambda v, k: isinstance(v, _FLOAT)),
-    (pt.is_string, lambda v, k: isinstance(v, (str, bytes))),
+    (pt.is_string, lambda v, k: _is_text(v)),
     (pt.is_binary, lambda v, k: isinstance(v, (str, bytes))),
     (pt.is_date, _is_date),
     (pt.is_timestamp, _is_timestamp),
@@ -202,7 +214,10 @@ def check_literal(value: Any, kind: pa.DataType, column: str, where: str = "") -
 
 
 def literal_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """A constant as a scalar that compares with a column of this type; None for an integer out of the type's range."""
+    """A constant as a scalar that compares with a column of this type; None for an integer out of the type's range.
+
+    A moment between two microseconds comes in nanoseconds, the only case in which the type is not `plain_type`.
+    """
     plain = plain_type(kind)
     if pt.is_integer(plain) and not isinstance(value, (bool, np.bool_)):
         value = int(value)
@@ -214,16 +229,24 @@ def literal_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _timestamp_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    nanos = np.datetime64(value, "ns") if isinstance(value, np.datetime64) else None
-    if nanos is None and getattr(value, "nanosecond", 0):
-        nanos = value.to_datetime64()
-    if nanos is not None:
-        scalar = pa.scalar(int(nanos.astype("datetime64[ns]").astype(np.int64)), pa.int64()).cast(pa.timestamp("ns", tz=kind.tz))
-        return scalar.cast(kind) if scalar.value % 1000 == 0 else scalar
-    value = dt.datetime(*value.timetuple()[:6], value.microsecond, tzinfo=value.tzinfo)
+    if isinstance(value, np.datetime64) or getattr(value, "nanosecond", 0):
+        return _numpy_moment(value if isinstance(value, np.datetime64) else value.to_datetime64(), kind)
+    value = dt.datetime(*value.timetuple()[:6], value.microsecond, tzinfo=value.tzinfo, fold=value.fold)
     if kind.tz is not None and value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)
     return pa.scalar(value, kind)
+
+
+def _numpy_moment(value: np.datetime64, kind: pa.DataType) -> pa.Scalar:
+    # Nanoseconds reach from 1677 to 2262 only, so that they are used for nothing else.
+    if np.datetime_data(value)[0] not in ("ns", "ps", "fs", "as"):
+        return _moment(int(value.astype("datetime64[us]").astype(np.int64)), kind)
+    nanos = int(value.astype("datetime64[ns]").astype(np.int64))
+    return _moment(nanos, pa.timestamp("ns", tz=kind.tz)) if nanos % 1000 else _moment(nanos // 1000, kind)
+
+
+def _moment(ticks: int, kind: pa.DataType) -> pa.Scalar:
+    return pa.scalar(ticks, pa.int64()).cast(kind)
 
 
 def _text(value: str | bytes) -> str:

@@ -23,7 +23,7 @@ from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedde
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
 
-__all__ = ["find_snapshot", "load_index", "load_snapshot", "load_snapshots", "remember", "with_indices"]
+__all__ = ["find_snapshot", "forget", "load_index", "load_snapshot", "load_snapshots", "remember", "with_indices"]
 
 _CACHE_SIZE = 64
 _READS_BEFORE_CORRUPT = 3
@@ -33,7 +33,7 @@ class _Cache:
     """The last snapshots of this process, by store and dataset. Safe for threads."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Hashable, Snapshot] = OrderedDict()
+        self._entries: OrderedDict[tuple[Hashable, str], Snapshot] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, store: Store, uuid: str) -> Snapshot | None:
@@ -47,8 +47,18 @@ class _Cache:
             while len(self._entries) > _CACHE_SIZE:
                 self._entries.popitem(last=False)
 
+    def drop(self, store: Store) -> None:
+        with self._lock:
+            for key in [k for k in self._entries if k[0] == store.identity]:
+                del self._entries[key]
+
 
 _cache = _Cache()
+
+
+def forget(store: Store) -> None:
+    """Drop everything that is cached of a store."""
+    _cache.drop(store)
 
 
 def remember(store: Store, snapshot: Snapshot) -> Snapshot:

@@ -123,7 +123,7 @@ class QueryPlan:
         The same aligned partitions by the cube's partition columns.
     partitions : Mapping[str, DatasetPartitions]
         The partitions of each dataset.
-    files, values : Mapping
+    file_columns, value_columns : Mapping
         File keys and partition values of each dataset's labels.
     steps : tuple of Step
         What planning did, for `explain`.
@@ -136,8 +136,8 @@ class QueryPlan:
     slice_order: IntArray
     slice_offsets: IntArray
     partitions: Mapping[str, DatasetPartitions]
-    files: Mapping[str, pa.Array]
-    values: Mapping[str, pa.Table]
+    file_columns: Mapping[str, pa.Array]
+    value_columns: Mapping[str, pa.Table]
     steps: tuple[Step, ...]
 
     @property
@@ -164,14 +164,9 @@ class QueryPlan:
         """Number of distinct files of each dataset that the query reads."""
         return {r.id: len(self._used(r.id)) for r in self.context.roles}
 
-    def files_of(self, dataset: str) -> list[str]:
-        """Keys of the files of one dataset that the query reads."""
-        used: list[str] = self.files[dataset].take(pa.array(self._used(dataset))).to_pylist()
-        return used
-
-    def all_files(self) -> list[str]:
-        """Keys of all files that the query reads, each once."""
-        return [key for role in self.context.roles for key in self.files_of(role.id)]
+    def files(self) -> dict[str, list[str]]:
+        """Keys of the files of each dataset that the query reads, each once."""
+        return {r.id: self.file_columns[r.id].take(pa.array(self._used(r.id))).to_pylist() for r in self.context.roles}
 
     def reads(self) -> int:
         """Number of file reads if every group were loaded alone."""
@@ -183,13 +178,13 @@ class QueryPlan:
         return self.reads() / files if files else 1.0
 
     def _used(self, dataset: str) -> IntArray:
-        return self._positions(dataset, self.aligned.parts[dataset])
+        own, parts = self.partitions[dataset], self.aligned.parts[dataset]
+        return _present(self._positions(dataset, _present(parts[parts >= 0], len(own))), own.total)
 
     def _positions(self, dataset: str, parts: IntArray) -> IntArray:
-        """Positions of the files of some partitions, in the order of the document, each once."""
-        own, parts = self.partitions[dataset], np.unique(parts[parts >= 0])
-        _, positions = expand_ranges(own.offsets[parts], np.diff(own.offsets)[parts])
-        return np.unique(own.files[positions])
+        """Positions of the files of some partitions."""
+        own = self.partitions[dataset]
+        return own.files[expand_ranges(own.offsets[parts], own.offsets[parts + 1] - own.offsets[parts])[1]]
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
         """Every step of planning as a small table with the files before and after it.
@@ -226,12 +221,19 @@ class QueryPlan:
         return GroupPartition(values, files)
 
     def _dataset_files(self, dataset: str, parts: IntArray) -> DatasetFiles | None:
-        positions = pa.array(self._positions(dataset, parts))
+        positions = pa.array(np.unique(self._positions(dataset, np.unique(parts[parts >= 0]))))
         if not len(positions):
             return None
-        values = self.values[dataset]
+        values = self.value_columns[dataset]
         rows = values.take(positions).to_pylist() if values.num_columns else [{}] * len(positions)
-        return DatasetFiles(tuple(self.files[dataset].take(positions).to_pylist()), tuple(rows))
+        return DatasetFiles(tuple(self.file_columns[dataset].take(positions).to_pylist()), tuple(rows))
+
+
+def _present(numbers: IntArray, n: int) -> IntArray:
+    """The distinct numbers below ``n``, ascending."""
+    mask = np.zeros(n, dtype=bool)
+    mask[numbers] = True
+    return np.flatnonzero(mask)
 
 
 def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices: Mapping[str, Mapping[str, SecondaryIndex]]) -> QueryPlan:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt, apply_change
+from kartothek_cube.core.change import Change, Part, Receipt, apply_change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
@@ -27,6 +27,7 @@ def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table
     parts = {i: prepare_parts(write.datasets[i], table, fresh_id()) for i, table in tables.items()}
     if not write.allow_empty:
         _refuse_empty([i for i, p in parts.items() if not p])
+    _refuse_empty([i for i in write.datasets if _would_be_empty(write, i, parts)])
     receipts = {i: stage_parts(store, write.datasets[i].request, p, write.datasets[i].schema) for i, p in parts.items()}
     return commit_cube_write(store, write, receipts)
 
@@ -72,8 +73,8 @@ def _publish_one(store: Store, write: CubeWrite, name: str, changes: Mapping[str
         ) from error
 
 
-def _would_be_empty(write: CubeWrite, name: str, receipts: Mapping[str, Sequence[Receipt]]) -> bool:
-    if receipts.get(name) or write.may_vanish:
+def _would_be_empty(write: CubeWrite, name: str, added: Mapping[str, Sequence[Part | Receipt]]) -> bool:
+    if added.get(name) or write.may_vanish:
         return False
     if not write.allow_empty:
         return name not in write.bases or write.replace

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.rowkeys import IntArray, pack
+from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.store import Store
+from kartothek_cube.cube.join import pack_alike
 from kartothek_cube.cube.load import Loader, ordered_rows
 from kartothek_cube.cube.plan import QueryPlan
 
@@ -44,7 +45,7 @@ def group_numbers(plan: QueryPlan, table: pa.Table) -> IntArray:
 def row_groups(group_keys: pa.Table, table: pa.Table) -> IntArray:
     """As `group_numbers`, from the keys of the groups in their order."""
     by = group_keys.column_names
-    keys, rows = pack([group_keys, table.select(by)], by)
+    keys, rows = pack_alike(group_keys, table.select(by), by)
     if not len(keys):
         return np.full(table.num_rows, -1, dtype=np.int64)
     found = np.minimum(np.searchsorted(keys, rows), len(keys) - 1)
@@ -105,7 +106,6 @@ class _Spill:
 
     def add(self, number: int, rows: pa.Table) -> None:
         """Keep rows for a group."""
-        # A slice keeps the memory of the whole table alive; only a copy of the rows may wait.
         self._waiting.setdefault(number, []).append(rows)
         self._bytes += rows.nbytes
         if self._bytes > self._limit:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.rowkeys import group_starts, pack_one
 from kartothek_cube.core.store import Store
-from kartothek_cube.cube.load import Loader, ordered_rows
+from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group, QueryPlan
 from kartothek_cube.cube.run import AMPLIFICATION_LIMIT, row_groups
 from kartothek_cube.spark.errors import task_errors
@@ -52,8 +53,8 @@ def run_grouped(
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_errors():
-            for number, table in _collected(batches, schema):
-                for result in call(keys.slice(number, 1).to_pylist()[0], ordered_rows(table, order)):
+            for number, table in _collected(batches, schema, order):
+                for result in call(keys.slice(number, 1).to_pylist()[0], table):
                     yield from to_spark(result, wire)
 
     return rows.repartitionById(n_tasks, task_of).mapInArrow(task, spark_schema(wire))
@@ -69,14 +70,15 @@ def _numbered(slices: Sequence[Group], store: Any, keys: pa.Table, inner: pa.Sch
         yield from to_spark(table if (numbers >= 0).all() else table.filter(pa.array(numbers >= 0)), inner)
 
 
-def _collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of one task by the number of their group, in the types that the cube has."""
+def _collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema, order: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of one task, group by group, in order, and in the types that the cube has."""
     held = list(batches)
     if not sum(b.num_rows for b in held):
         return
-    table = pa.Table.from_batches(held)
-    numbers = table.column(_NUMBER).to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    present, starts = np.unique(numbers[order], return_index=True)
-    for number, positions in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, conform(table.take(pa.array(positions)), schema, "a group")
+    table = pa.Table.from_batches(held).combine_chunks()
+    held.clear()
+    rows = np.argsort(pack_one(table, (_NUMBER, *order)), kind="stable")
+    numbers = table.column(_NUMBER).to_numpy()[rows]
+    starts = group_starts(numbers)
+    for start, positions in zip(starts.tolist(), np.split(rows, starts[1:]), strict=True):
+        yield int(numbers[start]), conform(table.take(pa.array(positions)), schema, "a group")

@@ -41,9 +41,9 @@ def is_connect(session: Any) -> bool:
 def cores(session: SparkSession, given: int | None) -> int:
     """How many tasks run at once: as given, else what the cluster says; Connect does not show it, so there it is the number of shuffle partitions."""
     if given is not None:
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        if given < 1:
             raise InvalidInput(f"parallelism={given!r} is no positive number of tasks.")
         return given
     if is_connect(session):
-        return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+        return int(str(session.conf.get("spark.sql.shuffle.partitions")))
     return int(session.sparkContext.defaultParallelism)

@@ -18,7 +18,6 @@ from kartothek_cube.cube.publish import stage_table
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.receipts import RECEIPT_SCHEMA, error_row, receipt_rows
-from kartothek_cube.spark.session import cores, session_of
 from kartothek_cube.spark.tasks import TASKS_PER_CORE
 from kartothek_cube.spark.types import conform, spark_schema
 
@@ -73,12 +72,10 @@ def make_layout(shuffle: bool, num_buckets: Any, bucket_by: Any, writes: Iterabl
     return Layout(True, num_buckets, columns or None)
 
 
-def staging_frame(frame: DataFrame, write: DatasetWrite, store: Store | Callable[[], Store], layout: Layout, commit: str, parallelism: int | None) -> DataFrame:
+def staging_frame(frame: DataFrame, write: DatasetWrite, store: Store | Callable[[], Store], layout: Layout, commit: str, width: int) -> DataFrame:
     """A data frame of receipts. Every action on it stages all rows once more, so there must be exactly one."""
-    rows = frame.select(*[_column(n) for n in write.schema.names])
     buckets = layout.buckets_of(write)
-    if layout.shuffle:
-        rows = _shuffled(rows, write, layout, parallelism)
+    rows = _shuffled(frame, write, layout, width) if layout.shuffle else frame
     keys = (*write.request.partition_on, *([_BUCKET] if buckets else []))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +92,7 @@ def _column(name: str) -> Any:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _shuffled(rows: DataFrame, write: DatasetWrite, layout: Layout, parallelism: int | None) -> DataFrame:
+def _shuffled(rows: DataFrame, write: DatasetWrite, layout: Layout, width: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     keys = [_column(n) for n in write.request.partition_on]
@@ -105,7 +102,7 @@ def _shuffled(rows: DataFrame, write: DatasetWrite, layout: Layout, parallelism:
         keys.append(F.col(_BUCKET))
     if not keys:
         return rows.repartition(1)
-    return rows.repartition(TASKS_PER_CORE * cores(session_of(rows), parallelism), *keys).sortWithinPartitions(*keys)
+    return rows.repartition(TASKS_PER_CORE * width, *keys).sortWithinPartitions(*keys)
 
 
 def _receipts(tables: Iterable[pa.Table], write: DatasetWrite, store: Any, commit: str) -> Iterator[pa.RecordBatch]:
@@ -119,7 +116,7 @@ def _receipts(tables: Iterable[pa.Table], write: DatasetWrite, store: Any, commi
 
 def _staged(store: Store, write: DatasetWrite, table: pa.Table) -> list[Receipt]:
     with options(threads=_THREADS):
-        return stage_table(store, write, conform(table, write.schema, f"dataset {write.id!r}"))
+        return stage_table(store, write, conform(table.combine_chunks(), write.schema, f"dataset {write.id!r}"))
 
 
 def _whole(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ def task_count(items: int, cores: int, per_task: int | None = None) -> int:
     """Into how many tasks a number of items goes: a few for each core, since a task costs 40 ms; or as many as ``per_task`` asks for."""
     if per_task is None:
         return min(items, TASKS_PER_CORE * cores)
-    if isinstance(per_task, bool) or not isinstance(per_task, int) or per_task < 1:
+    if per_task < 1:
         raise InvalidInput(f"blocksize={per_task!r} is no positive number of groups.")
     return -(-items // per_task)
 
@@ -34,7 +35,7 @@ def pack(items: Sequence[Any], n_tasks: int) -> list[bytes]:
     """Items in order, in ``n_tasks`` even chunks, each pickled as one, so that what the items share is in it once."""
     bounds = [i * len(items) // max(n_tasks, 1) for i in range(n_tasks + 1)]
     compressor = zstandard.ZstdCompressor(level=1)
-    return [compressor.compress(pickle.dumps(items[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [compressor.compress(pickle.dumps(items[a:b])) for a, b in itertools.pairwise(bounds)]
 
 
 def unpack(chunk: bytes) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -26,11 +26,12 @@ from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.duplicates import refuse_duplicates
 from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.receipts import accepted
+from kartothek_cube.spark.session import cores, session_of
 from kartothek_cube.spark.stage import Layout, make_layout, staging_frame
 from kartothek_cube.spark.types import Timestamps, frame_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["append_to_cube_from_spark", "build_cube_from_spark", "extend_cube_from_spark", "update_cube_from_spark"]
 
@@ -43,7 +44,7 @@ class _Job:
     schemas: Mapping[str, pa.Schema]
     store: Store
     factory: Store | Callable[[], Store]
-    parallelism: int | None
+    width: int
     id: str
 
 
@@ -60,6 +61,7 @@ def build_cube_from_spark(
     df_serializer: ParquetSerializer | None = None,
     *,
     timestamps: Timestamps = "refuse",
+    spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube from Spark data frames, the seed among them.
@@ -84,6 +86,8 @@ def build_cube_from_spark(
     timestamps : {"refuse", "utc"}
         What becomes of Spark's ``timestamp``, whose text depends on the session's time zone: refuse it and ask for a cast to ``timestamp_ntz``, or store
         UTC times without a zone.
+    spark : SparkSession, optional
+        By default the session of the data frames.
     parallelism : int, optional
         How many tasks run at once; by default what the session says. A shuffle makes four times as many tasks.
 
@@ -109,7 +113,7 @@ def build_cube_from_spark(
     >>> build_cube_from_spark(sales, cube, "hfs://store", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    job = _job(data, cube, store, timestamps, parallelism)
+    job = _job(data, cube, store, timestamps, spark, parallelism)
     existing = load_members(cube.uuid_prefix, job.store, skip_broken=True)
     write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer)
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
@@ -128,6 +132,7 @@ def extend_cube_from_spark(
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
     timestamps: Timestamps = "refuse",
+    spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add datasets to an existing cube from Spark data frames, or with ``overwrite`` replace some that are not the seed.
@@ -145,7 +150,7 @@ def extend_cube_from_spark(
     >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://store", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    job = _job(data, cube, store, timestamps, parallelism)
+    job = _job(data, cube, store, timestamps, spark, parallelism)
     write = plan_extend(cube, job.schemas, load_cube(cube, job.store), metadata, overwrite, partition_on, df_serializer)
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
 
@@ -161,6 +166,7 @@ def append_to_cube_from_spark(
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
     timestamps: Timestamps = "refuse",
+    spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add rows to datasets of a cube from Spark data frames; nothing is removed.
@@ -177,7 +183,7 @@ def append_to_cube_from_spark(
     >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
-    job = _job(data, cube, store, timestamps, parallelism)
+    job = _job(data, cube, store, timestamps, spark, parallelism)
     write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer)
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
 
@@ -195,6 +201,7 @@ def update_cube_from_spark(
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
     timestamps: Timestamps = "refuse",
+    spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove physical partitions and add rows from Spark data frames, in one commit for each dataset.
@@ -213,19 +220,24 @@ def update_cube_from_spark(
     >>> query_cube_spark(cube, "hfs://store").collect()
     [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
     """
-    job = _job(data, cube, store, timestamps, parallelism)
+    job = _job(data, cube, store, timestamps, spark, parallelism)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
     write = plan_update(cube, job.schemas, existing, remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, [write.datasets[i] for i in job.frames]))
 
 
-def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, parallelism: int | None) -> _Job:
+def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
     identity = fresh_id()
     frames = _frames(data, cube)
     factory = store_factory(store)
     schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
-    return _Job(frames, schemas, open_store(factory), factory, parallelism, identity)
+    return _Job(frames, schemas, open_store(factory), factory, _width(spark, frames.values(), parallelism), identity)
+
+
+def _width(spark: SparkSession | None, frames: Collection[DataFrame], parallelism: int | None) -> int:
+    """How many tasks run at once in the session of the write."""
+    return cores(spark or session_of(next(iter(frames))), parallelism) if frames else 1
 
 
 def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
@@ -252,7 +264,7 @@ def _run(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, DatasetMetada
 def _stage(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, list[Receipt]]:
     if not job.frames:
         return {}
-    staged = [staging_frame(frame, write.datasets[i], job.factory, layout, job.id, job.parallelism) for i, frame in job.frames.items()]
+    staged = [staging_frame(frame, write.datasets[i], job.factory, layout, job.id, job.width) for i, frame in job.frames.items()]
     with driver_errors():
         rows = reduce(lambda left, right: left.union(right), staged).collect()
     return accepted(rows, job.id, job.frames)

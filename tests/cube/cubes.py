@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,19 @@ SEED = pa.table({"x": [1, 0, 1, 0], "y": ["b", "a", "a", "b"], "p": [1, 0, 1, 0]
 ENRICH = pa.table({"x": [7, 1], "i2": ["other", "one"], "v2": [70, 10]})
 
 
+_NUMBERS = itertools.count()
+
+
 class ColdStore(CountingStore):
     """Counts calls, and shares no cached snapshot with the store below."""
 
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._identity = ("cold", next(_NUMBERS))
+
     @property
     def identity(self) -> Any:
-        return ("cold", id(self))
+        return self._identity
 
 
 def table(**columns: Any) -> pa.Table:

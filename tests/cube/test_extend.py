@@ -100,7 +100,7 @@ def test_columns_may_move_between_datasets_of_one_call(store):
 
 @pytest.mark.parametrize(("column", "values"), [("x", [1.0]), ("x", ["1"]), ("x", pa.array([1], pa.uint64())), ("y", [1])])
 def test_a_dimension_of_another_type_aborts(store, column, values):
-    with refused(store, MultiTableCommitAborted, f'"{column}"', "f", "seed"):
+    with refused(store, MultiTableCommitAborted, f'"{column}"', '"f"'):
         extend({"f": with_column(table(v3=[1]), column, values)}, store)
 
 

@@ -11,7 +11,7 @@ from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.snapshots import load_index
+from kartothek_cube.core.snapshots import load_index, remember
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.consistency import check_infos, infos_of
@@ -24,6 +24,9 @@ from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
 
 __all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"]
+
+# A larger index (of value-label pairs) is not kept in memory between queries.
+_KEPT_PAIRS = 1_000_000
 
 
 def query_cube(
@@ -238,8 +241,19 @@ def _snapshots(cube: Cube, store: Store, datasets: Any) -> dict[str, Snapshot]:
 def _indices(intention: Intention, snapshots: Mapping[str, Snapshot], store: Store) -> dict[str, dict[str, SecondaryIndex]]:
     """The secondary indices that planning needs, read side by side, each only where its values may match."""
     wanted = [(r.id, c, clauses) for r in intention.roles for c, clauses in needed_indices(r, intention, snapshots[r.id]).items()]
-    loaded = run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2])[0], wanted)
+    loaded = list(run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2]), wanted))
     indices: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
-    for (dataset, column, _), index in zip(wanted, loaded, strict=True):
+    whole: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
+    for (dataset, column, _), (index, is_whole) in zip(wanted, loaded, strict=True):
         indices[dataset][column] = index
+        if is_whole and len(index) <= _KEPT_PAIRS:
+            whole[dataset][column] = index
+    _keep(store, snapshots, whole)
     return indices
+
+
+def _keep(store: Store, snapshots: Mapping[str, Snapshot], whole: Mapping[str, Mapping[str, SecondaryIndex]]) -> None:
+    """Indices that were read whole stay with the cached snapshot, so that the next query does not read them again."""
+    for dataset, indices in whole.items():
+        if set(indices) - set(snapshots[dataset].indices):
+            remember(store, snapshots[dataset].with_indices(indices))

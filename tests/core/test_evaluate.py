@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import datetime as dt
+import math
+import operator
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kartothek_cube.core.evaluate import LONG_LIST, Bounds, clause_on_scalar, matching_rows, matching_values, possible_chunks
+from kartothek_cube.core.index import build_index
+from kartothek_cube.core.parquet import FileRequest, ParquetSerializer, read_rows
+from kartothek_cube.core.predicates import OPERATORS, Clause, is_null
+from kartothek_cube.core.scan import index_mask, indexed_clauses
+from kartothek_cube.core.schema import normal_type
+from kartothek_cube.core.stores.memory import MemoryStore
+
+COMPARE = {"==": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+DAY = dt.datetime(2020, 2, 29)
+
+# Per type: values of a column, and constants that need not be among them.
+POOLS = {
+    pa.int8(): ([-128, -1, 0, 1, 127], [-1000, 2**63, -(2**63) - 1, 2]),
+    pa.int64(): ([-(2**63), -1, 0, 2**53 + 1, 2**63 - 1], [2**53, 2**64, -(2**70)]),
+    pa.uint8(): ([0, 1, 255], [-1, 256, 2**64]),
+    pa.uint64(): ([0, 1, 2**63, 2**64 - 1], [-1, 2**64]),
+    pa.float32(): ([-1.5, -0.0, 0.0, 1e30, float("inf"), float("nan")], [0.1, -float("inf")]),
+    pa.float64(): ([-1.5, -0.0, 0.0, 0.1, 1e300, float("inf"), float("nan")], [0.2, -float("inf")]),
+    pa.bool_(): ([False, True], []),
+    pa.string(): (["", "a", "ä", "b\0", "😀"], ["aa", "￿"]),
+    pa.binary(): ([b"", b"a", b"\xff"], [b"aa"]),
+    pa.date32(): ([dt.date(1, 1, 1), dt.date(2020, 2, 29), dt.date(9999, 12, 31)], [dt.date(2020, 3, 1)]),
+    pa.timestamp("us"): (
+        [dt.datetime(1, 1, 1), DAY, DAY + dt.timedelta(microseconds=1), dt.datetime(9999, 12, 31)],
+        [pd.Timestamp(DAY) + pd.Timedelta(1, "ns"), pd.Timestamp(DAY) - pd.Timedelta(1, "ns"), np.datetime64("1600-01-01", "D")],
+    ),
+}
+
+
+def truth(value, clause):
+    """The truth table in plain Python."""
+    null = is_null(value)
+    if clause.op == "in":
+        return any(truth(value, Clause(clause.column, "==", v)) for v in clause.value)
+    if is_null(clause.value):
+        return null == (clause.op == "==")
+    if clause.op == "!=":
+        return null or not equal_or_ordered("==", value, clause.value)
+    return not null and equal_or_ordered(clause.op, value, clause.value)
+
+
+def equal_or_ordered(op, value, constant):
+    if isinstance(constant, np.datetime64):
+        constant = constant.astype("datetime64[us]").item()
+    if isinstance(value, dt.datetime):
+        return COMPARE[op](exact(value), exact(constant))
+    return COMPARE[op](value, constant)
+
+
+def exact(moment):
+    """Nanoseconds, in integers of any size."""
+    nanos = getattr(moment, "nanosecond", 0)
+    plain = dt.datetime(*moment.timetuple()[:6], moment.microsecond)
+    return (plain - dt.datetime(1, 1, 1)) // dt.timedelta(microseconds=1) * 1000 + nanos
+
+
+@st.composite
+def clauses(draw, kind):
+    values, others = POOLS[kind]
+    constants = st.sampled_from([*values, *others]).filter(lambda v: not is_null(v))
+    op = draw(st.sampled_from(OPERATORS))
+    if op == "in":
+        return Clause("x", op, tuple(draw(st.lists(constants | st.none(), max_size=4))))
+    return Clause("x", op, draw(constants | st.none() if op in ("==", "!=") else constants))
+
+
+@st.composite
+def columns_and_predicates(draw):
+    kind = draw(st.sampled_from(list(POOLS)))
+    values = draw(st.lists(st.none() | st.sampled_from(POOLS[kind][0]), max_size=12))
+    if kind == pa.float32():
+        values = [None if v is None else float(np.float32(v)) for v in values]
+    conjunctions = st.lists(clauses(kind), min_size=1, max_size=2).map(tuple)
+    return kind, values, tuple(draw(st.lists(conjunctions, min_size=1, max_size=2)))
+
+
+def expected(values, predicates):
+    return [any(all(truth(v, clause) for clause in conjunction) for conjunction in predicates) for v in values]
+
+
+@given(columns_and_predicates())
+def test_rows_match_as_plain_python_says(case):
+    kind, values, predicates = case
+    table = pa.table({"x": pa.array(values, type=kind, from_pandas=False)})
+    assert matching_rows(table, predicates).tolist() == expected(values, predicates)
+
+
+@given(columns_and_predicates())
+def test_dictionaries_and_constants_match_as_their_values(case):
+    kind, values, predicates = case
+    column = pa.array(values, type=kind, from_pandas=False)
+    for conjunction in predicates:
+        for clause in conjunction:
+            rows = matching_values(column, clause).tolist()
+            assert matching_values(column.dictionary_encode(), clause).tolist() == rows
+            assert [clause_on_scalar(scalar, clause) for scalar in column] == rows
+
+
+@given(columns_and_predicates(), st.integers(1, 4))
+@example((pa.float64(), [1.0, float("nan")], ((Clause("x", "!=", 1.0),),)), 2)
+@example((pa.float64(), [1.0, float("nan")], ((Clause("x", "==", None),),)), 2)
+def test_a_pruned_row_group_holds_no_matching_row(case, group_size):
+    kind, values, predicates = case
+    store = MemoryStore()
+    column = pa.array(values, type=kind, from_pandas=False)
+    table = pa.table({"x": column, "n": range(len(values))})
+    store.put("uuid/table/f", ParquetSerializer(chunk_size=group_size).encode(table))
+    request = FileRequest("uuid", pa.schema([("x", normal_type(kind)), ("n", pa.int64())]), ("n",), predicates)
+    rows = [i for i, match in enumerate(expected(values, predicates)) if match]
+    assert read_rows(store, "uuid/table/f", request).column("n").to_pylist() == rows
+
+
+@given(columns_and_predicates(), st.integers(1, 4))
+def test_an_excluded_chunk_holds_no_matching_row(case, size):
+    kind, values, predicates = case
+    chunks = [values[i : i + size] for i in range(0, len(values), size)]
+    present = [[v for v in chunk if not is_null(v)] for chunk in chunks]
+    low, high = (pa.array([f(p) if p else None for p in present], type=kind) for f in (min, max))
+    bounds = {"x": Bounds(low, high, np.array([len(p) < len(c) for p, c in zip(present, chunks, strict=True)], dtype=bool))}
+    possible = possible_chunks(bounds, len(chunks), predicates)
+    for chunk, keep in zip(chunks, possible, strict=True):
+        assert keep or not any(expected(chunk, predicates))
+
+
+@given(columns_and_predicates())
+def test_an_index_excludes_no_file_with_a_matching_row(case):
+    kind, values, predicates = case
+    kind = normal_type(kind)
+    files = [values[i : i + 3] for i in range(0, len(values), 3)]
+    names = [f"f{i}" for i in range(len(files))]
+    entries = [(pa.array([v for v in dict.fromkeys(f) if not is_null(v)], type=kind), name) for f, name in zip(files, names, strict=True)]
+    index = build_index("x", kind, entries)
+    labels = pa.array(names, type=pa.string())
+    for conjunction in predicates:
+        usable = indexed_clauses(conjunction, frozenset({"x"}))
+        for rows, keep in zip(files, index_mask(index, usable.get("x", []), labels) if usable else [], strict=False):
+            matches = any(expected(rows, (conjunction,)))
+            assert keep == matches if len(conjunction) == 1 else keep or not matches
+
+
+def test_no_predicates_match_everything_and_no_conjunction_nothing():
+    table = pa.table({"x": [1, 2]})
+    assert matching_rows(table, None).tolist() == [True, True]
+    assert matching_rows(table, ()).tolist() == [False, False]
+    assert possible_chunks({}, 2, None).tolist() == [True, True]
+    assert possible_chunks({}, 2, ()).tolist() == [False, False]
+    assert possible_chunks({}, 2, ((Clause("x", "==", 1),),)).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "match"),
+    [("==", 1, False), ("!=", 1, True), ("<", "a", False), ("in", (1, None), True), ("in", (1,), False), ("==", None, True), ("!=", None, False)],
+)
+def test_a_column_without_a_type_is_null_throughout(op, value, match):
+    assert matching_values(pa.nulls(2), Clause("x", op, value)).tolist() == [match, match]
+
+
+@pytest.mark.parametrize(("op", "matches"), [("==", [0, 0]), ("!=", [1, 1]), ("<", [1, 0]), ("<=", [1, 0]), (">", [0, 1]), (">=", [0, 1]), ("in", [0, 0])])
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_moment_between_two_microseconds(op, matches, zone):
+    literal = pd.Timestamp(DAY, tz="UTC" if zone else None) + pd.Timedelta(1, "ns")
+    column = pa.array([DAY, dt.datetime(9999, 12, 31)], type=pa.timestamp("us", tz=zone))
+    clause = Clause("x", op, (literal,) if op == "in" else literal)
+    assert matching_values(column, clause).tolist() == [bool(m) for m in matches]
+
+
+def test_negative_zero_is_zero():
+    column = pa.array([-0.0, 0.0, 1.0])
+    for clause in (Clause("x", "in", (0.0,)), Clause("x", "in", (-0.0, None)), Clause("x", "==", 0.0), Clause("x", "==", -0.0)):
+        assert matching_values(column, clause).tolist() == [True, True, False]
+
+
+def test_bounds_of_careless_writers_exclude_nothing():
+    bounds = {"x": Bounds(pa.array([5.0, math.nan, None]), pa.array([1.0, math.nan, 3.0]), np.zeros(3, dtype=bool))}
+    assert possible_chunks(bounds, 3, ((Clause("x", "==", 100.0),),)).tolist() == [True, True, True]
+
+
+def test_long_lists_exclude_nothing_and_short_ones_do():
+    bounds = {"x": Bounds(pa.array([1]), pa.array([2]), np.zeros(1, dtype=bool))}
+    long, short = tuple(range(10, 11 + LONG_LIST)), tuple(range(10, 10 + LONG_LIST))
+    assert possible_chunks(bounds, 1, ((Clause("x", "in", long),),)).tolist() == [True]
+    assert possible_chunks(bounds, 1, ((Clause("x", "in", short),),)).tolist() == [False]

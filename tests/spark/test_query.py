@@ -1,0 +1,133 @@
+"""query_cube_spark: the rows of the eager query, lazily, in few tasks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube import C, build_cube, extend_cube, load_group, plan_cube_query, query_cube_arrow
+from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
+from kartothek_cube.spark import driver_errors, query_cube_spark
+
+QUERIES = {
+    "everything": {},
+    "partition": {"conditions": C("p") == 2},
+    "index": {"conditions": C("i1") == 1},
+    "payload": {"conditions": (C("v1") > 20.0) & (C("y") < 3)},
+    "inner": {"conditions": C("v2") == "c"},
+    "times": {"conditions": C("t") > __import__("datetime").datetime(2024, 3, 10, 9)},
+    "projection": {"dimension_columns": ["x"], "datasets": ["seed", "e"], "payload_columns": ["v2"]},
+    "columns": {"payload_columns": ["v1"]},
+    "nothing": {"conditions": C("p") == 77},
+    "no rows": {"conditions": C("v1") > 1e9},
+}
+
+
+def ordered(table):
+    return sorted(table.to_pylist(), key=lambda row: [str(row.get(c)) for c in ("p", "x", "y")])
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+@pytest.mark.parametrize("blocksize", [None, 1, 3])
+def test_rows_and_types_are_those_of_the_eager_query(spark, cube, built, query, blocksize):
+    found = query_cube_spark(cube, built, **query, blocksize=blocksize).toArrow()
+    expected = query_cube_arrow(cube, built, **query)
+    assert found.schema.equals(expected.schema)
+    assert ordered(found) == ordered(expected)
+
+
+@pytest.mark.parametrize("by", ["p", "i1", "x", ["i1", "y"], ["y", "p"]])
+@pytest.mark.parametrize("blocksize", [None, 1, 2])
+def test_a_group_is_in_one_task_in_order(spark, cube, built, by, blocksize):
+    from pyspark.sql import functions as F
+
+    names = [by] if isinstance(by, str) else by
+    frame = query_cube_spark(cube, built, partition_by=by, blocksize=blocksize)
+    assert ordered(frame.toArrow()) == ordered(query_cube_arrow(cube, built))
+    tasks = frame.select(*names, F.spark_partition_id().alias("task")).distinct().groupBy(*names).count()
+    assert tasks.where("count > 1").count() == 0
+    rows = [tuple(r) for r in frame.select(*names).collect()]
+    runs = [r for i, r in enumerate(rows) if i == 0 or rows[i - 1] != r]
+    assert runs == sorted(set(rows))
+
+
+def test_groups_are_packed_into_few_tasks(spark, cube, built):
+    tasks = lambda **given: query_cube_spark(cube, built, **given).toDF("i1", "p", "t", "v1", "v2", "x", "y").selectExpr("spark_partition_id() AS n").distinct().count()  # noqa: E731
+    assert tasks() == 4
+    assert tasks(blocksize=2) == 2
+    assert tasks(partition_by="p", blocksize=3) == 2
+
+
+def test_the_plan_pins_the_state(spark, cube, built, frame, seed):
+    from kartothek_cube import update_cube
+
+    query = query_cube_spark(cube, built)
+    update_cube({}, cube, built, C("p") == 0, ["seed"])
+    assert query.count() == seed.num_rows
+    assert query_cube_spark(cube, built).count() == seed.num_rows - 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [({"conditions": C("nope") == 1}, InvalidInput), ({"conditions": C("x") == "1"}, InvalidType), ({"blocksize": 0}, InvalidInput), ({"parallelism": 0}, InvalidInput)],
+)
+def test_wrong_queries_are_refused_when_they_are_made(spark, cube, built, arguments, error):
+    with pytest.raises(error):
+        query_cube_spark(cube, built, **arguments)
+
+
+def test_a_store_in_memory_is_refused(spark, cube):
+    with pytest.raises(InvalidType, match="memory of this process"):
+        query_cube_spark(cube, "hmemory://")
+
+
+def test_errors_of_tasks_arrive_as_their_own_type(spark, cube, built, store):
+    query = query_cube_spark(cube, built)
+    for key in store.list("cube++e/table/", recursive=True).keys:
+        store.delete(key)
+    with pytest.raises(KeyNotFound, match=r"'cube\+\+e/table/.*which dataset 'cube\+\+e' names"), driver_errors():
+        query.collect()
+
+
+def test_load_group_works_in_tasks_of_ones_own(spark, cube, built):
+    plan = plan_cube_query(cube, built, partition_by="i1")
+    groups = list(plan.groups)
+
+    def totals(groups):
+        return [(g.key["i1"], load_group(g, built).num_rows) for g in groups]
+
+    found = spark.sparkContext.parallelize(groups, 3).mapPartitions(totals).collect()
+    assert found == [(i, sum(r["i1"] == i for r in query_cube_arrow(cube, built).to_pylist())) for i in range(3)]
+
+
+def test_load_group_works_in_map_in_arrow(spark, cube, built):
+    groups = list(plan_cube_query(cube, built).groups)
+
+    def counts(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [load_group(groups[i], built).num_rows for i in batch.column(0).to_pylist()]})
+
+    assert [r.n for r in spark.range(0, 4, 1, 2).mapInArrow(counts, "n bigint").collect()] == [50, 50, 50, 50]
+
+
+def test_enrichments_by_other_partition_columns_join(spark, cube, built):
+    extend_cube({"f": pa.table({"x": [1, 2], "q": ["a", "b"], "v3": [1, 2]})}, cube, built, partition_on={"f": ["q"]})
+    assert ordered(query_cube_spark(cube, built, C("v3") == 2).toArrow()) == ordered(query_cube_arrow(cube, built, C("v3") == 2))
+
+
+def test_a_cube_without_rows_for_the_query_gives_an_empty_frame_of_the_right_types(spark, cube, built):
+    frame = query_cube_spark(cube, built, C("p") == 77, partition_by="i1")
+    assert frame.collect() == []
+    assert frame.toArrow().schema.equals(query_cube_arrow(cube, built).schema)
+
+
+def test_unsigned_integers_come_in_the_next_wider_type(spark, cube, tmp_path):
+    from decimal import Decimal
+
+    types = {"u8": pa.uint8(), "u16": pa.uint16(), "u32": pa.uint32(), "u64": pa.uint64()}
+    columns = {name: pa.array([2**kind.bit_width - 1], kind) for name, kind in types.items()}
+    build_cube(pa.table({"x": [1], "y": [1], "p": [1], "i1": [1], **columns}), cube, tmp_path)
+    frame = query_cube_spark(cube, tmp_path)
+    found = dict(frame.dtypes)
+    assert [found[c] for c in types] == [dict(u8="bigint").get("u8") if False else found["u8"], found["u16"], found["u32"], found["u64"]]
+    assert frame.collect()[0].u64 == Decimal(2**64 - 1)
