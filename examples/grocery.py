@@ -57,7 +57,7 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
             partition_on={"products": [], "stores": ["STORE_GROUP"]},
         )
         show_datasets(store, "sales", "products", "stores")
-    figures = grocery_figures.first_delivery(CUBE, store)
+        figures = grocery_figures.first_delivery(CUBE, store)
 
     with report.step("Extend", "Promotions of the periods that are over, coupons, and the traffic in the stores. Nothing that is there is written again."):
         extend_cube_from_spark(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from kartothek_cube.core.index import SecondaryIndex, build_index, drop_labels, index_type, merge_indices
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, extend_chain, fingerprint
@@ -90,6 +91,7 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, wh
     """Cut rows by their partition values; order inside a part is kept, parts come in order of their values."""
     if not partition_on:
         return [Part({}, base_label, table)]
+    _refuse_nulls(table, partition_on, where)
     keys = pack_one(table, partition_on)
     order = stable_order(keys)
     if order is not None:
@@ -103,6 +105,12 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, wh
     return [_part(values, table.schema, base_label, payload.slice(s, n)) for values, s, n in zip(firsts, starts, lengths, strict=True)]
 
 
+def _refuse_nulls(table: pa.Table, columns: Sequence[str], where: str) -> None:
+    nulls = [c for c in columns if pc.any(pc.is_null(table.column(c), nan_is_null=pt.is_floating(table.schema.field(c).type))).as_py()]
+    if nulls:
+        raise InvalidInput(f"There are nulls in the partition columns {nulls} of dataset {where!r}; a path cannot name them.")
+
+
 def _part(values: dict[str, Any], schema: pa.Schema, base_label: str, rows: pa.Table) -> Part:
     pairs = [(c, partition_text(v, schema.field(c).type)) for c, v in values.items()]
     return Part(values, label_of(pairs, base_label), rows)  # type: ignore[arg-type]
@@ -114,7 +122,8 @@ def index_entries(part: Part, columns: Sequence[str]) -> dict[str, pa.Array]:
 
 
 def _distinct(column: pa.ChunkedArray) -> pa.Array:
-    return pc.unique(column).drop_null()
+    distinct = pc.unique(column).drop_null()
+    return distinct.filter(pc.invert(pc.is_nan(distinct))) if pt.is_floating(distinct.type) else distinct
 
 
 def apply_change(change: Change, base: Snapshot | None, now: Callable[[], datetime] = lambda: datetime.now(UTC).replace(tzinfo=None)) -> NewState:

@@ -112,15 +112,18 @@ def index_from_table(table: pa.Table, column: str, kind: pa.DataType, where: str
     """The reverse of `index_table`, for files of any writer: large strings, any order, repeated values."""
     if column not in table.column_names or _LABELS not in table.column_names:
         raise CorruptData(f"The index file {where} should have the columns {column!r} and {_LABELS!r}, but has {table.column_names}.")
-    lists = table.column(_LABELS).combine_chunks()
+    if table.column(column).null_count:
+        table = table.filter(table.column(column).is_valid())
+    try:
+        return _from_lists(column, table.column(column).combine_chunks().cast(normal_type(kind)), table.column(_LABELS).combine_chunks())
+    except pa.ArrowException as error:
+        raise CorruptData(f"The file {where} is no index on {column!r}, which is {kind}: {error}") from error
+
+
+def _from_lists(column: str, values: pa.Array, lists: pa.Array | pa.ChunkedArray) -> SecondaryIndex:
     lists = lists if isinstance(lists, pa.Array) else pa.concat_arrays(lists.chunks)
-    values = table.column(column).combine_chunks().cast(normal_type(kind))
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten()
     flat = flat if pt.is_dictionary(flat.type) else flat.cast(pa.string()).dictionary_encode()
     repeated = values.take(pa.array(np.repeat(np.arange(len(values)), counts)))
-    return SecondaryIndex(column, repeated, _plain_dictionary(flat))
-
-
-def _plain_dictionary(labels: pa.DictionaryArray) -> pa.DictionaryArray:
-    return labels.cast(pa.dictionary(pa.int32(), pa.string()))
+    return SecondaryIndex(column, repeated, flat.cast(pa.dictionary(pa.int32(), pa.string())))

@@ -25,7 +25,8 @@ __all__ = [
     "unify",
 ]
 
-_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32()}
+# Parquet gives times of day in seconds back in milliseconds.
+_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32(), pa.time32("s"): pa.time32("ms")}
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:

@@ -196,13 +196,19 @@ def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[
     if reference is None:
         raise InvalidInput(f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, only on {sorted(snapshot.document.indices)}.")
     kind = index_type(snapshot.schema.field(column).type, column, snapshot.uuid)
-    if isinstance(reference, Mapping):
-        return _embedded_index(column, kind, reference), True
+    if not isinstance(reference, str):
+        return _embedded_index(column, kind, reference, snapshot.uuid), True
     predicates = (tuple(clauses),) if clauses else None
-    table, whole = read_columns(store, str(reference), snapshot.uuid, predicates, pa.schema([(column, kind)]))
-    return index_from_table(table, column, kind, str(reference)), whole
+    table, whole = read_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, kind)]))
+    return index_from_table(table, column, kind, reference), whole
 
 
-def _embedded_index(column: str, kind: pa.DataType, mapping: Mapping[str, Any]) -> SecondaryIndex:
-    entries = [(pa.array([value]).cast(kind), label) for value, labels in mapping.items() for label in labels]
-    return build_index(column, kind, entries)
+def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> SecondaryIndex:
+    """An index that stands in the document itself, its values as text."""
+    if not isinstance(mapping, Mapping) or not all(isinstance(labels, list) for labels in mapping.values()):
+        raise CorruptDocument(f"The index on {column!r} of dataset {uuid!r} should be a key or a map from values to lists of labels.")
+    try:
+        entries = [(pa.array([value], type=pa.string()).cast(kind), label) for value, labels in mapping.items() for label in labels]
+        return build_index(column, kind, entries)
+    except (pa.ArrowException, TypeError) as error:
+        raise CorruptDocument(f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {kind}: {error}") from error

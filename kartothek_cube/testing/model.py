@@ -22,6 +22,9 @@ __all__ = ["NaiveCube", "NaiveDataset", "Row", "matches"]
 Row: TypeAlias = dict[str, Any]
 """One row: column name to a plain Python value, or ``None``."""
 
+ABSENT = object()
+"""The value of a payload column where its dataset does not have the cell."""
+
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -154,7 +157,7 @@ class NaiveCube:
         payload = _checked_payload(self.cube, visible, dimensions, payload_columns)
         _check_known(visible, [condition.column for condition in where])
         _check_projection(visible, dimensions, payload | set(by) | {condition.column for condition in where})
-        rows = [row for row in self._wide_rows(visible) if all(matches(row, condition) for condition in where)]
+        rows = [_filled(row) for row in self._wide_rows(visible) if all(matches(row, condition) for condition in where)]
         output = sorted({*by, *dimensions, *payload, *self.cube.partition_columns})
         order = (*dimensions, *self.cube.partition_columns)
         return [_projected(group, output, order) for group in _grouped(rows, by)]
@@ -177,24 +180,28 @@ class NaiveCube:
         return {name: self.datasets[name] for name in wanted}
 
     def _wide_rows(self, visible: Mapping[str, NaiveDataset]) -> Iterator[Row]:
-        # Left joins only: a condition never matches None, and no group has a None key, so restricted datasets need no inner join of their own.
+        # Left joins only: no condition matches a cell that is not there, and no group has a None key, so restricted datasets need no inner join.
         enrichments = [dataset for name, dataset in visible.items() if name != self.cube.seed_dataset]
         for seed_row in visible[self.cube.seed_dataset].newest_rows(self.cube):
             wide = dict(seed_row)
             for dataset in enrichments:
                 found = _partner(seed_row, dataset, self.cube)
-                wide |= {column: found.get(column) for column in dataset.payload}
+                wide |= {column: found.get(column, ABSENT) for column in dataset.payload}
             yield wide
 
 
 def matches(row: Row, condition: Any) -> bool:
-    """Tell whether a row satisfies one condition. ``None`` satisfies none, also not ``!=``."""
+    """Tell whether a row satisfies one condition. A stored ``None`` satisfies ``!=`` alone, a cell that is not there nothing."""
     value = row[condition.column]
-    if value is None:
-        return False
+    if value is None or value is ABSENT:
+        return value is None and getattr(condition, "OP", "") == "!="
     if hasattr(condition, "OP"):
         return bool(_COMPARISONS[condition.OP](value, condition.value))
     return (condition.start is None or value >= condition.start) and (condition.stop is None or value < condition.stop)
+
+
+def _filled(row: Row) -> Row:
+    return {column: None if value is ABSENT else value for column, value in row.items()}
 
 
 def _values(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:

@@ -251,11 +251,6 @@ def test_partitions_are_taken_by_position():
     assert len(found.take([])) == 0
 
 
-def test_duplicate_labels_are_read_as_json_reads_them():
-    raw = b'{"a": {"files": {"table": "1"}}, "b": {"files": {"table": "2"}}, "a": {"files": {"table": "3"}}}'
-    assert to_mapping(decode_partitions(raw, "w")) == json.loads(raw)
-
-
 def test_partitions_from_arrow_need_not_be_contiguous():
     labels = pa.array(["x", "a", "b"])[1:]
     found = PartitionColumns(labels, {"table": pa.array(["x", "1", "2"])[1:]})

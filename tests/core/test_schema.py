@@ -38,6 +38,7 @@ BERLIN = pa.timestamp("us", tz="Europe/Berlin")
         (pa.dictionary(pa.int8(), pa.float32()), pa.float32(), pa.float64()),
         (pa.dictionary(pa.int8(), pa.large_string()), pa.string(), pa.string()),
         (pa.null(), pa.null(), pa.null()),
+        (pa.time32("s"), pa.time32("ms"), pa.time32("ms")),
     ],
 )
 def test_stored_and_normal_types(kind, stored, normal):

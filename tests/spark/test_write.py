@@ -195,8 +195,9 @@ def test_an_empty_frame_aborts_the_write(cube, frame, store_url, layout):
 @pytest.mark.parametrize("column", ["x", "p", "i1"])
 def test_nulls_are_refused_where_none_may_stand(cube, built, frame, column, layout):
     before = rows(cube, built)
+    holed = frame.selectExpr(*(f"nullif({c}, 0) AS {c}" if c == column else c for c in frame.columns))
     with pytest.raises(InvalidInput, match=f'Found NULL-values in .* column "{column}" of dataset "seed"'):
-        append_to_cube_from_spark(frame.withColumn(column, frame[column] / 0 if False else frame[column].cast("string").substr(9, 1).cast("bigint")), cube, built, **layout)
+        append_to_cube_from_spark(holed, cube, built, **layout)
     assert rows(cube, built) == before
 
 

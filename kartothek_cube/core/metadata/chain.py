@@ -33,7 +33,9 @@ def fingerprint(partitions: PartitionColumns | None) -> str:
     """Hash of labels and file keys in their order; equal for equal partitions however they are spelled in JSON."""
     digest = hashlib.blake2b(digest_size=8)
     if partitions is not None:
-        for name, column in (("", partitions.labels), *sorted(partitions.files.items())):
+        # Without partitions a document cannot say of which tables they were.
+        files = sorted(partitions.files.items()) if len(partitions) else []
+        for name, column in (("", partitions.labels), *files):
             digest.update(name.encode() + b"\0")
             digest.update(_canonical_bytes(column))
     return digest.hexdigest()

@@ -25,7 +25,8 @@ class Document:
     """One metadata document.
 
     ``partitions`` is None for an implicit dataset, whose partitions are found by listing the store; ``indices`` maps a
-    column to the key of its index file, or, in old documents, to an embedded map value → labels. ``metadata`` is the
+    column to the key of its index file, or, in old documents, to an embedded map value → labels; ``partition_keys`` is None
+    where the document leaves them to the paths of the files. ``metadata`` is the
     whole member, with the entries that the library keeps for itself under ``kartothek_cube.``.
     """
 
@@ -68,30 +69,35 @@ def _parse_json(data: bytes, key: str) -> Document:
         members = msgspec.json.decode(data, type=_Members)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
+    _check_members(members, key)
     raw = members.partitions
-    partitions = None if isinstance(raw, msgspec.UnsetType) else decode_partitions(bytes(raw), key)
-    return _checked(members, partitions, key)
+    return _document(members, None if isinstance(raw, msgspec.UnsetType) else decode_partitions(bytes(raw), key))
 
 
 def _parse_msgpack(data: bytes, key: str) -> Document:
     try:
         plain = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_DECOMPRESSED))
-        partitions = plain.pop("partitions", msgspec.UNSET)
+        partitions = plain.pop("partitions", msgspec.UNSET) if isinstance(plain, dict) else msgspec.UNSET
         members = msgspec.convert(plain, _Members)
-    except (msgspec.DecodeError, zstandard.ZstdError, AttributeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, zstandard.ZstdError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
-    return _checked(members, None if partitions is msgspec.UNSET else from_mapping(partitions, key), key)
+    _check_members(members, key)
+    return _document(members, None if partitions is msgspec.UNSET else from_mapping(partitions, key))
 
 
-def _checked(members: _Members, partitions: PartitionColumns | None, key: str) -> Document:
+def _check_members(members: _Members, key: str) -> None:
+    """Before the partitions are looked at: those of another version may look different."""
     _check_version(members.dataset_metadata_version, key)
     if not isinstance(members.dataset_uuid, str):
         raise CorruptDocument(f"The document {key} has no 'dataset_uuid'.")
+
+
+def _document(members: _Members, partitions: PartitionColumns | None) -> Document:
     keys = members.partition_keys
     return Document(
         uuid=members.dataset_uuid,
         metadata=members.metadata or {},
-        partition_keys=None if isinstance(keys, msgspec.UnsetType) else tuple(keys or ()),
+        partition_keys=None if keys is None or isinstance(keys, msgspec.UnsetType) else tuple(keys),
         indices=members.indices or {},
         partitions=partitions,
     )

@@ -51,17 +51,27 @@ def partition_table(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, w
     """One column per partition key, row *i* decoded from the file key of partition *i*."""
     if not columns:
         return pa.table({"": np.zeros(len(keys), dtype=np.int8)}).select([])
-    texts = _cut_regular(keys, columns)
-    if texts is None:
-        texts = _cut_generic(keys, columns, where)
+    unknown = [c for c in columns if c not in schema.names]
+    if unknown:
+        raise CorruptDocument(f"Dataset {where} is partitioned by columns that its schema lacks: {', '.join(unknown)}. The schema has {schema.names}.")
+    texts = _cut(keys, columns, schema, where)
     arrays = [_typed(texts[i], schema.field(c).type, c, where) for i, c in enumerate(columns)]
     return pa.table(dict(zip(columns, arrays, strict=True)))
+
+
+def _cut(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, where: str) -> list[pa.Array]:
+    """The text of each column's values."""
+    try:
+        texts = _cut_regular(keys, columns)
+        return _cut_generic(keys, columns, schema, where) if texts is None else texts
+    except UnicodeDecodeError as error:
+        raise CorruptDocument(f"A partition value of the columns {list(columns)} of dataset {where} is no UTF-8 text: {error}") from None
 
 
 def _cut_regular(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
     """Cut ``<uuid>/<table>/<k1>=<v1>/…/<file>`` with string kernels; None if a key looks different."""
     depth = len(columns) + 3
-    if not len(keys) or not pc.all(pc.equal(pc.count_substring(keys, "/"), depth - 1)).as_py():
+    if not len(keys) or keys.null_count or not pc.all(pc.equal(pc.count_substring(keys, "/"), depth - 1)).as_py():
         return None
     parts = pc.split_pattern(keys, "/").flatten()
     cut = []
@@ -81,17 +91,27 @@ def _unquoted(texts: pa.Array) -> pa.Array:
     return pa.array([unquote(t) for t in encoded.dictionary.to_pylist()], type=pa.string()).take(encoded.indices)
 
 
-def _cut_generic(keys: pa.Array, columns: Sequence[str], where: str) -> list[pa.Array]:
-    """One regular expression per key: also for values in which an old writer left a slash."""
-    between = "/(?:[^/]*/)*?"
-    pattern = re.compile("^[^/]+/[^/]+" + "".join(f"{between}{re.escape(quote(c))}=(.*?)" for c in columns) + "(?:/[^/=]*)*/[^/]*$")
-    rows = []
+def _cut_generic(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, where: str) -> list[pa.Array]:
+    """One regular expression per key: also for texts in which an old writer left a slash. A partition without a file has no values."""
+    pattern = _pattern(columns, schema)
+    rows: list[list[str | None]] = []
     for key in keys.to_pylist():
-        match = pattern.match(key)
-        if match is None:
+        match = pattern.match(key) if key is not None else None
+        if match is None and key is not None:
             raise CorruptDocument(f"The file key {key!r} of dataset {where} does not name the partition columns {list(columns)}.")
-        rows.append([unquote(text) for text in match.groups()])
+        rows.append([unquote(text) for text in match.groups()] if match else [None] * len(columns))
     return [pa.array([row[i] for row in rows], type=pa.string()) for i in range(len(columns))]
+
+
+def _pattern(columns: Sequence[str], schema: pa.Schema) -> re.Pattern[str]:
+    """A text reaches to the next column, another value to the next slash; folders that name no column are passed over."""
+    found = "[^/]+/[^/]+/(?:[^/]*/)*?"
+    for column in columns:
+        textual = pt.is_string(schema.field(column).type) or pt.is_binary(schema.field(column).type)
+        last = column == columns[-1]
+        value = ("(.*)/" if last else "(.*?)/") if textual else "([^/]*)/(?:[^/]*/)*?"
+        found += f"{re.escape(quote(column))}={value}"
+    return re.compile(f"{found}[^/]*$")
 
 
 def _typed(texts: pa.Array, kind: pa.DataType, column: str, where: str) -> pa.Array:
@@ -101,17 +121,29 @@ def _typed(texts: pa.Array, kind: pa.DataType, column: str, where: str) -> pa.Ar
     encoded = texts.dictionary_encode()
     try:
         return _cast(encoded.dictionary, kind).take(encoded.indices)
-    except (pa.ArrowInvalid, ValueError) as error:
+    except (pa.ArrowException, ValueError) as error:
         raise CorruptDocument(f"A partition value of column {column!r} of dataset {where} cannot be read as {kind}: {error}") from None
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_boolean(kind):
-        return pa.array([{"true": True, "false": False}[t.lower()] for t in texts.to_pylist()])
+        return pa.array([_truth(t) for t in texts.to_pylist()], type=kind)
     if pt.is_timestamp(kind):
-        return pa.array([dt.datetime.fromisoformat(t).replace(tzinfo=None) for t in texts.to_pylist()], type=pa.timestamp("us"))
+        return pa.array([_moment(t) for t in texts.to_pylist()], type=kind)
     if pt.is_date(kind):
         return pa.array([dt.date.fromisoformat(t[:10]) for t in texts.to_pylist()], type=kind)
     if pt.is_floating(kind):
         return pa.array([float(t) for t in texts.to_pylist()], type=kind)
     return texts.cast(kind)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither True nor False")
+    return text.lower() == "true"
+
+
+def _moment(text: str) -> dt.datetime:
+    """A moment without zone, which Arrow takes for UTC where the column has one."""
+    moment = dt.datetime.fromisoformat(text)
+    return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)

@@ -50,8 +50,15 @@ def decode_partitions(raw: bytes, where: str) -> PartitionColumns:
     The regular form, one file of one table per label and nothing that needs escaping, is cut by Arrow's string kernels;
     anything else goes through a JSON parser.
     """
-    columns = None if b"\\" in raw else _decode_regular(raw)
+    columns = None if b"\\" in raw else _decode_if_regular(raw)
     return columns if columns is not None else from_mapping(_parse(raw, where), where)
+
+
+def _decode_if_regular(raw: bytes) -> PartitionColumns | None:
+    try:
+        return _decode_regular(raw)
+    except UnicodeDecodeError:  # the parser says where
+        return None
 
 
 def _decode_regular(raw: bytes) -> PartitionColumns | None:
@@ -92,7 +99,7 @@ def _first_table(head: str, middle_start: str, middle_end: str) -> tuple[str, bo
 def _parse(raw: bytes, where: str) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptDocument(f"The partitions of the document {where} cannot be parsed: {error}") from error
 
 

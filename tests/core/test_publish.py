@@ -1,0 +1,547 @@
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+from simplekv.fs import FilesystemStore
+
+from kartothek_cube.core import publish as module
+from kartothek_cube.core.dataset.read import read_table_arrow
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH, SCHEMA_KEY
+from kartothek_cube.core.metadata.document import parse_document, render_document
+from kartothek_cube.core.naming import document_key, schema_key
+from kartothek_cube.core.options import options
+from kartothek_cube.core.publish import publish
+from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
+from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot
+from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.errors import AtomicityRequired, CommitConflict, CommitOutcomeUnknown, InvalidInput, KartothekCubeError, Unsupported
+from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.core.helpers import UUID, labels, make_change, write
+
+DOCUMENT = document_key(UUID)
+ROWS = {"x": [1, 2, 3], "p": ["a", "a", "b"], "v1": [0.5, None, 1.5]}
+MORE = {"x": [4], "p": ["c"], "v1": [2.5]}
+
+
+@pytest.fixture(params=["memory", "local"])
+def store(request, tmp_path):
+    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path)
+
+
+def rows(store, columns=("x",)):
+    table = read_table_arrow(UUID, store, columns=list(columns))
+    return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
+
+
+def commits(store):
+    return [c.id for c in load_snapshot(store, UUID).chain]
+
+
+def raw(store):
+    return json.loads(store.get(DOCUMENT))
+
+
+def edit(store, **members):
+    """What a writer does that knows no chain."""
+    store.put(DOCUMENT, json.dumps({**raw(store), **members}).encode())
+
+
+# --- creating, updating, replacing ------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_created(store):
+    snapshot = write(store, ROWS, on=["p"], index=["x"], label="base", metadata={"owner": "me"})
+    assert labels(snapshot) == ["p=a/base", "p=b/base"]
+    assert store.list(f"{UUID}/table/", recursive=True).keys == [f"{UUID}/table/_common_metadata", *(f"{UUID}/table/p={p}/base.parquet" for p in "ab")]
+    document = raw(store)
+    assert list(document) == ["dataset_metadata_version", "dataset_uuid", "indices", "metadata", "partitions", "partition_keys"]
+    assert document["partition_keys"] == ["p"]
+    assert document["metadata"]["owner"] == "me"
+    assert datetime.fromisoformat(document["metadata"]["creation_time"]).tzinfo is None
+    assert rows(store, ["p", "x", "v1"]) == [("a", 1, 0.5), ("a", 2, None), ("b", 3, 1.5)]
+
+
+def test_the_snapshot_of_a_commit_is_the_one_that_is_read(store):
+    made = write(store, ROWS, on=["p"], index=["x"])
+    fresh = load_snapshot(CountingStore(store), UUID)
+    assert (made.uuid, made.key, made.document, made.schemas, made.values) == (fresh.uuid, fresh.key, fresh.document, fresh.schemas, fresh.values)
+    assert not store.changed(made.key, made.token)
+
+
+def test_partitions_are_added_and_removed(store):
+    first = write(store, ROWS, on=["p"], index=["x"], label="one")
+    second = write(store, MORE, on=["p"], index=["x"], label="two", removed=["p=a/one"], metadata={"rev": 2})
+    assert labels(second) == ["p=b/one", "p=c/two"]
+    assert rows(store) == [(3,), (4,)]
+    assert second.document.user_metadata == {**first.document.user_metadata, "rev": 2}
+    assert second.document.indices["x"] != first.document.indices["x"]
+    index, _ = load_index(store, second, "x")
+    assert dict(zip(index.values.to_pylist(), index.labels.to_pylist(), strict=True)) == {3: "p=b/one", 4: "p=c/two"}
+    assert second.chain[1].parent == second.chain[0].id == first.chain[0].id
+
+
+def test_the_index_file_forgets_what_was_removed(store):
+    write(store, ROWS, on=["p"], index=["x"], label="one")
+    snapshot = write(store, MORE, on=["p"], index=["x"], label="two", removed=["p=a/one"])
+    from kartothek_cube.core.parquet import read_columns
+
+    assert read_columns(store, snapshot.document.indices["x"], UUID)[0].to_pydict() == {"x": [3, 4], "partition": [["p=b/one"], ["p=c/two"]]}
+
+
+def test_metadata_alone_leaves_files_and_indices_alone(store):
+    first = write(store, ROWS, on=["p"], index=["x"])
+    counting = CountingStore(store)
+    second = publish(counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first)
+    assert second.document.indices == first.document.indices
+    assert labels(second) == labels(first)
+    assert counting.keys("put", "put_if") == [DOCUMENT]
+
+
+def test_overwriting_starts_from_nothing_but_the_chain(store):
+    write(store, ROWS, on=["p"], index=["x"], metadata={"a": 1})
+    snapshot = write(store, {"y": ["t"]}, replace=True, metadata={"b": 2})
+    assert snapshot.schema == pa.schema([("y", pa.string())])
+    assert (snapshot.partition_keys, dict(snapshot.document.indices)) == ((), {})
+    assert "a" not in snapshot.document.user_metadata
+    assert snapshot.document.user_metadata["b"] == 2
+    assert len(snapshot.chain) == 2
+    assert rows(store, ["y"]) == [("t",)]
+    assert parse_common_metadata(store.get(schema_key(UUID)), "there").names == ["y"]
+
+
+def test_everything_can_be_removed(store):
+    write(store, ROWS, on=["p"], index=["x"], label="one")
+    empty = pa.table(ROWS).slice(0, 0)
+    write(store, empty, on=["p"], index=["x"], removed=["p=a/one", "p=b/one"])
+    snapshot = load_snapshot(CountingStore(store), UUID)
+    assert (labels(snapshot), raw(store)["partitions"]) == ([], {})
+    assert not snapshot.has_foreign_commit
+    assert rows(store) == []
+    again = write(store, MORE, on=["p"], index=["x"])
+    assert len(again.chain) == 3
+    assert rows(store) == [(4,)]
+
+
+def test_the_chain_is_cut_at_its_length(store):
+    for i in range(LENGTH + 2):
+        write(store, {"x": [i]})
+    assert len(commits(store)) == LENGTH
+
+
+def test_two_new_partitions_need_two_labels(store):
+    change = make_change(store, ROWS, label="one")
+    with pytest.raises(InvalidInput, match="same label"):
+        publish(store, module.replace(change, receipts=change.receipts * 2), None)
+    write(store, ROWS, label="one")
+    with pytest.raises(InvalidInput, match="already has a partition"):
+        publish(store, change, load_snapshot(store, UUID))
+
+
+def test_no_index_is_left_behind_by_a_commit_that_does_not_know_it(store):
+    base = write(store, ROWS, index=["x"])
+    with pytest.raises(InvalidInput, match=r"secondary ind.*'x'|\['x'\]"):
+        publish(store, make_change(store, ROWS), base)
+
+
+def test_datasets_of_several_tables_are_not_written(store):
+    write(store, {"x": [1]}, label="one")
+    store.put(schema_key(UUID, "other"), common_metadata_bytes(pa.schema([("x", pa.int64())])))
+    files = {"table": f"{UUID}/table/one.parquet", "other": f"{UUID}/table/one.parquet"}
+    edit(store, partitions={"one": {"files": files}})
+    base = load_snapshot(store, UUID)
+    for removed in ([], ["one"]):
+        with pytest.raises(Unsupported, match="tables"):
+            publish(store, make_change(store, {"x": [2]}, removed=removed), base)
+    assert raw(store)["partitions"] == {"one": {"files": files}}
+
+
+# --- the schema -------------------------------------------------------------------------------------------------------
+
+
+def schema_file(store):
+    return parse_common_metadata(store.get(schema_key(UUID)), "there")
+
+
+def test_schema_is_widened_after_the_document(store):
+    write(store, {"x": pa.array([1], pa.int8()), "y": pa.nulls(1)})
+    counting = CountingStore(store)
+    base = load_snapshot(counting, UUID)
+    publish(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
+    assert counting.keys("put", "put_if") == [DOCUMENT, schema_key(UUID)]
+    assert load_snapshot(store, UUID).schema == pa.schema([("x", pa.int16()), ("y", pa.string())])
+    assert schema_file(store) == pa.schema([("x", pa.int64()), ("y", pa.string())])
+    assert rows(store, ["x", "y"]) == [(1, None), (300, "t")]
+
+
+def test_schema_file_that_is_up_to_date_is_not_written_again(store):
+    write(store, ROWS, on=["p"])
+    before = store.get_versioned(schema_key(UUID))
+    write(store, MORE, on=["p"])
+    assert store.get_versioned(schema_key(UUID)) == before
+
+
+def test_incompatible_schema_is_refused_before_anything_is_written(store):
+    base = write(store, {"x": [1], "v1": [1]}, index=["x"])
+    change = make_change(store, {"x": [1], "v1": ["t"]}, index=["x"])
+    before = {k: store.get(k) for k in store.list(recursive=True).keys}
+    with pytest.raises(InvalidInput, match="Schema violation"):
+        publish(store, change, base)
+    assert {k: store.get(k) for k in store.list(recursive=True).keys} == before
+
+
+@pytest.mark.parametrize("damage", [lambda s: s.delete(schema_key(UUID)), lambda s: s.put(schema_key(UUID), b"damaged")])
+def test_missing_or_damaged_schema_file_is_repaired_by_the_next_commit(store, damage):
+    write(store, {"x": [1]})
+    damage(store)
+    assert rows(store) == [(1,)]
+    write(store, {"x": [2]})
+    assert schema_file(store) == pa.schema([("x", pa.int64())])
+
+
+def test_schema_file_that_cannot_be_written_does_not_undo_the_commit():
+    memory = MemoryStore()
+    base = write(memory, {"x": pa.nulls(1)})
+    landed = []
+
+    def fail(call):
+        landed.append(call.operation == "put_if" and call.key == DOCUMENT)
+        return "before" if any(landed[:-1]) and call.key == schema_key(UUID) else None
+
+    store = FaultyStore(memory, fail)
+    snapshot = publish(store, make_change(memory, {"x": [2]}), base)
+    assert snapshot.schema == pa.schema([("x", pa.int64())])
+    assert rows(memory) == [(2,), (None,)]
+    assert schema_file(memory) == pa.schema([("x", pa.null())])
+    write(memory, {"x": [3]})
+    assert schema_file(memory) == pa.schema([("x", pa.int64())])
+
+
+# --- conflicts --------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_of_two_commits_names_both():
+    store = MemoryStore()
+    base = write(store, {"x": [1]})
+    late = make_change(store, {"x": [3]})
+    winner = write(store, {"x": [2]})
+    with pytest.raises(CommitConflict) as error:
+        publish(store, late, base)
+    for part in (late.commit, winner.chain[-1].id, UUID, DOCUMENT):
+        assert part in str(error.value)
+    assert rows(store) == [(1,), (2,)]
+
+
+class Intruder(CountingStore):
+    """Lets somebody else in right before the document is put."""
+
+    def __init__(self, inner, action):
+        super().__init__(inner)
+        self.action = action
+
+    def around(self, operation, key, action):
+        if operation == "put_if" and key == DOCUMENT and self.action is not None:
+            intrude, self.action = self.action, None
+            intrude()
+        return super().around(operation, key, action)
+
+
+@pytest.mark.parametrize(
+    ("intrude", "text"),
+    [
+        (lambda s: write(s, {"x": [2]}), "commit "),
+        (lambda s: s.delete(DOCUMENT), "deletion"),
+        (lambda s: s.put(DOCUMENT, b'{"dataset_metadata_version": 4, "dataset_uuid": "uuid", "partitions": {}}'), "without commit ids"),
+        (lambda s: s.put(DOCUMENT, b"damaged"), "without commit ids"),
+    ],
+)
+def test_whoever_comes_in_between_wins(store, intrude, text):
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [3]})
+    with pytest.raises(CommitConflict, match=text):
+        publish(Intruder(store, lambda: intrude(store)), change, base)
+    found = find_snapshot(store, UUID) if store.contains(DOCUMENT) and store.get(DOCUMENT) != b"damaged" else None
+    assert found is None or change.commit not in [c.id for c in found.chain]
+
+
+def test_of_two_creators_one_wins_and_the_schema_file_is_the_winners(store):
+    change = make_change(store, {"x": ["text"]})
+    with pytest.raises(CommitConflict):
+        publish(Intruder(store, lambda: write(store, {"x": [1]})), change, None)
+    with pytest.raises(CommitConflict):
+        publish(store, change, None)
+    assert rows(store) == [(1,)]
+    assert schema_file(store) == pa.schema([("x", pa.int64())])
+
+
+def test_schema_file_left_by_a_deleted_dataset_is_replaced(store):
+    store.put(schema_key(UUID), common_metadata_bytes(pa.schema([("old", pa.string())])))
+    write(store, {"x": [1]})
+    assert schema_file(store) == pa.schema([("x", pa.int64())])
+
+
+# --- lost answers and failures ----------------------------------------------------------------------------------------
+
+
+def on_document(fault, *, times=1, then=None):
+    """Fail at the first conditional puts of the document."""
+    count = 0
+
+    def fail(call):
+        nonlocal count
+        if call.operation == "put_if" and call.key == DOCUMENT:
+            count += 1
+            return fault if count <= times else then
+        return None
+
+    return fail
+
+
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize(("fault", "times"), [("after", 1), ("before", 1), ("before", 2)])
+def test_lost_answer_or_passing_failure_is_a_success_with_one_commit(store, new, fault, times):
+    base = None if new else write(store, {"x": [1]})
+    change = make_change(store, {"x": [2]})
+    snapshot = publish(FaultyStore(store, on_document(fault, times=times)), change, base)
+    assert snapshot.chain[-1].id == change.commit
+    assert commits(store).count(change.commit) == 1
+    assert rows(store) == ([(2,)] if new else [(1,), (2,)])
+    assert not store.changed(snapshot.key, snapshot.token)
+    write(store, {"x": [3]})
+    assert len(commits(store)) == (2 if new else 3)
+
+
+def test_lost_answer_is_found_although_others_committed_meanwhile(store):
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [2]})
+
+    class Late(CountingStore):
+        def around(self, operation, key, action):
+            result = super().around(operation, key, action)
+            if operation == "put_if" and key == DOCUMENT:
+                write(store, {"x": [3]})
+                raise InjectedFault("the answer is lost")
+            return result
+
+    publish(Late(store), change, base)
+    assert rows(store) == [(1,), (2,), (3,)]
+    # The snapshot of our own commit is already old: the next read has to see the other one.
+    assert rows(Late(store)) == [(1,), (2,), (3,)]
+    assert len(commits(store)) == 3
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_lasting_failure_leaves_nothing_visible(store, new):
+    base = None if new else write(store, {"x": [1]})
+    with pytest.raises(InjectedFault):
+        publish(FaultyStore(store, on_document("before", times=99)), make_change(store, {"x": [2]}), base)
+    assert find_snapshot(store, UUID) is None if new else rows(store) == [(1,)]
+
+
+def test_store_that_cannot_be_asked_leaves_the_outcome_open(store):
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [2]})
+    put = False
+
+    def fail(call):
+        nonlocal put
+        put = put or (call.operation == "put_if" and call.key == DOCUMENT)
+        return ("after" if call.operation == "put_if" else "before") if put else None
+
+    with pytest.raises(CommitOutcomeUnknown, match=change.commit):
+        publish(FaultyStore(store, fail), change, base)
+    assert set(store.list(f"{UUID}/table/", recursive=True).keys) >= {r.key for r in change.receipts}
+    assert rows(CountingStore(store)) == [(1,), (2,)]
+
+
+def state(store):
+    """What a process that starts now sees."""
+    fresh = CountingStore(store)
+    if not store.contains(DOCUMENT):
+        return None
+    return rows(fresh, ["p", "x", "v1"]), rows_by_index(fresh)
+
+
+def rows_by_index(store):
+    return sorted(read_table_arrow(UUID, store, columns=["x"], predicates=[[("x", ">", 1)]]).column("x").to_pylist())
+
+
+@pytest.mark.parametrize("fault", ["crash", "crash_after"])
+@pytest.mark.parametrize("new", [True, False])
+def test_crash_at_any_call_leaves_the_old_state_or_the_new_one(new, fault):
+    outcomes, n = [], 0
+    while n < 100:
+        n += 1
+        store = MemoryStore()
+        if not new:
+            write(store, ROWS, on=["p"], index=["x"], label="one")
+        before = state(store)
+        faulty = FaultyStore(store, lambda call, n=n: fault if len(faulty.calls) == n else None)
+        try:
+            with options(threads=1):
+                more = {"label": "two"} if new else {"label": "two", "removed": ["p=a/one"]}
+                base = None if new else load_snapshot(faulty, UUID)
+                publish(faulty, make_change(faulty, MORE, on=["p"], index=["x"], **more), base)
+        except SimulatedCrash:
+            assert state(store) in (before, wanted(new)), f"after call {n}: {faulty.calls[-1]}"
+            outcomes.append(state(store) == before)
+            continue
+        break
+    assert state(store) == wanted(new)
+    # The swap is one step: the old state until it, the new one from then on.
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert outcomes[0]
+    assert n < 100
+    assert not outcomes[-1]
+
+
+def wanted(new):
+    return ([("c", 4, 2.5)], [4]) if new else ([("b", 3, 1.5), ("c", 4, 2.5)], [3, 4])
+
+
+def test_a_commit_goes_on_after_a_crash():
+    store = MemoryStore()
+    write(store, ROWS, on=["p"], index=["x"], label="one")
+    faulty = FaultyStore(store, lambda call: "crash" if call.operation == "put_if" and call.key == DOCUMENT else None)
+    with pytest.raises(SimulatedCrash):
+        publish(faulty, make_change(store, MORE, on=["p"], index=["x"], label="two"), load_snapshot(store, UUID))
+    write(store, MORE, on=["p"], index=["x"], label="three")
+    assert rows(store) == [(1,), (2,), (3,), (4,)]
+
+
+# --- stores without conditional put -----------------------------------------------------------------------------------
+
+
+def test_store_without_conditional_put_is_refused_before_anything_is_written(tmp_path):
+    store = KeyValueAdapter(FilesystemStore(str(tmp_path / "plain")))
+    change = make_change(MemoryStore(), {"x": [1]})
+    counting = CountingStore(store)
+    with pytest.raises(AtomicityRequired, match="require_atomic=False"):
+        publish(counting, change, None)
+    assert counting.keys("put", "put_if") == []
+
+
+def test_one_writer_may_use_such_a_store(tmp_path):
+    store = KeyValueAdapter(FilesystemStore(str(tmp_path / "plain"), perm=0o644))
+    with options(require_atomic=False):
+        write(store, {"x": [1], "v1": [1]}, index=["x"])
+        write(store, {"x": [2], "v1": [1]}, index=["x"])
+    assert rows(store) == [(1,), (2,)]
+    assert rows_by_index(store) == [2]
+
+
+# --- index files ------------------------------------------------------------------------------------------------------
+
+
+def test_index_key_that_is_taken_moves_by_a_microsecond(store, monkeypatch):
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2000, 1, 1, 1, 1, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(module, "datetime", Clock)
+    keys = [write(store, {"x": [i], "v1": [i]}, index=["x"]).document.indices["x"] for i in range(3)]
+    assert keys == [f"{UUID}/indices/x/2000-01-01T01%3A01%3A01.00000{i}.by-dataset-index.parquet" for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_lost_answer_for_an_index_file_is_no_failure(store, new):
+    base = None if new else write(store, {"x": [1], "v1": [1]}, index=["x"])
+    faulty = FaultyStore(store, lambda call: "after" if call.operation == "put_if" and "/indices/" in call.key and call.nth == 1 else None)
+    try:
+        publish(faulty, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
+    except InjectedFault:
+        assert find_snapshot(store, UUID) is None if new else rows_by_index(store) == []
+    else:
+        assert rows_by_index(store) == [2]
+
+
+# --- foreign writers --------------------------------------------------------------------------------------------------
+
+
+def foreign_commit(store, kind=pa.string()):
+    """What kartothek does: it adds a partition, keeps the metadata, and rewrites the schema file."""
+    snapshot = load_snapshot(store, UUID)
+    (receipt,) = make_change(store, {"x": pa.array([None], kind) if pa.types.is_null(kind) else pa.array(["t"], kind)}, label="theirs").receipts
+    store.put(schema_key(UUID), common_metadata_bytes(pa.schema([("x", kind)])))
+    edit(store, partitions={**raw(store)["partitions"], "theirs": {"files": {"table": receipt.key}}})
+    return snapshot
+
+
+def test_a_foreign_commit_is_seen_and_its_schema_file_rules(store):
+    old = write(store, {"x": pa.nulls(1)}, label="ours")
+    foreign_commit(store)
+    snapshot = load_snapshot(store, UUID)
+    assert not old.has_foreign_commit
+    assert snapshot.has_foreign_commit
+    assert snapshot.schema == pa.schema([("x", pa.string())])
+    assert rows(store) == [("t",), (None,)] or rows(store) == [(None,), ("t",)]
+
+
+def test_the_next_commit_of_ours_starts_a_new_chain(store):
+    write(store, {"x": pa.nulls(1)}, label="ours")
+    foreign_commit(store)
+    snapshot = write(store, {"x": ["u"]})
+    assert [c.parent for c in snapshot.chain] == [None]
+    assert not load_snapshot(CountingStore(store), UUID).has_foreign_commit
+    assert len(write(store, {"x": ["v"]}).chain) == 2
+
+
+def test_schema_in_the_document_rules_while_ours_came_last(store):
+    write(store, {"x": pa.array([1], pa.int8())})
+    store.put(schema_key(UUID), common_metadata_bytes(pa.schema([("x", pa.string())])))
+    assert load_snapshot(CountingStore(store), UUID).schema == pa.schema([("x", pa.int8())])
+
+
+def test_a_dataset_without_a_chain_is_continued(store):
+    write(store, {"x": pa.array([1], pa.int8())})
+    edit(store, metadata={"creation_time": "2000-01-01T01:01:01"})
+    assert load_snapshot(store, UUID).has_foreign_commit
+    snapshot = write(store, {"x": [2]})
+    assert snapshot.document.user_metadata == {"creation_time": "2000-01-01T01:01:01"}
+    assert len(snapshot.chain) == 1
+    assert rows(store) == [(1,), (2,)]
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_own_entries_are_strings_and_hidden(store):
+    snapshot = write(store, {"x": [1]}, metadata={"a": 1})
+    metadata = raw(store)["metadata"]
+    assert {k for k in metadata if k.startswith("kartothek_cube.")} == {COMMITS_KEY, SCHEMA_KEY}
+    assert isinstance(metadata[COMMITS_KEY], str)
+    assert isinstance(metadata[SCHEMA_KEY], str)
+    assert set(snapshot.document.user_metadata) == {"a", "creation_time"}
+
+
+@pytest.mark.parametrize("metadata", [{"a": float("nan")}, {"a": {1}}, {"kartothek_cube.commits": "[]"}], ids=["nan", "set", "ours"])
+def test_metadata_that_cannot_be_stored_is_refused_before_anything_is_written(metadata):
+    store = CountingStore(MemoryStore())
+    with pytest.raises(KartothekCubeError, match=f"metadata of .*{UUID}"):
+        publish(store, make_change(MemoryStore(), {"x": [1]}, metadata=metadata), None)
+    assert store.keys("put", "put_if") == []
+
+
+def test_creation_time_is_kept_and_may_be_given(store):
+    first = write(store, {"x": [1]}, metadata={"creation_time": "2000-01-01T01:01:01.000001"})
+    second = write(store, {"x": [2]})
+    assert first.document.user_metadata == second.document.user_metadata == {"creation_time": "2000-01-01T01:01:01.000001"}
+
+
+# --- encodings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_msgpack_dataset_stays_one(store):
+    write(store, {"x": [1]})
+    packed = document_key(UUID, msgpack=True)
+    store.put(packed, render_document(parse_document(store.get(DOCUMENT), DOCUMENT), msgpack=True))
+    store.delete(DOCUMENT)
+    assert write(store, {"x": [2]}).key == packed
+    assert not store.contains(DOCUMENT)
+    assert rows(store) == [(1,), (2,)]
+    assert len(commits(store)) == 2

@@ -1,0 +1,156 @@
+"""map_cube_groups: a function on every group, every file read once, results of every form."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kartothek_cube import C, iter_cube, plan_cube_query
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.spark import driver_errors, map_cube_groups
+
+TOTALS = "i1 bigint, n bigint, v double"
+
+
+class LoggingStore(StoreView):
+    """Appends the key of every opened file to a log that all processes share."""
+
+    def __init__(self, inner, log):
+        super().__init__(inner)
+        self.log = log
+
+    def around(self, operation, key, action):
+        if operation in ("local_path", "tail", "get"):
+            with Path(self.log).open("a") as log:
+                log.write(f"{operation} {key}\n")
+        return super().around(operation, key, action)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _pickled_by_value():
+    """The executors cannot import a test module."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def total(key, table):
+    return pa.table({"v": [sum(table.column("v1").to_pylist())], "i1": [key["i1"]], "n": [table.num_rows]})
+
+
+def total_of_a_frame(key: dict, frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"i1": [key["i1"]], "n": [len(frame)], "v": [frame["v1"].sum()]})
+
+
+def expected(cube, store, **query):
+    return [(key["i1"], t.num_rows, sum(t.column("v1").to_pylist())) for key, t in iter_cube(cube, store, partition_by="i1", **query)]
+
+
+def tuples(frame):
+    return [tuple(row) for row in frame.collect()]
+
+
+@pytest.mark.parametrize("blocksize", [None, 1])
+@pytest.mark.parametrize("function", [total, total_of_a_frame])
+def test_every_group_is_seen_whole_and_once(spark, cube, built, function, blocksize):
+    assert tuples(map_cube_groups(function, TOTALS, cube, built, partition_by="i1", blocksize=blocksize)) == expected(cube, built)
+
+
+@pytest.mark.parametrize("by", ["p", "i1", "y", ["p", "i1"], None])
+def test_keys_and_rows_are_those_of_iter_cube(spark, cube, built, by):
+    def shown(key, table):
+        return pa.table({"shown": [repr((key, table.to_pylist(), table.schema.to_string()))]})
+
+    found = [row.shown for row in map_cube_groups(shown, "shown string", cube, built, partition_by=by).collect()]
+    assert found == [repr((key, t.to_pylist(), t.schema.to_string())) for key, t in iter_cube(cube, built, partition_by=by)]
+
+
+def test_conditions_drop_groups(spark, cube, built):
+    assert tuples(map_cube_groups(total, TOTALS, cube, built, C("i1") != 1, partition_by="i1")) == expected(cube, built, conditions=C("i1") != 1)
+    assert tuples(map_cube_groups(total, TOTALS, cube, built, C("v1") > 1e9, partition_by="i1")) == []
+
+
+@pytest.mark.parametrize("by", ["p", "i1", "x"])
+def test_every_seed_file_is_read_once(spark, cube, built, tmp_path, by):
+    store = LoggingStore(open_store(built), str(tmp_path / "log"))
+    plan = plan_cube_query(cube, built, partition_by=by)
+    assert map_cube_groups(lambda key, table: pa.table({"n": [table.num_rows]}), "n int", cube, store, partition_by=by).count() > 2
+    reads = Counter(line for line in (tmp_path / "log").read_text().splitlines() if "++seed/table/" in line)
+    assert reads == {f"local_path {key}": 1 for key in plan.files_of("seed")}
+
+
+@pytest.mark.parametrize("schema", ["b bigint, a string", pa.schema([("b", pa.int64()), ("a", pa.large_string())])])
+@pytest.mark.parametrize("as_pandas", [True, False])
+def test_results_are_taken_by_name_and_cast(spark, cube, built, schema, as_pandas):
+    def swapped(key, rows):
+        return pd.DataFrame({"a": pd.Categorical(["text"]), "b": [1.0]})
+
+    assert tuples(map_cube_groups(swapped, schema, cube, built, C("p") == 1, as_pandas=as_pandas)) == [(1, "text")]
+
+
+@pytest.mark.parametrize(
+    ("result", "rows"),
+    [(None, 0), ([], 0), (pa.table({"n": pa.array([], pa.int64())}), 0), ([pa.table({"n": [1]}), None, pd.DataFrame({"n": [2]})], 2), (pa.record_batch({"n": [1]}), 1)],
+)
+def test_a_function_returns_none_one_or_several_tables(spark, cube, built, result, rows):
+    assert map_cube_groups(lambda key, table: result, "n bigint", cube, built, C("p") == 1).count() == rows
+
+
+def test_a_function_may_be_a_generator(spark, cube, built):
+    def halves(key, table):
+        yield pa.table({"n": [1]})
+        yield pa.table({"n": [2]})
+
+    assert tuples(map_cube_groups(halves, "n int", cube, built, C("p") == 1)) == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "text"),
+    [
+        (pa.table({"n": [1], "m": [1]}), InvalidInput, "does not name: m"),
+        (pa.table({"m": [1]}), InvalidInput, "does not name: m"),
+        (pa.table({"o": [1]}).select([]), InvalidInput, "have no column 'n'"),
+        (pa.table({"n": ["a"]}), InvalidInput, "Column 'n' of the result of group .*'p': 1.* is string and does not become int64"),
+        (pa.table({"n": [1.5]}), InvalidInput, "does not become int64"),
+        ({"n": 1}, InvalidType, "returned a dict"),
+    ],
+)
+def test_wrong_results_are_named_with_their_group(spark, cube, built, result, error, text):
+    with pytest.raises(error, match=text), driver_errors():
+        map_cube_groups(lambda key, table: result, "n bigint", cube, built, C("p") == 1).collect()
+
+
+def test_errors_of_the_function_keep_their_text_and_name_the_group(spark, cube, built):
+    def failing(key, table):
+        raise ZeroDivisionError("of the user")
+
+    with pytest.raises(Exception, match=r"ZeroDivisionError: of the user[\s\S]*in group \{'p': 1\}"), driver_errors():
+        map_cube_groups(failing, "n bigint", cube, built, C("p") == 1).collect()
+
+
+@pytest.mark.parametrize(("func", "schema", "error"), [(None, "n int", InvalidType), (total, 1, InvalidType), (total, None, InvalidType)])
+def test_what_is_no_function_or_schema_is_refused(spark, cube, built, func, schema, error):
+    with pytest.raises(error):
+        map_cube_groups(func, schema, cube, built)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "wanted"), [(pd.DataFrame, True), ("pd.DataFrame", True), ("pandas.DataFrame", True), (pa.Table, False), ("pa.Table", False), (None, False), ("int", False)]
+)
+def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
+    from kartothek_cube.spark.groups import _wants_pandas
+
+    def function(key, table): ...
+
+    if annotation is not None:
+        function.__annotations__["table"] = annotation
+    assert _wants_pandas(function) is wanted
