@@ -80,7 +80,7 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
     with report.step("Ask", "Does the mailer sell meat in the largest stores?"):
         show_mailer(query_cube(CUBE, store, meat, payload_columns=["UNITS", "SALES_VALUE", "MAILER"])[0])
 
-    with report.step("Update", f"The real sales of period {last} replace what held their place, in one commit; then the promotions of that period are appended."):
+    with report.step("Update", f"The real sales of period {last} replace their stand-ins in one commit; then the promotions of that period are appended."):
         update_cube_from_spark({"sales": grocery_tables.sales(source).where(F.col("PERIOD") == last)}, CUBE, store, remove_conditions=C("PERIOD") == last)
         append_to_cube_from_spark({"promotions": grocery_tables.promotions(source).where(F.col("PERIOD") == last)}, CUBE, store)
         show_datasets(store, "sales", "promotions")
@@ -110,7 +110,7 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 RESPONSE_SCHEMA = "PRODUCT_ID bigint, CELLS bigint, ELASTICITY double, PROMO_CELLS bigint, PROMO_UPLIFT double, RESPONSE_CLASS string"
 
 
-def response(key: dict[str, Any], sales: pd.DataFrame) -> pd.DataFrame:
+def response(key: dict[str, Any], sales: pd.DataFrame) -> pd.DataFrame:  # noqa: ARG001 - which department it is makes no difference
     """How the products of a department respond to price and to promotion.
 
     Only products with at least 50 cells in which something was sold for money. The price elasticity is the slope of the units over the price, both as
@@ -160,7 +160,7 @@ def sales_by_product(store: str) -> pd.DataFrame:
 
 def by_product(cells: pa.Table) -> pd.DataFrame:
     """One row a product, of one row a cell."""
-    frame = cells.to_pandas()
+    frame: pd.DataFrame = cells.to_pandas()
     frame["PROMOTED_SALES"] = frame["SALES_VALUE"].where(frame["DISPLAY"].notna(), 0.0)
     master = ["RESPONSE_CLASS", "DEPARTMENT", "PRODUCT_ID", "PROMO_UPLIFT"]
     return frame.groupby(master, dropna=False, as_index=False)[["UNITS", "SALES_VALUE", "PROMOTED_SALES"]].sum()
@@ -209,7 +209,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=list(PERIODS), default=os.environ.get("SIZE") or "full", help="a year, or its first three periods (default: full)")
     parser.add_argument("--store", default=os.environ.get("STORE"), help="URL or directory that keeps the cube (default: a temporary directory)")
     parser.add_argument("--chart", type=Path, default=Path("grocery.png"), help="where the chart is saved (default: grocery.png)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.size not in PERIODS:  # argparse does not look at defaults
+        parser.error(f"SIZE is {' or '.join(PERIODS)}, not {arguments.size!r}")
+    return arguments
 
 
 def place(store: str) -> str:

@@ -42,7 +42,7 @@ def summarise(by_product: pd.DataFrame) -> pd.DataFrame:
 def best_and_rare(summary: pd.DataFrame) -> tuple[str, str]:
     """The department that responds most, and the one of the more responsive half that is promoted least."""
     responsive = summary[summary["uplift"] >= summary["uplift"].median()]
-    return summary["uplift"].idxmax(), responsive["share"].idxmin()
+    return str(summary["uplift"].idxmax()), str(responsive["share"].idxmin())
 
 
 def finding(summary: pd.DataFrame) -> str:
@@ -67,7 +67,8 @@ def save_chart(summary: pd.DataFrame, path: Path) -> str:
         _draw_sales(right, summary)
         figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold", color="#102a43")
         figure.supxlabel(
-            "Dot: the median product of a department; bar: the middle half. Products that sold in at least 50 store weeks. Data: Complete Journey, 84.51°; simulated.",
+            "Dot: the median product of a department; bar: the middle half. Products that sold in at least 50 store weeks. "
+            "Data: Complete Journey, 84.51°; simulated.",
             x=0.01,
             ha="left",
             fontsize=8,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from kartothek_cube.testing.java import ensure_java
+from kartothek_cube.spark import ensure_java
 
 SETTINGS = {
     "spark.driver.memory": "3g",

@@ -23,7 +23,7 @@ PERIODS = 13
 """A year has 13 periods of four weeks; week 53 belongs to the last one."""
 
 TASKS = 8
-"""Tasks of a big aggregation: few, because each costs a few dozen milliseconds, but more than a laptop has cores to wait for."""
+"""Tasks of a big aggregation: few, because each costs some dozen milliseconds, but enough that no core waits long for the last one."""
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,20 @@ def _sales(source: Source, transactions: DataFrame) -> DataFrame:
         )
     )
     units = F.sum("units")
-    return by_household.groupBy(*cell).agg(
-        units.alias("UNITS"),
-        (F.sum("paid") / 100).alias("SALES_VALUE"),
-        (F.sum("saved") / 100).alias("RETAIL_DISC"),
-        (F.sum("coupons") / 100).alias("COUPON_DISC"),
-        F.when(units != 0, F.sum("paid") / (100 * units)).alias("PRICE"),
-        F.sum("baskets").cast("int").alias("BASKETS"),
-        F.count("*").cast("int").alias("HOUSEHOLDS"),
-        F.max("last_sold").cast("timestamp_ntz").alias("LAST_SOLD"),
-    ).withColumnsRenamed(_DIMENSIONS)
+    return (
+        by_household.groupBy(*cell)
+        .agg(
+            units.alias("UNITS"),
+            (F.sum("paid") / 100).alias("SALES_VALUE"),
+            (F.sum("saved") / 100).alias("RETAIL_DISC"),
+            (F.sum("coupons") / 100).alias("COUPON_DISC"),
+            F.when(units != 0, F.sum("paid") / (100 * units)).alias("PRICE"),
+            F.sum("baskets").cast("int").alias("BASKETS"),
+            F.count("*").cast("int").alias("HOUSEHOLDS"),
+            F.max("last_sold").cast("timestamp_ntz").alias("LAST_SOLD"),
+        )
+        .withColumnsRenamed(_DIMENSIONS)
+    )
 
 
 def promotions(source: Source) -> DataFrame:
@@ -205,12 +209,16 @@ def coupons(source: Source) -> DataFrame:
         .groupBy(*cell, "coupon_upc")
         .agg(F.count_if("speaks").alias("campaigns"), F.sum(F.when(F.col("speaks"), F.col("reach"))).alias("reach"), F.min("campaign_type").alias("type"))
     )
-    return by_coupon.groupBy(*cell).agg(
-        F.count("*").cast("int").alias("COUPONS"),
-        F.sum("campaigns").cast("int").alias("CAMPAIGNS"),
-        F.sum("reach").alias("REACH"),
-        F.min("type").alias("CAMPAIGN_TYPE"),
-    ).withColumnsRenamed(_DIMENSIONS)
+    return (
+        by_coupon.groupBy(*cell)
+        .agg(
+            F.count("*").cast("int").alias("COUPONS"),
+            F.sum("campaigns").cast("int").alias("CAMPAIGNS"),
+            F.sum("reach").alias("REACH"),
+            F.min("type").alias("CAMPAIGN_TYPE"),
+        )
+        .withColumnsRenamed(_DIMENSIONS)
+    )
 
 
 def _campaign_weeks(source: Source) -> DataFrame:
@@ -219,7 +227,8 @@ def _campaign_weeks(source: Source) -> DataFrame:
     weeks = source.spark.range(1, 54).select(F.col("id").alias("week")).withColumn("first_day", first_day)
     runs = (F.to_date("start_date") <= F.date_add("first_day", 6)) & (F.to_date("end_date") >= F.col("first_day"))
     reach = source.table("campaigns").distinct().groupBy("campaign_id").agg(F.count("*").alias("reach"))
-    return source.table("campaign_descriptions").join(reach, "campaign_id").join(F.broadcast(weeks), runs).select("campaign_id", "campaign_type", "reach", "week")
+    campaigns = source.table("campaign_descriptions").join(reach, "campaign_id")
+    return campaigns.join(F.broadcast(weeks), runs).select("campaign_id", "campaign_type", "reach", "week")
 
 
 _DIMENSIONS = {"product_id": "PRODUCT_ID", "store_id": "STORE_ID", "week": "WEEK"}

@@ -22,7 +22,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id, label_of
 from kartothek_cube.core.rowkeys import group_starts, pack_one, stable_order
 from kartothek_cube.core.schema import ordered, unify
 from kartothek_cube.core.schema_file import embedded_schemas
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import InvalidInput, Unsupported
 
 __all__ = ["Change", "Part", "Receipt", "apply_change", "split_rows"]
 
@@ -129,6 +129,9 @@ def _distinct(column: pa.ChunkedArray) -> pa.Array:
 def apply_change(change: Change, base: Snapshot | None, now: Callable[[], datetime] = lambda: datetime.now(UTC).replace(tzinfo=None)) -> NewState:
     """The state after the change. ``base`` must have every secondary index loaded if partitions come or go."""
     start = None if change.replace else base
+    surplus = sorted(set(start.schemas) - {SINGLE_TABLE}) if start is not None else []
+    if surplus:
+        raise Unsupported(f"Dataset {change.uuid!r} has the tables {surplus}; only datasets of the one table {SINGLE_TABLE!r} can be changed.")
     schema = change.schema if start is None else ordered(unify([start.schema, change.schema], f"dataset {change.uuid!r}"), start.partition_keys)
     partitions = _new_partitions(change, start)
     indices = _new_indices(change, start, schema)

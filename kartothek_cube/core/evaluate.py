@@ -87,10 +87,10 @@ def _compare(op: str, values: Any, literal: pa.Scalar) -> Mask:
 
 def _out_of_range(values: Any, clause: Clause) -> Mask:
     """An integer that the column's type cannot hold lies below or above every value."""
-    valid = ~_to_numpy(_nulls(values))
     if clause.op in ("==", "!="):
         return np.full(len(values), clause.op == "!=", dtype=bool)
-    return valid & ((clause.value < 0) == (clause.op in (">", ">=")))
+    below = bool(clause.value < 0)
+    return ~_to_numpy(_nulls(values)) if below == (clause.op in (">", ">=")) else np.zeros(len(values), dtype=bool)
 
 
 def _between_microseconds(values: Any, clause: Clause, literal: pa.Scalar) -> Mask:

@@ -86,7 +86,7 @@ def _text_name(name: Any, dataset: str) -> str:
 def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
     try:
         return pa.Array.from_pandas(series)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise InvalidType(f"Column {name!r} of dataset {dataset!r} has no single Arrow type: {error}") from None
 
 
@@ -111,12 +111,23 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedA
 
 def to_frame(table: pa.Table, *, dates_as_object: bool = False, categoricals: Sequence[str] = ()) -> pd.DataFrame:
     """A pandas frame with a fresh row index. Integers with nulls become floats, booleans with nulls objects, as in kartothek."""
+    unknown = sorted(set(categoricals) - set(table.column_names))
+    if unknown:
+        raise InvalidInput(f"Columns to return as categoricals that are not among those to return: {unknown}. There are {table.column_names}.")
     for name in categoricals:
         position = table.column_names.index(name)
         table = table.set_column(position, name, table.column(name).dictionary_encode())
     # Arrow nulls in a float column become NaN; one block a column avoids a second copy of the result.
     frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, split_blocks=True)
-    return frame
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if _is_shared(column):
+            frame[name] = frame[name].copy()
+    return frame if table.num_columns else frame.reindex(range(table.num_rows))
+
+
+def _is_shared(column: pa.ChunkedArray) -> bool:
+    """Whether the frame has Arrow's own buffer, to which nobody can assign."""
+    return bool(column.num_chunks == 1 and not column.null_count and pt.is_primitive(column.type))
 
 
 def null_count(column: pa.ChunkedArray) -> int:

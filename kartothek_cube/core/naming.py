@@ -28,7 +28,7 @@ _UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
 
 def check_uuid(uuid: str) -> str:
     """Return the dataset uuid, or raise `InvalidInput` if it is not made of ASCII letters, digits, ``+``, ``-`` and ``_``."""
-    if not isinstance(uuid, str) or _UUID.fullmatch(uuid) is None:
+    if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):  # type: ignore[redundant-expr]
         raise InvalidInput(f"UUID contains illegal character: {uuid!r}. A dataset uuid consists of ASCII letters, digits, '+', '-' and '_'.")
     return uuid
 

@@ -49,7 +49,7 @@ def is_null(value: Any) -> bool:
     if value is None:
         return True
     try:
-        return bool(value != value)
+        return bool(value != value)  # noqa: PLR0124 - what all spellings of "not a number" have in common
     except (TypeError, ValueError):  # pandas.NA refuses a truth value, an array has several
         return type(value).__name__ == "NAType"
 

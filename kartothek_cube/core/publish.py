@@ -12,18 +12,26 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import Change, NewState, apply_change
 from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
-from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.metadata.chain import Commit, chain_of
+from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE, document_key, index_key, schema_key
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import ParquetSerializer
-from kartothek_cube.core.schema import normal_schema
+from kartothek_cube.core.schema import normal_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
-from kartothek_cube.core.snapshots import remember, with_indices
+from kartothek_cube.core.snapshots import load_snapshot, remember, with_indices
 from kartothek_cube.core.store import Store, VersionMismatch
-from kartothek_cube.errors import AtomicityRequired, CommitConflict, CommitOutcomeUnknown, CorruptDocument, KeyNotFound
+from kartothek_cube.errors import (
+    AtomicityRequired,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptDocument,
+    InvalidInput,
+    KeyNotFound,
+    Unsupported,
+)
 
 __all__ = ["check_store_can_commit", "publish"]
 
@@ -62,14 +70,21 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
     if base is None:
         _create_schema_file(store, change.uuid, state.schema)
     document = replace(state.document, indices={**state.document.indices, **_put_indices(store, change.uuid, state)})
-    snapshot = _swap(store, change, base, document, state.schema)
-    _update_schema_file(store, change.uuid, state.schema)
+    key, token = _swap(store, change, base, document)
+    if token is None:
+        return load_snapshot(store, change.uuid)
+    with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
+        _update_schema_file(store, change.uuid, state.schema)
+    snapshot = make_snapshot(document, key, token, {SINGLE_TABLE: state.schema})
     return remember(store, snapshot.with_indices(_known_indices(base, change, state)))
 
 
 def _with_needed_indices(store: Store, change: Change, base: Snapshot | None) -> Snapshot | None:
     if base is None or change.replace or not (change.receipts or len(change.removed)):
         return base
+    forgotten = sorted(base.secondary_columns - set(change.index_columns))
+    if forgotten:
+        raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {forgotten}, which this change would leave outdated.")
     return with_indices(store, base, change.index_columns)
 
 
@@ -101,15 +116,16 @@ def _put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -
             return key
 
 
-def _swap(store: Store, change: Change, base: Snapshot | None, document: Document, schema: pa.Schema) -> Snapshot:
+def _swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> tuple[str, Hashable]:
     key, version = (document_key(change.uuid), None) if base is None else (base.key, base.token)
-    data = render_document(document, msgpack=key.endswith(".zstd"))
-    token = _put_until_known(store, change, key, data, version)
-    return make_snapshot(document, key, token, {SINGLE_TABLE: schema})
+    return key, _put_until_known(store, change, key, render_document(document, msgpack=key.endswith(".zstd")), version)
 
 
 def _put_until_known(store: Store, change: Change, key: str, data: bytes, version: Hashable) -> Hashable:
-    """Put on condition. An answer that is an error says little: the document itself says whether our commit is in it."""
+    """Put on condition, and the version that our document has; None if others have committed onto it since.
+
+    An answer that is an error says little: the document itself says whether our commit is in it.
+    """
     failure: Exception | None = None
     for _ in range(_SAME_PUT_TRIES):
         try:
@@ -118,7 +134,7 @@ def _put_until_known(store: Store, change: Change, key: str, data: bytes, versio
             failure = error
         found, token = _look(store, change, key, failure)
         if change.commit in [c.id for c in found]:
-            return token
+            return token if found[-1].id == change.commit else None
         if token != version:
             _raise_conflict(store, change, key, failure)
         # The document is still the one that we started from: the same put again, of which at most one can win.
@@ -143,7 +159,7 @@ def _look(store: Store, change: Change, key: str, failure: Exception) -> tuple[t
 def _chain_in(data: bytes, key: str) -> tuple[Commit, ...]:
     try:
         return chain_of(parse_document(data, key).metadata)
-    except CorruptDocument:
+    except (CorruptDocument, Unsupported):
         return ()
 
 
@@ -153,6 +169,8 @@ def _raise_conflict(store: Store, change: Change, key: str, cause: Exception | N
         other = f"commit {chain[-1].id}" if chain else "a writer without commit ids"
     except KeyNotFound:
         other = "a deletion"
+    except Exception:
+        other = "an unknown change"  # that there is one is certain
     raise CommitConflict(
         f"Dataset {change.uuid!r}: {change.describe()} was made for an older state of {key!r}; {other} came first. "
         "Nothing of it is visible. Read the dataset again and repeat the write."
@@ -171,14 +189,21 @@ def _create_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
 
 def _update_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
     """Bring kartothek's copy of the schema up to date; it only ever changes after the document."""
-    key = schema_key(uuid)
+    key, token = schema_key(uuid), None
     try:
         data, token = store.get_versioned(key)
-        if normal_schema(parse_common_metadata(data, key)).equals(normal_schema(schema)):
+        if _covers(normal_schema(parse_common_metadata(data, key)), normal_schema(schema)):
             return
-    except (KeyNotFound, CorruptDocument):
-        token = None
-    try:
+    except (KeyNotFound, CorruptDocument, Unsupported):
+        pass  # to be written, or to be replaced
+    # A mismatch is another commit of ours that has just written it; the next one looks again.
+    with suppress(VersionMismatch):
         store.put_if(key, common_metadata_bytes(schema), token)
-    except VersionMismatch:
-        return  # another commit of ours has just written it; the next one looks again
+
+
+def _covers(stored: pa.Schema, schema: pa.Schema) -> bool:
+    """Whether nothing is to be added. A commit that landed after this one may have made the file wider already."""
+    try:
+        return bool(stored.names == schema.names and unify([stored, schema], "").equals(stored))
+    except InvalidInput:
+        return False

@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.schema import plain_type
-
 __all__ = ["IntArray", "expand_ranges", "group_starts", "is_strictly_sorted", "pack", "pack_one", "stable_order", "take_rows"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -48,10 +46,10 @@ def _compress(keys: Sequence[IntArray]) -> tuple[list[IntArray], int]:
 def _alike(columns: Sequence[pa.ChunkedArray]) -> Sequence[pa.ChunkedArray]:
     """The columns in one type: datasets may hold the same column in several widths."""
     columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in columns]
-    kinds = [c.type for c in columns if not pa.types.is_null(c.type)]
     if all(c.type == columns[0].type for c in columns):
         return columns
-    return [c.cast(plain_type(kinds[0])) for c in columns]
+    common = pa.unify_schemas([pa.schema([("", c.type)]) for c in columns], promote_options="permissive").field(0).type
+    return [c.cast(common) for c in columns]
 
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int]:

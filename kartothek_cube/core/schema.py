@@ -50,7 +50,10 @@ def _is_view(kind: pa.DataType) -> bool:
     return str(kind) in ("string_view", "binary_view")
 
 
-_REFUSED = ("halffloat", "month_", "dense_union", "sparse_union", "decimal256", "decimal32", "decimal64", "run_end", "extension", "list_view", "large_list_view")
+_REFUSED = (
+    *("halffloat", "decimal256", "decimal32", "decimal64", "month_", "dense_union", "sparse_union"),
+    *("run_end", "extension", "list_view", "large_list_view"),
+)
 
 
 def _refuse(kind: pa.DataType) -> None:
@@ -160,7 +163,7 @@ def _is_integer(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, _INTEGER):
         return False
     if isinstance(value, np.integer):
-        return isinstance(value, np.unsignedinteger) == pt.is_unsigned_integer(kind)
+        return isinstance(value, np.unsignedinteger) == bool(pt.is_unsigned_integer(kind))
     return True
 
 
@@ -185,7 +188,7 @@ def _is_iso_date(value: Any) -> bool:
 def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
     if not isinstance(value, _TIMESTAMP):
         return False
-    return getattr(value, "tzinfo", None) is None or kind.tz is not None
+    return bool(getattr(value, "tzinfo", None) is None or kind.tz is not None)
 
 
 _FITS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], bool]], ...] = (
@@ -230,9 +233,12 @@ def literal_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
 
 
 def _timestamp_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    if isinstance(value, np.datetime64) or getattr(value, "nanosecond", 0):
-        return _numpy_moment(value if isinstance(value, np.datetime64) else value.to_datetime64(), kind)
-    value = dt.datetime(*value.timetuple()[:6], value.microsecond, tzinfo=value.tzinfo, fold=value.fold)
+    if isinstance(value, np.datetime64):
+        return _numpy_moment(value, kind)
+    if getattr(value, "nanosecond", None):  # of a pandas Timestamp
+        return _numpy_moment(value.to_datetime64(), kind)
+    year, month, day, hour, minute, second = value.timetuple()[:6]
+    value = dt.datetime(year, month, day, hour, minute, second, value.microsecond, tzinfo=value.tzinfo, fold=value.fold)
     if kind.tz is not None and value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)
     return pa.scalar(value, kind)

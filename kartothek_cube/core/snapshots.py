@@ -14,7 +14,7 @@ from kartothek_cube.core.metadata.chain import SCHEMA_KEY
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, SCHEMA_FILE, decode_key, document_key, label_of, schema_key
+from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, label_of, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.predicates import Clause
@@ -104,7 +104,7 @@ def _read_snapshot(store: Store, uuid: str) -> Snapshot:
     partitions = document.partitions if document.partitions is not None else _listed_partitions(store, uuid)
     schemas = _schemas(store, document, partitions)
     if document.partition_keys is None:
-        document = Document(uuid, document.metadata, _inferred_keys(partitions), document.indices, document.partitions)
+        document = Document(uuid, document.metadata, _inferred_keys(partitions, uuid), document.indices, document.partitions)
     keys = document.partition_keys or ()
     return make_snapshot(document, key, token, {t: ordered(s, keys) for t, s in schemas.items()}, partitions)
 
@@ -129,7 +129,7 @@ def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
     found: dict[str, dict[str, str]] = {}
     depths = set()
     for entry in store.list(f"{uuid}/", recursive=True).entries:
-        key = decode_key(entry.key)
+        key = _decoded(entry.key, uuid)
         if key.table is None or key.table == "indices" or not entry.key.endswith(DATA_SUFFIX) or entry.key.endswith(INDEX_SUFFIX):
             continue
         depths.add(len(key.pairs))
@@ -140,9 +140,16 @@ def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
     return from_mapping({label: {"files": files} for label, files in found.items()}, uuid)
 
 
-def _inferred_keys(partitions: PartitionColumns) -> tuple[str, ...]:
+def _decoded(key: str, uuid: str) -> DecodedKey:
+    try:
+        return decode_key(key)
+    except UnicodeDecodeError as error:
+        raise CorruptDocument(f"The key {key!r} of dataset {uuid!r} is no UTF-8 text once it is decoded: {error}") from None
+
+
+def _inferred_keys(partitions: PartitionColumns, uuid: str) -> tuple[str, ...]:
     first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
-    return tuple(column for column, _ in decode_key(first).pairs) if first else ()
+    return tuple(column for column, _ in _decoded(first, uuid).pairs) if first else ()
 
 
 def _schemas(store: Store, document: Document, partitions: PartitionColumns) -> dict[str, pa.Schema]:

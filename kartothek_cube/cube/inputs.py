@@ -28,7 +28,7 @@ def collect_data(data: Any, cube: Cube) -> dict[str, pa.Table]:
     ``data`` is one block of rows (the seed), a mapping dataset id → block, or an iterable of such; a block is a pandas
     frame or anything with ``__arrow_c_stream__``; None is passed over.
     """
-    if data is None or isinstance(data, (str, bytes)):
+    if isinstance(data, (str, bytes)) or not (is_block(data) or isinstance(data, Iterable)):
         raise InvalidType(f"Expected data of the cube {cube.uuid_prefix!r}: a frame, a dict dataset id → frame, or an iterable of such; got {data!r}.")
     blocks: dict[str, list[pa.Table]] = {}
     for element in [data] if is_block(data) or isinstance(data, Mapping) else data:
@@ -71,6 +71,8 @@ def resolve_partition_on(cube: Cube, names: Iterable[str], given: Any) -> dict[s
 
 
 def _columns(name: str, columns: Any) -> tuple[str, ...]:
+    if not isinstance(columns, Iterable):
+        raise InvalidType(f"partition_on of dataset {name} should be a list of columns ([] for none), but is {columns!r}.")
     listed = tuple(columns) if not isinstance(columns, (str, bytes)) else (columns,)
     if len(set(listed)) != len(listed):
         raise InvalidInput(f"partition-on attribute of dataset {name} contains duplicates: {', '.join(map(str, listed))}")

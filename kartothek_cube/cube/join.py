@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.rowkeys import IntArray, is_strictly_sorted, pack, pack_one, stable_order
-from kartothek_cube.core.schema import normal_type
 
-__all__ = ["Joinable", "join_cells", "newest_rows", "pack_alike", "positions_of"]
+__all__ = ["Joinable", "join_cells", "newest_rows", "positions_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +42,13 @@ def positions_of(left: pa.Table, right: pa.Table, on: Sequence[str]) -> IntArray
         return np.arange(left.num_rows, dtype=np.int64)
     if right.num_rows == 0:
         return np.full(left.num_rows, -1, dtype=np.int64)
-    left_keys, right_keys = pack_alike(left, right, on)
+    left_keys, right_keys = pack([left, right], on)
     order = stable_order(right_keys)
     if order is not None:
         right_keys = right_keys[order]
     found = np.minimum(np.searchsorted(right_keys, left_keys), len(right_keys) - 1)
     hit = right_keys[found] == left_keys
     return np.where(hit, found if order is None else order[found], -1)
-
-
-def pack_alike(left: pa.Table, right: pa.Table, on: Sequence[str]) -> list[IntArray]:
-    """`pack` for key columns that may be of different widths in the two tables."""
-    differing = [c for c in on if not left.column(c).type.equals(right.column(c).type)]
-    return pack([_widened(left, differing), _widened(right, differing)], on)
-
-
-def _widened(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    for name in columns:
-        column = table.column(name)
-        table = table.set_column(table.column_names.index(name), name, column.cast(normal_type(column.type)))
-    return table
 
 
 def join_cells(seed: pa.Table, others: Mapping[str, Joinable], schema: pa.Schema) -> pa.Table:

@@ -12,12 +12,14 @@ from kartothek_cube.core.change import Part, split_rows
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.metadata.partition_values import partition_text
+from kartothek_cube.core.naming import SINGLE_TABLE, data_key
 from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.stage import StageRequest, dataset_schema
+from kartothek_cube.core.store import check_key
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "make_write", "prepare_parts"]
 
@@ -67,6 +69,7 @@ def make_write(
     if name == cube.seed_dataset:
         wanted |= set(dims) - cube.suppress_index_on - set(partition_on)
     secondary = tuple(sorted(wanted if indexed is None else indexed))
+    _check_dimension_types(schema, dims, name)
     for column in secondary:
         index_type(schema.field(column).type, column, cube.ktk_dataset_uuid(name))
     _check_partition_types(schema, partition_on, name)
@@ -74,6 +77,12 @@ def make_write(
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
     request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, serializer or CUBE_SERIALIZER)
     return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
+
+
+def _check_dimension_types(schema: pa.Schema, dims: Sequence[str], name: str) -> None:
+    for column in dims:
+        if pa.types.is_nested(schema.field(column).type):
+            raise InvalidType(f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted.")
 
 
 _SAMPLES = {pa.bool_(): True, pa.string(): "", pa.binary(): b"", pa.date32(): "", pa.timestamp("us"): ""}
@@ -131,10 +140,16 @@ def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list
     if not table.num_rows:
         return []
     ordered = _sorted(write, table.select(write.schema.names) if set(table.column_names) != set(write.schema.names) else table)
+    columns = ", ".join(write.request.partition_on)
     try:
-        return split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
+        parts = split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
+        for part in parts:
+            check_key(data_key(write.request.uuid, SINGLE_TABLE, part.label))
     except Unsupported as error:
-        raise Unsupported(f"Partition columns {', '.join(write.request.partition_on)} of dataset {write.id!r}: {error}") from None
+        raise Unsupported(f"Partition columns {columns} of dataset {write.id!r}: {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"Partition columns {columns} of dataset {write.id!r}: a value makes no valid key. {error}") from None
+    return parts
 
 
 def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:

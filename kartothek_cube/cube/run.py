@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.rowkeys import IntArray
+from kartothek_cube.core.rowkeys import IntArray, pack
 from kartothek_cube.core.store import Store
-from kartothek_cube.cube.join import pack_alike
 from kartothek_cube.cube.load import Loader, ordered_rows
 from kartothek_cube.cube.plan import QueryPlan
 
@@ -45,7 +44,7 @@ def group_numbers(plan: QueryPlan, table: pa.Table) -> IntArray:
 def row_groups(group_keys: pa.Table, table: pa.Table) -> IntArray:
     """As `group_numbers`, from the keys of the groups in their order."""
     by = group_keys.column_names
-    keys, rows = pack_alike(group_keys, table.select(by), by)
+    keys, rows = pack([group_keys, table.select(by)], by)
     if not len(keys):
         return np.full(table.num_rows, -1, dtype=np.int64)
     found = np.minimum(np.searchsorted(keys, rows), len(keys) - 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.stores import store_factory
+from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group
@@ -96,7 +96,7 @@ def map_cube_groups(
 
 
 def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(store)
+    loader = Loader(open_store(store))
     for group in groups:
         table = loader.load(group)
         if table.num_rows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.stores import store_factory
+from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group
@@ -92,6 +92,6 @@ def query_cube_spark(
 
 
 def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(store)
+    loader = Loader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

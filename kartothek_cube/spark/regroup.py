@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.rowkeys import group_starts, pack_one
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group, QueryPlan
 from kartothek_cube.cube.run import AMPLIFICATION_LIMIT, row_groups
@@ -62,7 +63,7 @@ def run_grouped(
 
 def _numbered(slices: Sequence[Group], store: Any, keys: pa.Table, inner: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of some slices with the number of their group; without those that are in no group."""
-    loader = Loader(store)
+    loader = Loader(open_store(store))
     for part in slices:
         table = loader.load(part)
         numbers = row_groups(keys, table)

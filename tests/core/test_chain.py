@@ -45,5 +45,10 @@ def test_fingerprint_tells_labels_files_and_order():
 
 
 def test_fingerprint_survives_the_document():
-    for partitions in (columns(a="1", b="ä"), columns(), columns(a="1").take([]), PartitionColumns(pa.array(["x", "a"])[1:], {"table": pa.array(["x", "1"])[1:]})):
+    for partitions in (
+        columns(a="1", b="ä"),
+        columns(),
+        columns(a="1").take([]),
+        PartitionColumns(pa.array(["x", "a"])[1:], {"table": pa.array(["x", "1"])[1:]}),
+    ):
         assert fingerprint(decode_partitions(encode_partitions(partitions), "w")) == fingerprint(partitions)

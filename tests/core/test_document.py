@@ -128,7 +128,7 @@ def test_members_come_in_any_order():
 def test_labels_and_metadata_may_look_like_members():
     document = Document(
         "uuid",
-        {", \"partition_keys\": ": {"partitions": {"files": {}}, "partition_keys": [", \"partition_keys\": "]}},
+        {', "partition_keys": ': {"partitions": {"files": {}}, "partition_keys": [', "partition_keys": ']}},
         ("partition_keys", ', "partition_keys": '),
         {},
         from_mapping({'"}}, "': {"files": {"table": '": {"files": {"'}}}, "w"),
@@ -195,7 +195,10 @@ def test_labels_that_are_no_text_are_refused(label):
         parse_document(data, KEY)
 
 
-@pytest.mark.parametrize("data", [b"", b"abc", zstandard.compress(b""), zstandard.compress(b"\xc1"), *(zstandard.compress(msgspec.msgpack.encode(v)) for v in ([], 1, "x", b"y", {1: 2}))])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"abc", zstandard.compress(b""), zstandard.compress(b"\xc1"), *(zstandard.compress(msgspec.msgpack.encode(v)) for v in ([], 1, "x", b"y", {1: 2}))],
+)
 def test_damaged_msgpack_documents_are_named(data):
     with pytest.raises(CorruptDocument, match="msgpack"):
         parse_document(data, PACKED)

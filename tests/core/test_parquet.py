@@ -319,6 +319,11 @@ def test_a_store_that_fails_is_no_damaged_file(operation):
 def test_file_that_vanishes_while_it_is_read_is_named():
     store = MemoryStore()
     put(store, wide())
-    with pytest.raises(KeyNotFound, match=KEY), open_file(store, KEY, "uuid") as source:
-        store.delete(KEY)
-        source.read([0], ["x", "v1"])
+
+    def vanish_and_read():
+        with open_file(store, KEY, "uuid") as source:
+            store.delete(KEY)
+            source.read([0], ["x", "v1"])
+
+    with pytest.raises(KeyNotFound, match=KEY):
+        vanish_and_read()

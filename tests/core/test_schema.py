@@ -190,7 +190,9 @@ def test_schema_file_comes_back_in_normal_form():
 
 
 def test_schema_file_of_plateau_is_read_in_plain_types():
-    theirs = pa.schema([("s", pa.large_string()), ("l", pa.list_(pa.field("element", pa.int64()))), ("t", pa.timestamp("ns")), ("__index_level_0__", pa.int64())])
+    theirs = pa.schema(
+        [("s", pa.large_string()), ("l", pa.list_(pa.field("element", pa.int64()))), ("t", pa.timestamp("ns")), ("__index_level_0__", pa.int64())]
+    )
     sink = pa.BufferOutputStream()
     pq.write_metadata(theirs, sink)
     schema = parse_common_metadata(sink.getvalue().to_pybytes(), "there")
@@ -209,7 +211,7 @@ def test_embedded_schemas_come_back_exactly():
 
 @pytest.mark.parametrize("text", ["", "[]", '{"table": "x"}', '{"table": 1}', json.dumps({"table": base64.b64encode(b"abc").decode()})])
 def test_damaged_embedded_schema_names_the_document(text):
-    with pytest.raises(CorruptDocument, match="'?uuid'?"):
+    with pytest.raises(CorruptDocument, match="uuid"):
         parse_embedded_schemas(text, "uuid")
 
 

@@ -13,7 +13,10 @@ from kartothek_cube.errors import InvalidInput
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i1", "i2"], suppress_index_on=["y"])
 SEED = DatasetInfo(
-    "seed", pa.schema({"x": pa.int64(), "y": pa.string(), "p": pa.int64(), "q": pa.int64(), "i1": pa.int8(), "v1": pa.null()}), ("p", "q"), frozenset({"x", "i1"})
+    "seed",
+    pa.schema({"x": pa.int64(), "y": pa.string(), "p": pa.int64(), "q": pa.int64(), "i1": pa.int8(), "v1": pa.null()}),
+    ("p", "q"),
+    frozenset({"x", "i1"}),
 )
 E = DatasetInfo("e", pa.schema({"x": pa.int8(), "p": pa.int64(), "i2": pa.string(), "v2": pa.int64()}), ("p",), frozenset({"i2"}))
 
@@ -78,9 +81,9 @@ def test_invalid_cubes(name):
 
 
 def test_the_seed_is_missed_first():
-    with pytest.raises(InvalidInput, match="seed.*missing"):
+    with pytest.raises(InvalidInput, match=r"seed.*missing"):
         check_infos({"e": replace(E, tables=("core",))}, CUBE)
-    with pytest.raises(InvalidInput, match="seed.*missing"):
+    with pytest.raises(InvalidInput, match=r"seed.*missing"):
         check_infos({}, CUBE)
 
 

@@ -148,7 +148,7 @@ def test_a_failure_of_the_second_commit_says_what_landed():
 
 def test_a_build_that_stops_at_the_seed_says_what_landed():
     store = MemoryStore()
-    with pytest.raises(CubeCommitIncomplete, match="Landed: e. Not landed: seed"):
+    with pytest.raises(CubeCommitIncomplete, match=r"Landed: e\. Not landed: seed"):
         build_both(ColdStore(FaultyStore(store, fail_document("seed"))))
     assert state(store) is None
 
@@ -202,7 +202,7 @@ def test_a_conflict_at_the_second_dataset_says_what_landed():
     both, seed = planned_append(store, {"seed": NEW, "e": NEW_E}), planned_append(store, {"seed": NEW})
     seed()
     after = state(store)
-    with pytest.raises(CubeCommitIncomplete, match="Landed: e. Not landed: seed") as caught:
+    with pytest.raises(CubeCommitIncomplete, match=r"Landed: e\. Not landed: seed") as caught:
         both()
     assert isinstance(caught.value.__cause__, CommitConflict)
     assert len(files(store)) == 4

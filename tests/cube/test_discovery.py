@@ -197,11 +197,16 @@ def test_metadata_of_the_predecessor_is_understood(store):
 
 @pytest.mark.parametrize(
     ("keys", "error", "words"),
-    [(["p"], InvalidInput, "single partition key .p."), ([], InvalidInput, "no partition keys"), (["p", "q"], Unsupported, "'q'"), (["p", "q", "KLEE_TS"], None, "")],
+    [
+        (["p"], InvalidInput, r"single partition key .p."),
+        ([], InvalidInput, "no partition keys"),
+        (["p", "q"], Unsupported, "'q'"),
+        (["p", "q", "KLEE_TS"], None, ""),
+    ],
 )
 def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(keys, error, words):
     store = MemoryStore()
-    data = table(x=[1], **dict.fromkeys(keys, [1]), v1=[1])
+    data = table(x=[1], **{key: [1] for key in keys}, v1=[1])
     build_cube({"source": table(x=[1], zz=[1], v0=[1]), "seed": data}, Cube(["x"], ["zz"], "cube", "source"), store, partition_on={"seed": keys})
     edit_metadata(store, "source", ktk_cube_is_seed=False)
     edit_metadata(store, "seed", ktk_cube_is_seed=True, ktk_cube_partition_columns=None)

@@ -11,6 +11,7 @@ from tests.cube.cubes import table
 
 PRODUCTS = [1, 2, 3, 5, 6]
 LINES = ["l1", "l2"]
+TRUE = bool(1)
 
 
 def product_data():
@@ -47,7 +48,7 @@ def explained(cube, store, *arguments, **named):
 
 def test_conditions_on_two_datasets_restrict_a_third(flat):
     cube, store = flat
-    conditions = (C("OK") == True) & (C("SCHED") == True)
+    conditions = (C("OK") == TRUE) & (C("SCHED") == TRUE)
     rows = query_cube_arrow(cube, store, conditions, payload_columns=["PRED"]).to_pylist()
     assert [(row["PRODUCT"], row["PRED"]) for row in rows] == [(1, 10), (5, None)]
     assert explained(cube, store, conditions, payload_columns=["PRED"]) == EXPLAINED["restricted"]
@@ -55,14 +56,16 @@ def test_conditions_on_two_datasets_restrict_a_third(flat):
 
 def test_a_condition_of_fewer_dimensions_removes_all_cells_of_the_product(deep):
     cube, store = deep
-    rows = query_cube_arrow(cube, store, C("SCHED") == True, payload_columns=["UNITS"]).to_pylist()
-    assert [(row["PRODUCT"], row["LINE"], row["UNITS"]) for row in rows] == [(p, line, 2 * PRODUCTS.index(p) + i) for p in (1, 2, 5) for i, line in enumerate(LINES)]
-    assert explained(cube, store, C("SCHED") == True, partition_by="PRODUCT", payload_columns=["UNITS"]) == EXPLAINED["fewer dimensions"]
+    rows = query_cube_arrow(cube, store, C("SCHED") == TRUE, payload_columns=["UNITS"]).to_pylist()
+    assert [(row["PRODUCT"], row["LINE"], row["UNITS"]) for row in rows] == [
+        (p, line, 2 * PRODUCTS.index(p) + i) for p in (1, 2, 5) for i, line in enumerate(LINES)
+    ]
+    assert explained(cube, store, C("SCHED") == TRUE, partition_by="PRODUCT", payload_columns=["UNITS"]) == EXPLAINED["fewer dimensions"]
 
 
 def test_a_projection_leaves_the_other_dimension_out(deep):
     cube, store = deep
-    arguments = {"conditions": C("OK") == True, "dimension_columns": "PRODUCT", "payload_columns": ["PRED"]}
+    arguments = {"conditions": C("OK") == TRUE, "dimension_columns": "PRODUCT", "payload_columns": ["PRED"]}
     rows = query_cube_arrow(cube, store, **arguments).to_pylist()
     assert [(row["PRODUCT"], row["PRED"]) for row in rows] == [(1, 10), (3, 30), (5, None), (6, 60)]
     assert explained(cube, store, **arguments) == EXPLAINED["projection"]

@@ -26,7 +26,9 @@ def store():
     """Every value of i1 is in every partition, so that loading groups alone would read each file seven times."""
     store = MemoryStore()
     n = 210
-    build_cube(table(x=list(range(n)), y=["a"] * n, p=[x % 3 for x in range(n)], i1=[DAYS[x // 3 % 7] for x in range(n)], v1=[x / 2 for x in range(n)]), CUBE, store)
+    build_cube(
+        table(x=list(range(n)), y=["a"] * n, p=[x % 3 for x in range(n)], i1=[DAYS[x // 3 % 7] for x in range(n)], v1=[x / 2 for x in range(n)]), CUBE, store
+    )
     extend_cube({"e": table(x=list(range(0, n, 2)), i2=[f"k{x % 5}" for x in range(0, n, 2)])}, CUBE, store, partition_on={"e": []})
     return store
 

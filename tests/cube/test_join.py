@@ -78,7 +78,10 @@ SCHEMA = pa.schema({"p": pa.int64(), "v1": pa.string(), "v2": pa.int8(), "x": pa
 
 
 def joined(one, two):
-    others = {"one": Joinable(table(x=[3, 1], v1=["c", "a"]), ("x",), one), "two": Joinable(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ("x",), two)}
+    others = {
+        "one": Joinable(table(x=[3, 1], v1=["c", "a"]), ("x",), one),
+        "two": Joinable(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ("x",), two),
+    }
     return [(row["x"], row["v1"], row["v2"]) for row in join_cells(SEED, others, SCHEMA).to_pylist()]
 
 

@@ -6,12 +6,13 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, query_cube_arrow
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores import open_store
 
-CUBE = Cube(["PRODUCT_ID", "WEEK"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
+CUBE = Cube(["PRODUCT_ID", "WEEK"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND_ID"])
 HEAD = """
 import json, sys
 from functools import partial
@@ -28,7 +29,7 @@ print(json.dumps(len(table)))
 """
 UPDATE = """
 new = pq.read_table(sys.argv[2]).to_pandas()
-result = update_dataset_from_dataframes([new], STORE, "sales++seed", partition_on=["COUNTRY_CODE"], secondary_indices=["PRODUCT_ID", "WEEK", "BRAND"])
+result = update_dataset_from_dataframes([new], STORE, "sales++seed", partition_on=["COUNTRY_CODE"], secondary_indices=json.loads(sys.argv[3]))
 print(json.dumps(len(result.partitions)))
 """
 
@@ -37,8 +38,9 @@ def rows(countries, weeks, units):
     cells = [(product, week, country) for country in countries for week in weeks for product in (1, 2, 3)]
     columns = dict(zip(("PRODUCT_ID", "WEEK", "COUNTRY_CODE"), map(list, zip(*cells, strict=True)), strict=True))
     sold = pa.array([1_500_000_000 + week for _, week, _ in cells], pa.int64()).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
-    payload = {"BRAND": [f"B{p}" for p, _, _ in cells], "UNITS": [units * p for p, _, _ in cells], "PRICE": [None if w % 2 else 1.5 for _, w, _ in cells]}
-    return pa.table({**columns, **payload, "LAST_SOLD": sold})
+    brands = {"BRAND": [f"B{p}" for p, _, _ in cells], "BRAND_ID": [p for p, _, _ in cells]}
+    payload = {"UNITS": [units * p for p, _, _ in cells], "PRICE": [None if w % 2 else 1.5 for _, w, _ in cells]}
+    return pa.table({**columns, **brands, **payload, "LAST_SOLD": sold})
 
 
 def sorted_rows(table):
@@ -60,14 +62,39 @@ def test_plateau_reads_our_dataset_and_adds_to_it(run_plateau, store_url, tmp_pa
     assert read(run_plateau, store_url, path) == ours(store) == sorted_rows(rows(["DE", "FR/BE"], range(1, 5), 10))
 
     pq.write_table(rows(["DE", "IT"], range(5, 7), 20), path)
-    assert run_plateau(HEAD + UPDATE, store_url, path) == 4
+    assert run_plateau(HEAD + UPDATE, store_url, path, json.dumps(["PRODUCT_ID", "WEEK", "BRAND_ID"])) == 4
     assert load_snapshot(store, "sales++seed").has_foreign_commit
     both = ours(store)
     assert len(both) == 24 + 12
     assert read(run_plateau, store_url, path) == both
-    assert len(ours(store, conditions=(C("BRAND") == "B2") & (C("WEEK") > 4))) == 4
+    assert len(ours(store, conditions=(C("BRAND_ID") == 2) & (C("WEEK") > 4))) == 4
 
     append_to_cube(rows(["IT"], [9], 30), CUBE, store)
     assert not load_snapshot(store, "sales++seed").has_foreign_commit
     assert read(run_plateau, store_url, path) == ours(store)
     assert len(ours(store)) == 39
+
+
+def test_an_update_that_plateau_gives_up_leaves_our_dataset_as_it_was(run_plateau, store_url, tmp_path):
+    """It cannot update an index on text that kartothek or we wrote, and notices after it has replaced the schema file."""
+    store, path, cube = open_store(store_url), tmp_path / "rows.parquet", CUBE.copy(index_columns=["BRAND"])
+    build_cube(rows(["DE"], range(1, 5), 10), cube, store)
+    before, schema = query_cube_arrow(cube, store), store.get("sales++seed/table/_common_metadata")
+    pq.write_table(rows(["DE"], [5], 20), path)
+    with pytest.raises(AssertionError, match="large_string"):
+        run_plateau(HEAD + UPDATE, store_url, path, json.dumps(["PRODUCT_ID", "WEEK", "BRAND"]))
+    assert query_cube_arrow(cube, store).equals(before)
+    assert store.get("sales++seed/table/_common_metadata") != schema
+    append_to_cube(rows(["DE"], [6], 30), cube, store)
+    assert query_cube_arrow(cube, store).num_rows == 15
+
+
+@pytest.mark.xfail(reason="a schema file that differs only in large_string counts as equal, so it is not written again")
+def test_our_next_commit_makes_the_schema_file_readable_for_kartothek_again(run_plateau, store_url, tmp_path):
+    store, path = open_store(store_url), tmp_path / "rows.parquet"
+    build_cube(rows(["DE"], range(1, 5), 10), CUBE, store)
+    schema = pq.read_schema(pa.BufferReader(store.get("sales++seed/table/_common_metadata")))
+    pq.write_table(rows(["DE"], [5], 20), path)
+    run_plateau(HEAD + UPDATE, store_url, path, json.dumps(["PRODUCT_ID", "WEEK", "BRAND_ID"]))
+    append_to_cube(rows(["DE"], [6], 30), CUBE, store)
+    assert pq.read_schema(pa.BufferReader(store.get("sales++seed/table/_common_metadata"))).equals(schema)

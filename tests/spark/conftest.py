@@ -48,3 +48,13 @@ def files(store_url):
     """A function: the data files that lie in the store, named by a document or not."""
     root = Path(store_url.removeprefix("hfs://"))
     return lambda dataset="seed": sorted(str(p.relative_to(root)) for p in (root / f"cube++{dataset}" / "table").rglob("*.parquet"))
+
+
+@pytest.fixture
+def pickled_by_value(request):
+    """The executors cannot import a test module, so what it defines travels whole."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(request.module)
+    yield
+    cloudpickle.unregister_pickle_by_value(request.module)

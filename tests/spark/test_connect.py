@@ -19,6 +19,7 @@ warnings.simplefilter("ignore")
 from kartothek_cube.spark import build_cube_from_spark, ensure_java, map_cube_groups, extend_cube_from_spark, query_cube_spark
 from kartothek_cube import C, Cube
 ensure_java()
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
 cube = Cube(["x"], ["p"], "cube", index_columns=["i1"])

@@ -46,7 +46,7 @@ def test_a_task_that_is_tried_again_stores_its_rows_once(cube, frame, seed, stor
 
 
 def test_files_of_failed_attempts_are_not_named(cube, frame, store_url, files, tmp_path, monkeypatch):
-    import kartothek_cube.spark.stage as stage
+    from kartothek_cube.spark import stage
 
     marker, receipt_rows = str(tmp_path / "failed"), stage.receipt_rows
 
@@ -64,7 +64,7 @@ def test_files_of_failed_attempts_are_not_named(cube, frame, store_url, files, t
         result = build_cube_from_spark(frame.coalesce(1), cube, store_url)
     finally:
         cloudpickle.unregister_pickle_by_value(stage)
-    named = {f for p in result["seed"].partitions.values() for f in p.files.values()}
+    named = {f for p in result["seed"].partitions.values() for f in p["files"].values()}
     assert len(named) == 4
     assert len(set(files()) - named) == 4
     assert query_cube_arrow(cube, store_url).num_rows == 200
@@ -89,7 +89,7 @@ def test_our_errors_in_the_input_arrive_as_their_own_type(cube, built, frame):
             raise DatasetNotFound('a "text"\nof two lines')
         yield from batches
 
-    with pytest.raises(DatasetNotFound, match='^a "text"\nof two lines$'):
+    with pytest.raises(DatasetNotFound, match=r'^a "text"\nof two lines$'):
         append_to_cube_from_spark(frame.mapInArrow(failing, frame.schema), cube, built)
 
 

@@ -30,7 +30,7 @@ def test_build_stores_what_the_eager_verb_stores(cube, frame, seed, store_url, t
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_file_was_staged_once_and_is_named(cube, frame, store_url, files, layout):
     result = build_cube_from_spark(frame, cube, store_url, **layout)
-    assert files() == sorted(f for p in result["seed"].partitions.values() for f in p.files.values())
+    assert files() == sorted(f for p in result["seed"].partitions.values() for f in p["files"].values())
 
 
 def test_a_shuffle_makes_one_file_for_each_partition_value(cube, frame, store_url, files):
@@ -75,7 +75,9 @@ def test_metadata_and_serializer_travel(cube, frame, store_url):
 
 
 def test_append_adds_newer_rows(cube, built, spark, seed):
-    newer = spark.createDataFrame(seed.slice(0, 2), "x bigint, y bigint, p bigint, i1 bigint, v1 double, t timestamp_ntz").selectExpr("*", "-v1 AS w").drop("v1")
+    newer = (
+        spark.createDataFrame(seed.slice(0, 2), "x bigint, y bigint, p bigint, i1 bigint, v1 double, t timestamp_ntz").selectExpr("*", "-v1 AS w").drop("v1")
+    )
     append_to_cube_from_spark(newer.withColumnRenamed("w", "v1"), cube, built)
     assert {(r["x"], r["y"], r["v1"]) for r in rows(cube, built) if r["p"] == 0 and r["v1"] <= -1} == {(0, 1, -10.0)}
     assert len(rows(cube, built)) == seed.num_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,8 @@ from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import read_rows
 from kartothek_cube.core.predicates import Predicates, parse_predicates
-from kartothek_cube.core.scan import ScanPlan, ScanTask, needed_indices, plan_scan
+from kartothek_cube.core.rowkeys import empty_rows
+from kartothek_cube.core.scan import ScanPlan, ScanTask, indexed_clauses, needed_indices, plan_scan
 from kartothek_cube.core.snapshots import load_index, load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
@@ -131,7 +133,7 @@ def _read(uuid: str, store: Any, table: str, columns: list[str] | None, predicat
     snapshot = load_snapshot(opened, uuid)
     plan = make_scan_plan(opened, snapshot, table, columns, asked)
     if label_filter is not None:
-        plan = _filtered(plan, snapshot, label_filter)
+        plan = _filtered(plan, snapshot, table, label_filter)
     return load_scan(opened, plan)
 
 
@@ -146,15 +148,17 @@ def make_scan_plan(store: Store, snapshot: Snapshot, table: str, columns: list[s
         what = f"Columns cannot be found: {', '.join(unknown)}" if unknown else "A column is asked for twice"
         raise InvalidInput(f"{what} in dataset {snapshot.uuid!r}, which has {schema.names}.")
     names = needed_indices(snapshot, predicates) & set(schema.names)
-    return plan_scan(snapshot, table, chosen, predicates, {c: load_index(store, snapshot, c)[0] for c in names})
+    # Of an index for a single conjunction only the matching row groups are read.
+    clauses = indexed_clauses(predicates[0], names) if predicates is not None and len(predicates) == 1 else {}
+    indices = run(lambda c: load_index(store, snapshot, c, clauses.get(c, ()))[0], sorted(names))
+    return plan_scan(snapshot, table, chosen, predicates, dict(zip(sorted(names), indices, strict=True)))
 
 
-def _filtered(plan: ScanPlan, snapshot: Snapshot, label_filter: Callable[[str], bool]) -> ScanPlan:
-    import dataclasses
-
-    labels = dict(zip(snapshot.partitions.files[SINGLE_TABLE].to_pylist(), snapshot.partitions.labels.to_pylist(), strict=True))
+def _filtered(plan: ScanPlan, snapshot: Snapshot, table: str, label_filter: Callable[[str], bool]) -> ScanPlan:
+    files = snapshot.partitions.files.get(table, pa.nulls(len(snapshot.partitions), pa.string()))
+    labels = dict(zip(files.to_pylist(), snapshot.partitions.labels.to_pylist(), strict=True))
     keep = pa.array([bool(label_filter(labels[key])) for key in plan.files.to_pylist()], type=pa.bool_())
-    return dataclasses.replace(plan, files=plan.files.filter(keep), values=plan.values.filter(keep) if plan.values.num_columns else plan.values)
+    return replace(plan, files=plan.files.filter(keep), values=plan.values.filter(keep) if plan.values.num_columns else plan.values)
 
 
 def load_scan(store: Store, plan: ScanPlan) -> pa.Table:
@@ -165,5 +169,7 @@ def load_scan(store: Store, plan: ScanPlan) -> pa.Table:
         return read_rows(store, task.key, request, task.constants)
 
     tables = list(run(load, plan.tasks()))
+    if not request.columns:
+        return empty_rows(sum(table.num_rows for table in tables))
     empty = pa.schema([request.schema.field(c) for c in request.columns]).empty_table()
     return pa.concat_tables(tables) if tables else empty

@@ -48,7 +48,7 @@ class _Members(msgspec.Struct):
     indices: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     partitions: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    partition_keys: list[str] | None | msgspec.UnsetType = msgspec.UNSET
+    partition_keys: list[str] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def parse_document(data: bytes, key: str) -> Document:

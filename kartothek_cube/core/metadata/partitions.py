@@ -142,7 +142,7 @@ def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> bytes:
     entries = pc.binary_join_element_wise(start, labels.cast(large), middle, keys.cast(large), end, nothing)
     offsets = pa.array([0, len(entries)], type=pa.int64())
     joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, entries), pa.scalar(", ", large))
-    return b"{" + joined[0].as_buffer().to_pybytes() + b"}"
+    return b"".join((b"{", memoryview(joined[0].as_buffer()), b"}"))
 
 
 def to_mapping(columns: PartitionColumns) -> dict[str, Any]:

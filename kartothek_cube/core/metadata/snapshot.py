@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.chain import Commit, chain_of, fingerprint
@@ -101,7 +102,8 @@ def make_snapshot(document: Document, key: str, token: Hashable, schemas: Mappin
     columns = partitions or document.partitions or empty_partitions()
     keys = document.partition_keys or ()
     any_schema = next(iter(schemas.values()), pa.schema([]))
-    files = next(iter(columns.files.values()), pa.array([], type=pa.string()))
+    # A partition may lack some of the tables.
+    files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())
     values = partition_table(files, keys, any_schema, document.uuid) if len(columns) else _no_values(keys, any_schema)
     return Snapshot(document.uuid, key, token, document, schemas, keys, columns, values)
 

@@ -8,10 +8,11 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import load_cube, load_members
+from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_members
 from kartothek_cube.cube.inputs import collect_data
 from kartothek_cube.cube.publish import run_cube_write
 from kartothek_cube.cube.write import plan_build, plan_extend
+from kartothek_cube.errors import AlreadyExists
 
 __all__ = ["build_cube", "extend_cube"]
 
@@ -76,8 +77,15 @@ def build_cube(
     tables = collect_data(data, cube)
     opened = open_store(store)
     existing = load_members(cube.uuid_prefix, opened, skip_broken=True)
+    _refuse_broken(dataset_ids(cube.uuid_prefix, opened) & set(tables) - set(existing))
     write = plan_build(cube, {i: t.schema for i, t in tables.items()}, existing, metadata, overwrite, partition_on, df_serializer)
     return run_cube_write(opened, write, tables)
+
+
+def _refuse_broken(names: set[str]) -> None:
+    if names:
+        listed = ", ".join(sorted(names))
+        raise AlreadyExists(f"Dataset {listed} exists, but its schema file is missing, so that it cannot be replaced. Remove it first, e.g. with cleanup_cube.")
 
 
 def extend_cube(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -22,6 +23,7 @@ from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.partitions import needed_indices
 from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
+from kartothek_cube.errors import InvalidType
 
 __all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"]
 
@@ -233,6 +235,9 @@ def _plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, b
 def _snapshots(cube: Cube, store: Store, datasets: Any) -> dict[str, Snapshot]:
     if not isinstance(datasets, Mapping):
         return load_cube(cube, store, datasets)
+    wrong = [f"{i!r}: {type(d).__name__}" for i, d in datasets.items() if not isinstance(d, DatasetMetadata)]
+    if wrong:
+        raise InvalidType(f"datasets should be a dict dataset id → DatasetMetadata, but has {', '.join(wrong)}.")
     snapshots = {str(i): metadata.snapshot for i, metadata in datasets.items()}
     check_infos(infos_of(snapshots), cube)
     return snapshots
