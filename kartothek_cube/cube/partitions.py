@@ -49,7 +49,8 @@ class DatasetPartitions:
 def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) -> dict[str, list[Clause]]:
     """Secondary indices that planning reads of a dataset, each with the conditions that limit what is read of it."""
     clauses = clauses_by_column(role.clauses)
-    columns = (set(clauses) | set(intention.partition_by)) & snapshot.secondary_columns
+    helpful = {c for c, asked in clauses.items() if any(map(rejects_null, asked))}
+    columns = (helpful | set(intention.partition_by)) & snapshot.secondary_columns
     return {c: clauses.get(c, []) for c in sorted(columns)}
 
 
