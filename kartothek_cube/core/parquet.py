@@ -21,6 +21,7 @@ from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNot
 
 __all__ = ["FileRequest", "ParquetSerializer", "file_rows", "open_file", "read_columns", "read_rows"]
 
+CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
 _TAIL = 64 * 1024
 _GAP = 64 * 1024
 
@@ -48,6 +49,8 @@ class ParquetSerializer:
     def __post_init__(self) -> None:
         if self.chunk_size is not None and (isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int)):
             raise InvalidType(f"chunk_size must be an integer but is {type(self.chunk_size).__name__}.")
+        if str(self.compression).upper() not in CODECS:
+            raise InvalidInput(f"Unknown compression {self.compression!r}; use one of {', '.join(CODECS)}.")
         if self.chunk_size is not None and self.chunk_size <= 0:
             raise InvalidInput(f"chunk_size must be > 0 but is {self.chunk_size}.")
 

@@ -20,7 +20,7 @@ from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.schema import normal_schema, unify
-from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
+from kartothek_cube.core.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
 from kartothek_cube.core.snapshots import load_snapshot, remember, with_indices
 from kartothek_cube.core.store import Store, VersionMismatch
 from kartothek_cube.errors import (
@@ -33,7 +33,7 @@ from kartothek_cube.errors import (
     Unsupported,
 )
 
-__all__ = ["check_store_can_commit", "publish"]
+__all__ = ["check_base", "check_store_can_commit", "publish"]
 
 _SAME_PUT_TRIES = 3
 
@@ -45,6 +45,12 @@ def check_store_can_commit(store: Store) -> None:
             f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other. "
             "If there is certainly one writer, say options(require_atomic=False)."
         )
+
+
+def check_base(store: Store, change: Change, base: Snapshot | None) -> None:
+    """Raise `CommitConflict` if the dataset is not as it was when the change was made."""
+    if base is not None and store.changed(base.key, base.token):
+        _raise_conflict(store, change, base.key)
 
 
 def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
@@ -63,8 +69,7 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
-    if base is not None and store.changed(base.key, base.token):
-        _raise_conflict(store, change, base.key)
+    check_base(store, change, base)
     base = _with_needed_indices(store, change, base)
     state = apply_change(change, base)
     if base is None:
@@ -140,6 +145,8 @@ def _put_until_known(store: Store, change: Change, key: str, data: bytes, versio
         # The document is still the one that we started from: the same put again, of which at most one can win.
         if not isinstance(failure, (OSError, VersionMismatch)):
             break
+    if isinstance(failure, VersionMismatch):
+        _raise_conflict(store, change, key, failure)
     raise failure or CommitOutcomeUnknown(key)
 
 
@@ -192,7 +199,7 @@ def _update_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
     key, token = schema_key(uuid), None
     try:
         data, token = store.get_versioned(key)
-        if _covers(normal_schema(parse_common_metadata(data, key)), normal_schema(schema)):
+        if _covers(normal_schema(parse_common_metadata(data, key)), normal_schema(schema)) and is_plain(data):
             return
     except (KeyNotFound, CorruptDocument, Unsupported):
         pass  # to be written, or to be replaced

@@ -16,7 +16,7 @@ import zstandard
 from kartothek_cube.core.schema import normal_schema, stored_schema
 from kartothek_cube.errors import CorruptDocument
 
-__all__ = ["common_metadata_bytes", "embedded_schemas", "parse_common_metadata", "parse_embedded_schemas"]
+__all__ = ["common_metadata_bytes", "embedded_schemas", "is_plain", "parse_common_metadata", "parse_embedded_schemas"]
 
 
 def common_metadata_bytes(schema: pa.Schema) -> bytes:
@@ -82,6 +82,13 @@ def parse_common_metadata(data: bytes, where: str) -> pa.Schema:
 def _without_index_columns(schema: pa.Schema) -> pa.Schema:
     # Kept by some writers although the column is a row label: it is no column of the table.
     return pa.schema([f for f in schema if not f.name.startswith("__index_level_")])
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether a schema file has the types that kartothek reads: plateau leaves large strings and lists of ``element``."""
+    raw = pq.read_schema(pa.BufferReader(data))
+    plain = normal_schema(stored_schema(raw))
+    return all(str(f.type) == str(plain.field(f.name).type) for f in raw)
 
 
 def embedded_schemas(schemas: Mapping[str, pa.Schema]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.converters import converter_str, converter_str_set, converter_str_tupleset
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["Cube"]
+__all__ = ["Cube", "require_cube"]
 
 Columns = str | bytes | Iterable[str | bytes]
 
@@ -179,3 +179,10 @@ def _check_dataset_id(name: str, text: str) -> str:
     if _check_name(name, text).startswith("+"):
         raise InvalidInput(f'{name} ("{text}") must not begin with "+": its uuid would be that of dataset "{text[1:]}" in a cube whose prefix ends in "+"')
     return text
+
+
+def require_cube(cube: object) -> Cube:
+    """The cube, or `InvalidType` if it is none: the verbs take it where kartothek's users may have given its prefix."""
+    if not isinstance(cube, Cube):
+        raise InvalidType(f"Expected a Cube, got {cube!r} ({type(cube).__name__}). open_cube(uuid_prefix, store) makes one from a stored cube.")
+    return cube

@@ -24,7 +24,7 @@ from kartothek_cube.cube.constants import (
     LEGACY_TIMESTAMP_PAYLOAD,
 )
 from kartothek_cube.cube.converters import converter_str_set_optional
-from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.errors import InvalidInput, KartothekCubeError, KeyNotFound, Unsupported
 
 __all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members"]
@@ -75,7 +75,7 @@ def _load_member(uuid_prefix: str, name: str, store: Store, *, skip_broken: bool
 
 def load_cube(cube: Cube, store: Store, only: Iterable[str] | str | None = None) -> dict[str, Snapshot]:
     """Snapshots of the datasets of a valid cube; `InvalidInput` if one asked for is missing or they do not fit together."""
-    members = load_members(cube.uuid_prefix, store, only)
+    members = load_members(require_cube(cube).uuid_prefix, store, only)
     missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
     if missing:
         raise InvalidInput(f"Could not find the following requested datasets: {', '.join(missing)}")

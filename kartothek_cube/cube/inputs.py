@@ -16,7 +16,7 @@ from kartothek_cube.cube.constants import (
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
 )
 from kartothek_cube.cube.converters import converter_str, converter_str_tupleset
-from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["collect_data", "cube_metadata", "resolve_metadata", "resolve_partition_on"]
@@ -28,6 +28,7 @@ def collect_data(data: Any, cube: Cube) -> dict[str, pa.Table]:
     ``data`` is one block of rows (the seed), a mapping dataset id → block, or an iterable of such; a block is a pandas
     frame or anything with ``__arrow_c_stream__``; None is passed over.
     """
+    require_cube(cube)
     if isinstance(data, (str, bytes)) or not (is_block(data) or isinstance(data, Iterable)):
         raise InvalidType(f"Expected data of the cube {cube.uuid_prefix!r}: a frame, a dict dataset id → frame, or an iterable of such; got {data!r}.")
     blocks: dict[str, list[pa.Table]] = {}

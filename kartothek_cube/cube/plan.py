@@ -242,7 +242,7 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
     partitions = {r.id: dataset_partitions(r, intention, snapshots[r.id], indices.get(r.id, {})) for r in roles}
     steps = [_labels_step(intention, partitions), _conditions_step(intention, partitions, indices), _partition_by_step(intention, partitions)]
     aligned = start(roles[0].id, partitions[roles[0].id])
-    rows = [StepRow(roles[0].id, 0, len(aligned), "seed")]
+    rows = [StepRow(roles[0].id, None, len(aligned), "seed")]
     for role in roles[1:]:
         before = len(aligned)
         aligned = align(aligned, role.id, partitions[role.id], inner=role.restricts)
@@ -306,7 +306,7 @@ def _last_steps(plan: QueryPlan) -> list[Step]:
     by = plan.context.partition_by
     total = StepRow("all", len(plan.aligned), len(plan.groups), f"by {', '.join(by)}" if by else "one group an aligned partition")
     counts = plan.file_counts()
-    joins = [StepRow(r.id, None, counts[r.id], _join_note(r)) for r in plan.context.roles]
+    joins = [StepRow(r.id, None, counts[r.id], _join_note(r, plan.context)) for r in plan.context.roles]
     order = ", ".join((*plan.context.dimension_columns, *plan.context.partition_columns))
     reads = StepRow("all", sum(counts.values()), plan.reads(), f"{plan.amplification():.1f} reads per file if every group were loaded alone; read once here")
     return [
@@ -316,7 +316,8 @@ def _last_steps(plan: QueryPlan) -> list[Step]:
     ]
 
 
-def _join_note(role: DatasetRole) -> str:
+def _join_note(role: DatasetRole, context: GroupContext) -> str:
     if role.is_seed:
-        return f"cells by {', '.join(role.dimensions)}"
+        dropped = set(role.dimensions) - set(context.cell_columns)
+        return f"cells by {', '.join(role.dimensions)}" + (f", projected to {', '.join(context.cell_columns)}" if dropped else "")
     return f"{'inner' if role.restricts else 'left'} join on {', '.join(role.dimensions)}"

@@ -75,7 +75,7 @@ def make_write(
     _check_partition_types(schema, partition_on, name)
     roles = [(c, "partition") for c in partition_on] + [(c, "dimension") for c in sorted(dims)] + [(c, "index") for c in sorted(cube.index_columns & columns)]
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
-    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, serializer or CUBE_SERIALIZER)
+    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, _checked(serializer))
     return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
 
 
@@ -83,6 +83,12 @@ def _check_dimension_types(schema: pa.Schema, dims: Sequence[str], name: str) ->
     for column in dims:
         if pa.types.is_nested(schema.field(column).type):
             raise InvalidType(f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted.")
+
+
+def _checked(serializer: ParquetSerializer | None) -> ParquetSerializer:
+    if serializer is not None and not isinstance(serializer, ParquetSerializer):
+        raise InvalidType(f'df_serializer should be a ParquetSerializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.')
+    return serializer or CUBE_SERIALIZER
 
 
 _SAMPLES = {pa.bool_(): True, pa.string(): "", pa.binary(): b"", pa.date32(): "", pa.timestamp("us"): ""}

@@ -11,7 +11,7 @@ from kartothek_cube.core.change import Change, Part, Receipt, apply_change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.publish import check_store_can_commit, publish
+from kartothek_cube.core.publish import check_base, check_store_can_commit, publish
 from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.prepare import DatasetWrite, prepare_parts
@@ -45,7 +45,7 @@ def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Seq
     MultiTableCommitAborted
         If a dataset would be empty. Nothing is visible.
     CommitConflict
-        If the first dataset was changed in between. Nothing is visible.
+        If one of the datasets was changed in between. Nothing is visible.
     CubeCommitIncomplete
         If a later dataset could not be published. The message lists what landed.
     """
@@ -54,6 +54,8 @@ def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Seq
     for i, change in changes.items():
         # A dry run without indices: what would fail fails before the first commit.
         apply_change(replace(change, index_columns=()), write.bases.get(i))
+    for i, change in changes.items():
+        check_base(store, change, write.bases.get(i))
     landed: dict[str, Snapshot] = {}
     # New cells appear with everything that belongs to them; what goes disappears with the seed.
     for i in sorted(changes, key=lambda name: (name == write.cube.seed_dataset) != write.may_vanish):

@@ -74,19 +74,23 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
     Where the groups share files, these are read once and their rows wait in temporary Arrow files for their group.
     """
     if plan.context.partition_by and plan.amplification() > AMPLIFICATION_LIMIT:
-        yield from _iter_spilled(plan, store)
-        return
+        # The options of the caller's block count, also where the first group is asked for after it.
+        return _iter_spilled(plan, store, current_options().bytes_in_flight)
+    return _iter_alone(plan, store)
+
+
+def _iter_alone(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     loader = Loader(store)
     for group, table in zip(plan.groups, run(loader.load, plan.groups), strict=True):
         if table.num_rows:
             yield dict(group.key), table
 
 
-def _iter_spilled(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+def _iter_spilled(plan: QueryPlan, store: Store, limit: int) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     keys = plan.group_keys()
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
     with tempfile.TemporaryDirectory(prefix="kartothek_cube-") as folder:
-        spill = _Spill(Path(folder), plan.schema, current_options().bytes_in_flight)
+        spill = _Spill(Path(folder), plan.schema, limit)
         for table in slice_tables(plan, store):
             for number, rows in split_groups(plan, table):
                 spill.add(number, rows)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.rowkeys import group_starts, pack_one
+from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.load import Loader
@@ -16,7 +16,7 @@ from kartothek_cube.cube.plan import Group, QueryPlan
 from kartothek_cube.cube.run import AMPLIFICATION_LIMIT, row_groups
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
-from kartothek_cube.spark.types import conform, spark_schema, to_spark, wire_schema
+from kartothek_cube.spark.types import spark_schema, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,9 @@ __all__ = ["Call", "needs_regrouping", "run_grouped"]
 Call = Callable[[dict[str, Any], pa.Table], Iterator[pa.Table]]
 
 _NUMBER = "__kartothek_cube_group"
+# Rows go through the shuffle as Arrow messages: Spark would turn every value into a row and back, which costs more than all the rest.
+_MESSAGES = pa.schema([("task", pa.int32()), ("rows", pa.binary())])
+_MESSAGE_BYTES = 4 * 2**20
 
 
 def needs_regrouping(plan: QueryPlan) -> bool:
@@ -40,46 +43,64 @@ def run_grouped(
     session: SparkSession, plan: QueryPlan, store: Store | Callable[[], Store], width: int, blocksize: int | None, call: Call, wire: pa.Schema
 ) -> DataFrame:
     """A lazy data frame of what ``call`` makes of each group that has rows."""
-    from pyspark.sql import functions as F
-
-    keys, total = plan.group_keys(), len(plan.groups)
-    n_tasks = task_count(total, width, blocksize)
-    inner = wire_schema(plan.schema, f"cube {plan.context.uuid_prefix!r}").append(pa.field(_NUMBER, pa.int64()))
+    keys, n_tasks = plan.group_keys(), task_count(len(plan.groups), width, blocksize)
     chunks = pack(plan.slices, task_count(len(plan.slices), width))
-    rows = run_packed(session, chunks, lambda slices: _numbered(slices, store, keys, inner), inner)
-    # Neighbouring groups in one task, so that the result comes in their order.
-    task_of = (F.floor(F.col(_NUMBER) * n_tasks / total)).cast("int")
+    messages = run_packed(session, chunks, lambda slices: _messages(slices, store, keys, n_tasks), _MESSAGES)
+    schema = plan.schema.append(pa.field(_NUMBER, pa.int64()))
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
-    schema = plan.schema
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_errors():
             for number, table in _collected(batches, schema, order):
-                for result in call(keys.slice(number, 1).to_pylist()[0], table):
-                    yield from to_spark(result, wire)
+                key = keys.slice(number, 1).to_pylist()[0]
+                for result in call(key, table):
+                    yield from to_spark(result, wire, f"the result of group {key}")
 
-    return rows.repartitionById(n_tasks, task_of).mapInArrow(task, spark_schema(wire))
+    return messages.repartitionById(n_tasks, "task").mapInArrow(task, spark_schema(wire))
 
 
-def _numbered(slices: Sequence[Group], store: Any, keys: pa.Table, inner: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of some slices with the number of their group; without those that are in no group."""
+def _messages(slices: Sequence[Group], store: Any, keys: pa.Table, n_tasks: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some slices, cut by the tasks to which they go."""
     loader = Loader(open_store(store))
     for part in slices:
         table = loader.load(part)
         numbers = row_groups(keys, table)
         table = table.append_column(_NUMBER, pa.array(numbers))
-        yield from to_spark(table if (numbers >= 0).all() else table.filter(pa.array(numbers >= 0)), inner)
+        # Neighbouring groups share a task, so that the result comes in the order of the groups; -1 is in no group and no task.
+        tasks = numbers * n_tasks // max(keys.num_rows, 1)
+        rows = np.argsort(tasks, kind="stable")
+        for task, positions in _cut(rows, tasks[rows]):
+            if task >= 0:
+                yield from _encoded(task, table.take(pa.array(positions)))
 
 
-def _collected(batches: Iterator[pa.RecordBatch], schema: pa.Schema, order: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of one task, group by group, in order, and in the types that the cube has."""
-    held = list(batches)
-    if not sum(b.num_rows for b in held):
-        return
-    table = pa.Table.from_batches(held).combine_chunks()
-    held.clear()
-    rows = np.argsort(pack_one(table, (_NUMBER, *order)), kind="stable")
-    numbers = table.column(_NUMBER).to_numpy()[rows]
+def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Positions cut where their numbers change."""
     starts = group_starts(numbers)
-    for start, positions in zip(starts.tolist(), np.split(rows, starts[1:]), strict=True):
-        yield int(numbers[start]), conform(table.take(pa.array(positions)), schema, "a group")
+    ends = [*starts[1:].tolist(), len(numbers)]
+    for start, end in zip(starts.tolist(), ends[: len(starts)], strict=True):
+        yield int(numbers[start]), positions[start:end]
+
+
+def _encoded(task: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    rows = max(1, _MESSAGE_BYTES * table.num_rows // max(1, table.nbytes))
+    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+        yield pa.record_batch([pa.array([task], pa.int32()), pa.array([batch.serialize()], pa.binary())], schema=_MESSAGES)
+
+
+def _decoded(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for message in batch.column("rows"):
+            yield pa.ipc.read_record_batch(message.as_buffer(), schema)
+
+
+def _collected(batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of one task, group by group, in order."""
+    table = pa.Table.from_batches(_decoded(batches, schema), schema=schema).combine_chunks()
+    if not table.num_rows:
+        return
+    numbers = table.column(_NUMBER).to_numpy()
+    rows = np.argsort(pack_one(table, (_NUMBER, *order)), kind="stable")
+    table = table.drop_columns([_NUMBER])
+    for number, positions in _cut(rows, numbers[rows]):
+        yield number, table.take(pa.array(positions))

@@ -110,7 +110,7 @@ def build_cube_from_spark(
     >>> from kartothek_cube.spark import build_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID", "SALES_DATE"], ["COUNTRY_CODE"], "sales")
     >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, DATE'2024-01-01' AS SALES_DATE, 'DE' AS COUNTRY_CODE, 3L AS UNITS")
-    >>> build_cube_from_spark(sales, cube, "hfs://store", shuffle=True)
+    >>> build_cube_from_spark(sales, cube, "hfs://sales", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
@@ -145,9 +145,9 @@ def extend_cube_from_spark(
     >>> from kartothek_cube.api.cube import Cube
     >>> from kartothek_cube.spark import build_cube_from_spark, extend_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://stock")
     >>> stock = spark.sql("SELECT 1L AS PRODUCT_ID, 7L AS STOCK")
-    >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://store", partition_on={"stock": []})
+    >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://stock", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
@@ -179,8 +179,8 @@ def append_to_cube_from_spark(
     >>> from kartothek_cube.api.cube import Cube
     >>> from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
-    >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
+    >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
@@ -214,10 +214,10 @@ def update_cube_from_spark(
     >>> from kartothek_cube.api.cube import C, Cube
     >>> from kartothek_cube.spark import build_cube_from_spark, query_cube_spark, update_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://store")
+    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://newer")
     >>> newer = spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
-    >>> _ = update_cube_from_spark(newer, cube, "hfs://store", C("COUNTRY_CODE") == "DE")
-    >>> query_cube_spark(cube, "hfs://store").collect()
+    >>> _ = update_cube_from_spark(newer, cube, "hfs://newer", C("COUNTRY_CODE") == "DE")
+    >>> query_cube_spark(cube, "hfs://newer").collect()
     [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)

@@ -103,7 +103,7 @@ Query of cube 'flat'
 
 4. Alignment
    dataset         before      after  (partitions)
-   source               0          2  seed
+   source                          2  seed
    data_checks          2          2  inner join
    schedule             2          2  inner join
    predictions          2          2  left join
@@ -144,7 +144,7 @@ Query of cube 'deep'
 
 4. Alignment
    dataset         before      after  (partitions)
-   source               0          5  seed
+   source                          5  seed
    schedule             5          5  inner join
 
 5. Re-grouping
@@ -153,7 +153,7 @@ Query of cube 'deep'
 
 6. Join inside a partition
    dataset         before      after  (files)
-   source                          2  cells by PRODUCT, LINE
+   source                          2  cells by PRODUCT, LINE, projected to PRODUCT
    schedule                        1  inner join on PRODUCT
 
 7. Concatenation, ordered by PRODUCT, LINE, PART
@@ -183,7 +183,7 @@ Query of cube 'deep'
 
 4. Alignment
    dataset         before      after  (partitions)
-   source               0          2  seed
+   source                          2  seed
    data_checks          2          2  inner join
    predictions          2          2  left join
 
