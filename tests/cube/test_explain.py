@@ -153,7 +153,7 @@ Query of cube 'deep'
 
 6. Join inside a partition
    dataset         before      after  (files)
-   source                          2  cells by PRODUCT, LINE, projected to PRODUCT
+   source                          2  cells by PRODUCT, LINE
    schedule                        1  inner join on PRODUCT
 
 7. Concatenation, ordered by PRODUCT, LINE, PART
@@ -193,7 +193,7 @@ Query of cube 'deep'
 
 6. Join inside a partition
    dataset         before      after  (files)
-   source                          2  cells by PRODUCT, LINE
+   source                          2  cells by PRODUCT, LINE, projected to PRODUCT
    data_checks                     1  inner join on PRODUCT
    predictions                     1  left join on PRODUCT
 

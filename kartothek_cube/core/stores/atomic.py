@@ -1,6 +1,5 @@
 """Atomic replacement of single local files: temporary file, fsync, rename; compare-and-swap under a lock."""
 
-# ruff: noqa: PTH (plain strings: this runs once for each of a hundred thousand files)
 from __future__ import annotations
 
 import contextlib

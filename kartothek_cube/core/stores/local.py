@@ -1,6 +1,5 @@
 """A local directory as a store: atomic, crash-safe, with compare-and-swap."""
 
-# ruff: noqa: PTH (plain strings: this runs once for each of a hundred thousand files)
 from __future__ import annotations
 
 import contextlib
