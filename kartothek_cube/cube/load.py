@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,6 +25,42 @@ __all__ = ["Loader", "load_partition", "ordered_rows"]
 _CACHE_BYTES = 128 * 2**20
 
 
+class _Tables:
+    """Tables by key, each made once even if several threads ask for it; the oldest go when there is no room for more."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._tables: dict[Any, Future[pa.Table]] = {}
+        self._sizes: OrderedDict[Any, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], pa.Table]) -> pa.Table:
+        """The table, made now if it is not there."""
+        with self._lock:
+            known = self._tables.get(key)
+            future: Future[pa.Table] = known if known is not None else self._tables.setdefault(key, Future())
+        if known is None:
+            self._fill(key, future, make)
+        return future.result()
+
+    def _fill(self, key: Any, future: Future[pa.Table], make: Callable[[], pa.Table]) -> None:
+        try:
+            table = make()
+        except BaseException as error:
+            with self._lock:
+                del self._tables[key]
+            future.set_exception(error)
+            raise
+        future.set_result(table)
+        with self._lock:
+            self._sizes[key] = table.nbytes
+            self._room -= table.nbytes
+            while self._room < 0:
+                oldest, size = self._sizes.popitem(last=False)
+                del self._tables[oldest]
+                self._room += size
+
+
 class Loader:
     """Loads groups from a store. What several partitions need, e.g. an unpartitioned dataset, is read once while it fits.
 
@@ -33,9 +69,7 @@ class Loader:
 
     def __init__(self, store: Store, cache_bytes: int = _CACHE_BYTES) -> None:
         self._store = store
-        self._room = cache_bytes
-        self._tables: OrderedDict[Any, Future[pa.Table]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._tables = _Tables(cache_bytes)
 
     def load(self, group: Group) -> pa.Table:
         """The rows of one group, ordered by dimension columns, then partition columns."""
@@ -50,7 +84,7 @@ class Loader:
             return _request(context, role, ()).schema.empty_table().select(list(role.columns))
         if role.is_seed:
             return self._read(context, role, files, clauses)
-        return self._cached((role.id, files.keys, clauses), lambda: self._read(context, role, files, clauses))
+        return self._tables.get((role.id, files.keys, clauses), lambda: self._read(context, role, files, clauses))
 
     def _read(self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
         # With several files the newest row of a cell has to be found before a condition on payload may drop it.
@@ -63,35 +97,6 @@ class Loader:
         if late:
             table = filter_table(table, matching_rows(table, (late,)))
         return table.select(list(role.columns))
-
-    def _cached(self, key: Any, make: Any) -> pa.Table:
-        with self._lock:
-            known = self._tables.get(key)
-            future: Future[pa.Table] = known if known is not None else self._tables.setdefault(key, Future())
-        if known is None:
-            self._fill(key, future, make)
-        return future.result()
-
-    def _fill(self, key: Any, future: Future[pa.Table], make: Any) -> None:
-        try:
-            table = make()
-        except BaseException as error:
-            with self._lock:
-                self._tables.pop(key, None)
-            future.set_exception(error)
-            raise
-        future.set_result(table)
-        self._shrink()
-
-    def _shrink(self) -> None:
-        with self._lock:
-            done = [(k, f.result().nbytes) for k, f in self._tables.items() if f.done() and f.exception() is None]
-            excess = sum(n for _, n in done) - self._room
-            for key, size in done:
-                if excess <= 0:
-                    return
-                del self._tables[key]
-                excess -= size
 
 
 def _request(context: GroupContext, role: DatasetRole, clauses: tuple[Clause, ...], more: Any = ()) -> FileRequest:

@@ -85,7 +85,12 @@ def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray
 def _encoded(task: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
     rows = max(1, _MESSAGE_BYTES * table.num_rows // max(1, table.nbytes))
     for batch in table.combine_chunks().to_batches(max_chunksize=rows):
-        yield pa.record_batch([pa.array([task], pa.int32()), pa.array([batch.serialize()], pa.binary())], schema=_MESSAGES)
+        yield pa.record_batch([pa.array([task], pa.int32()), _one_value(batch.serialize())], schema=_MESSAGES)
+
+
+def _one_value(buffer: pa.Buffer) -> pa.Array:
+    """An array of one binary value, without a copy."""
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, buffer.size], dtype=np.int32)), buffer])
 
 
 def _decoded(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

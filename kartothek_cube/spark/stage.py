@@ -74,35 +74,32 @@ def make_layout(shuffle: bool, num_buckets: Any, bucket_by: Any, writes: Iterabl
 
 def staging_frame(frame: DataFrame, write: DatasetWrite, store: Store | Callable[[], Store], layout: Layout, commit: str, width: int) -> DataFrame:
     """A data frame of receipts. Every action on it stages all rows once more, so there must be exactly one."""
-    buckets = layout.buckets_of(write)
-    rows = _shuffled(frame, write, layout, width) if layout.shuffle else frame
-    keys = (*write.request.partition_on, *([_BUCKET] if buckets else []))
+    # Spark asks for columns by name even where it has them by position: dots, backticks and names that differ in case only would fail.
+    plain = {name: f"c{i}" for i, name in enumerate(frame.columns)}
+    rows = frame.toDF(*plain.values())
+    buckets = [plain[n] for n in layout.buckets_of(write)]
+    keys = [*(plain[n] for n in write.request.partition_on), *([_BUCKET] if buckets else [])]
+    if layout.shuffle:
+        rows = _shuffled(_with_bucket(rows, buckets, layout.num_buckets), keys, width)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = cut_runs(batches, keys) if layout.shuffle else _whole(batches)
+        named = (table.select(list(plain.values())).rename_columns(list(plain)) for table in tables)
         with task_errors():
-            yield from _receipts(tables, write, store, commit)
+            yield from _receipts(named, write, store, commit)
 
     return rows.mapInArrow(task, spark_schema(RECEIPT_SCHEMA))
 
 
-def _column(name: str) -> Any:
+def _with_bucket(rows: DataFrame, columns: Sequence[str], num_buckets: int) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return F.col("`" + name.replace("`", "``") + "`")
+    return rows.withColumn(_BUCKET, F.pmod(F.xxhash64(*columns), F.lit(num_buckets))) if columns else rows
 
 
-def _shuffled(rows: DataFrame, write: DatasetWrite, layout: Layout, width: int) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    keys = [_column(n) for n in write.request.partition_on]
-    buckets = layout.buckets_of(write)
-    if buckets:
-        rows = rows.withColumn(_BUCKET, F.pmod(F.xxhash64(*[_column(n) for n in buckets]), F.lit(layout.num_buckets)))
-        keys.append(F.col(_BUCKET))
-    if not keys:
-        return rows.repartition(1)
-    return rows.repartition(TASKS_PER_CORE * width, *keys).sortWithinPartitions(*keys)
+def _shuffled(rows: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
+    """Rows of equal keys in one task, one after the other; without keys all rows in one task."""
+    return rows.repartition(TASKS_PER_CORE * width, *keys).sortWithinPartitions(*keys) if keys else rows.repartition(1)
 
 
 def _receipts(tables: Iterable[pa.Table], write: DatasetWrite, store: Any, commit: str) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -246,8 +246,3 @@ def to_spark(table: pa.Table, schema: pa.Schema, where: str = "the result") -> I
 def _unchunked(table: pa.Table) -> pa.Table:
     chunks = max(c.num_chunks for c in table.columns)
     return table.combine_chunks() if chunks > 1 + table.num_rows // BATCH_ROWS else table
-
-
-def select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Some fields of a schema, in the order of their names here."""
-    return pa.schema([schema.field(n) for n in names])

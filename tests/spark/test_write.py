@@ -241,3 +241,16 @@ def test_partition_columns_are_as_wide_as_in_the_eager_verb(spark, tmp_path):
     build_cube_from_spark(frame, cube, tmp_path / "spark")
     build_cube(frame.toArrow(), cube, tmp_path / "eager")
     assert query_cube_arrow(cube, tmp_path / "spark").schema.equals(query_cube_arrow(cube, tmp_path / "eager").schema)
+
+
+def test_column_names_may_be_odd(spark, store_url):
+    cube = Cube(["größe", "x y"], ["p.q"], "odd")
+    frame = spark.createDataFrame([(1, 2, 3, "`")], "`größe` bigint, `x y` bigint, `p.q` bigint, `v``1` string")
+    build_cube_from_spark(frame, cube, store_url, shuffle=True, num_buckets=2)
+    assert rows(cube, store_url) == [{"größe": 1, "p.q": 3, "v`1": "`", "x y": 2}]
+
+
+def test_names_that_differ_in_case_only_are_two_columns(spark, store_url):
+    cube = Cube(["x"], ["p"], "cases")
+    build_cube_from_spark(spark.createDataFrame([(1, 2, 3)], "x bigint, X bigint, p bigint"), cube, store_url)
+    assert rows(cube, store_url) == [{"X": 2, "p": 3, "x": 1}]
