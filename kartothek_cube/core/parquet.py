@@ -240,7 +240,10 @@ def _statistics(chunk: Any) -> tuple[Any, Any, bool]:
     if stats is None:
         return None, None, True
     nullable = not stats.has_null_count or stats.null_count > 0
-    return (stats.min, stats.max, nullable) if stats.has_min_max else (None, None, nullable)
+    try:
+        return (stats.min, stats.max, nullable) if stats.has_min_max else (None, None, nullable)
+    except (OverflowError, ValueError):  # a moment that Python's datetime cannot hold
+        return None, None, nullable
 
 
 def _read_inside(source: ParquetSource, groups: Sequence[int], columns: Sequence[str], schema: pa.Schema, key: str) -> tuple[pa.Table, int]:

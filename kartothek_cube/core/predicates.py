@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = ["OPERATORS", "Clause", "Predicates", "and_predicates", "columns_of", "parse_predicates", "resolve_constants", "restrict"]
@@ -46,8 +48,8 @@ Predicates = tuple[tuple[Clause, ...], ...]
 
 def is_null(value: Any) -> bool:
     """Whether a literal is one of the spellings of null: None, NaN, NaT, NA."""
-    if value is None:
-        return True
+    if value is None or isinstance(value, np.ndarray):
+        return value is None
     try:
         return bool(value != value)  # noqa: PLR0124 - what all spellings of "not a number" have in common
     except (TypeError, ValueError):  # pandas.NA refuses a truth value, an array has several

@@ -30,6 +30,7 @@ from kartothek_cube.errors import (
     CorruptDocument,
     InvalidInput,
     KeyNotFound,
+    ReadOnlyStore,
     Unsupported,
 )
 
@@ -39,7 +40,9 @@ _SAME_PUT_TRIES = 3
 
 
 def check_store_can_commit(store: Store) -> None:
-    """Refuse a store that cannot compare and swap, before anything is written to it."""
+    """Refuse a store that cannot be written to or cannot compare and swap, before anything is prepared for it."""
+    if not store.capabilities.writable:
+        raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
     if not store.capabilities.conditional_put and current_options().require_atomic:
         raise AtomicityRequired(
             f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other. "

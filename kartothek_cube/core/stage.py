@@ -47,11 +47,11 @@ def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
 
 def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schema) -> Receipt:
     """Write one file."""
+    low, high = _ends(part.table, request.sort_columns)
+    entries = index_entries(part, request.index_columns)
     data = request.serializer.encode(part.table)
     key = data_key(request.uuid, SINGLE_TABLE, part.label, request.serializer.file_suffix)
     store.put(key, memoryview(data))
-    low, high = _ends(part.table, request.sort_columns)
-    entries = index_entries(part, request.index_columns)
     return Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.size, schema, entries, low, high)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from kartothek_cube.errors import InvalidInput, KartothekCubeError, KeyNotFound,
 
 __all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members"]
 
+_PREFIX = re.compile(r"(.*?)\+\+(?!\+)")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -44,7 +46,8 @@ def dataset_ids(uuid_prefix: str, store: Store) -> set[str]:
 def list_cube_prefixes(store: Store) -> list[str]:
     """Prefixes of all cubes in a store; one listing."""
     uuids = (entry.key for entry in store.list("").entries if entry.key.endswith((JSON_SUFFIX, MSGPACK_SUFFIX)))
-    return sorted({uuid.split(KTK_CUBE_UUID_SEPERATOR, 1)[0] for uuid in uuids if KTK_CUBE_UUID_SEPERATOR in uuid})
+    # "a+++s" is dataset "s" of cube "a+": the separator is the last two of a run of plus signs.
+    return sorted({found[1] for uuid in uuids if (found := _PREFIX.match(uuid))})
 
 
 def load_members(uuid_prefix: str, store: Store, only: Iterable[str] | str | None = None, *, skip_broken: bool = False) -> dict[str, Snapshot]:

@@ -95,6 +95,8 @@ def make_intention(
     available = {c for info in infos.values() for c in info.columns}
     dims = _dimension_columns(cube, dimension_columns)
     by = _partition_by(infos, available, cube, partition_by)
+    if isinstance(conditions, (str, bytes)):
+        raise InvalidType(f'Conditions are objects, as in C("UNITS") > 0; a text like {conditions!r} becomes one by Conjunction.from_string.')
     conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
     _check_conditions(conjunction, infos, available)
     payload = _payload_columns(cube, dims, available, payload_columns)

@@ -26,7 +26,7 @@ _CACHE_BYTES = 128 * 2**20
 
 
 class _Tables:
-    """Tables by key, each made once even if several threads ask for it; the oldest go when there is no room for more."""
+    """Tables by key, each made once even if several threads ask for it; those that were not asked for longest go when there is no room."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -38,6 +38,8 @@ class _Tables:
         """The table, made now if it is not there."""
         with self._lock:
             known = self._tables.get(key)
+            if key in self._sizes:
+                self._sizes.move_to_end(key)
             future: Future[pa.Table] = known if known is not None else self._tables.setdefault(key, Future())
         if known is None:
             self._fill(key, future, make)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,16 @@ class DatasetPartitions:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def files_of(self, parts: IntArray) -> IntArray:
+        """Positions of the files of some partitions, one partition after the other."""
+        return self.files[expand_ranges(self.offsets[parts], self.offsets[parts + 1] - self.offsets[parts])[1]]
+
+    def renumbered(self, kept: IntArray) -> DatasetPartitions:
+        """The same with positions among some kept files; partitions that have others must not be asked for any more."""
+        numbers = np.full(self.total, -1, dtype=np.int64)
+        numbers[kept] = np.arange(len(kept))
+        return replace(self, files=numbers[self.files])
 
 
 def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) -> dict[str, list[Clause]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack_one
+from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one, take_rows
 from kartothek_cube.cube.align import Aligned, align, sort_into_groups, start
 from kartothek_cube.cube.explain import Step, StepRow, render_text
 from kartothek_cube.cube.intention import DatasetRole, Intention
@@ -124,7 +124,7 @@ class QueryPlan:
     partitions : Mapping[str, DatasetPartitions]
         The partitions of each dataset.
     file_columns, value_columns : Mapping
-        File keys and partition values of each dataset's labels.
+        Keys and partition values of the files of each dataset that the query reads.
     steps : tuple of Step
         What planning did, for `explain`.
     """
@@ -162,29 +162,21 @@ class QueryPlan:
 
     def file_counts(self) -> dict[str, int]:
         """Number of distinct files of each dataset that the query reads."""
-        return {r.id: len(self._used(r.id)) for r in self.context.roles}
+        return {r.id: len(self.file_columns[r.id]) for r in self.context.roles}
 
     def files(self) -> dict[str, list[str]]:
         """Keys of the files of each dataset that the query reads, each once."""
-        return {r.id: self.file_columns[r.id].take(pa.array(self._used(r.id))).to_pylist() for r in self.context.roles}
+        return {r.id: self.file_columns[r.id].to_pylist() for r in self.context.roles}
 
-    def reads(self) -> int:
-        """Number of file reads if every group were loaded alone."""
-        return sum(int(np.diff(self.partitions[i].offsets)[parts[parts >= 0]].sum()) for i, parts in self.aligned.parts.items())
+    def reads(self, datasets: Collection[str] | None = None) -> int:
+        """Number of file reads, of all or some datasets, if every group were loaded alone."""
+        chosen = {i: p for i, p in self.aligned.parts.items() if datasets is None or i in datasets}
+        return sum(int(np.diff(self.partitions[i].offsets)[parts[parts >= 0]].sum()) for i, parts in chosen.items())
 
     def amplification(self) -> float:
         """Reads per file if every group were loaded alone."""
         files = sum(self.file_counts().values())
         return self.reads() / files if files else 1.0
-
-    def _used(self, dataset: str) -> IntArray:
-        own, parts = self.partitions[dataset], self.aligned.parts[dataset]
-        return _present(self._positions(dataset, _present(parts[parts >= 0], len(own))), own.total)
-
-    def _positions(self, dataset: str, parts: IntArray) -> IntArray:
-        """Positions of the files of some partitions."""
-        own = self.partitions[dataset]
-        return own.files[expand_ranges(own.offsets[parts], own.offsets[parts + 1] - own.offsets[parts])[1]]
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
         """Every step of planning as a small table with the files before and after it.
@@ -221,7 +213,7 @@ class QueryPlan:
         return GroupPartition(values, files)
 
     def _dataset_files(self, dataset: str, parts: IntArray) -> DatasetFiles | None:
-        positions = pa.array(np.unique(self._positions(dataset, np.unique(parts[parts >= 0]))))
+        positions = pa.array(np.unique(self.partitions[dataset].files_of(np.unique(parts[parts >= 0]))))
         if not len(positions):
             return None
         values = self.value_columns[dataset]
@@ -253,6 +245,8 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
     order = np.argsort(pack_one(aligned.keys, columns), kind="stable")
     starts = group_starts(pack_one(aligned.keys, columns)[order])
     context = GroupContext(intention.cube.uuid_prefix, roles, intention.dimension_columns, columns, intention.partition_by, intention.schema)
+    # A plan travels: it carries the files that it reads, not those of the whole dataset.
+    used = {i: _used_files(own, aligned.parts[i]) for i, own in partitions.items()}
     plan = QueryPlan(
         intention,
         context,
@@ -260,12 +254,17 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
         offsets,
         order,
         np.append(starts, len(aligned)).astype(np.int64),
-        partitions,
-        {r.id: snapshots[r.id].files for r in roles},
-        {r.id: snapshots[r.id].values for r in roles},
+        {i: own.renumbered(used[i]) for i, own in partitions.items()},
+        {i: snapshots[i].files.take(pa.array(positions)) for i, positions in used.items()},
+        {i: take_rows(snapshots[i].values, positions) for i, positions in used.items()},
         (),
     )
     return _with_steps(plan, [*steps, *_last_steps(plan)])
+
+
+def _used_files(own: DatasetPartitions, parts: IntArray) -> IntArray:
+    """Positions of the files that stand in some aligned partition, in the order of the document."""
+    return _present(own.files_of(_present(parts[parts >= 0], len(own))), own.total)
 
 
 def _with_steps(plan: QueryPlan, steps: Sequence[Step]) -> QueryPlan:
@@ -308,7 +307,7 @@ def _last_steps(plan: QueryPlan) -> list[Step]:
     counts = plan.file_counts()
     joins = [StepRow(r.id, None, counts[r.id], _join_note(r, plan.context)) for r in plan.context.roles]
     order = ", ".join((*plan.context.dimension_columns, *plan.context.partition_columns))
-    reads = StepRow("all", sum(counts.values()), plan.reads(), f"{plan.amplification():.1f} reads per file if every group were loaded alone; read once here")
+    reads = StepRow("all", sum(counts.values()), plan.reads(), f"{plan.amplification():.1f} reads per file if every group were loaded alone")
     return [
         Step(5, "Re-grouping", "partitions → groups", (total,)),
         Step(6, "Join inside a partition", "files", tuple(joins)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from kartothek_cube.core.change import Part, split_rows
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.metadata.partition_values import partition_text
-from kartothek_cube.core.naming import SINGLE_TABLE, data_key
+from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.stage import StageRequest, dataset_schema
@@ -70,13 +71,20 @@ def make_write(
         wanted |= set(dims) - cube.suppress_index_on - set(partition_on)
     secondary = tuple(sorted(wanted if indexed is None else indexed))
     _check_dimension_types(schema, dims, name)
-    for column in secondary:
-        index_type(schema.field(column).type, column, cube.ktk_dataset_uuid(name))
+    _check_indices(schema, secondary, cube.ktk_dataset_uuid(name))
     _check_partition_types(schema, partition_on, name)
     roles = [(c, "partition") for c in partition_on] + [(c, "dimension") for c in sorted(dims)] + [(c, "index") for c in sorted(cube.index_columns & columns)]
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
     request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, _checked(serializer))
     return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
+
+
+def _check_indices(schema: pa.Schema, columns: Sequence[str], uuid: str) -> None:
+    for column in columns:
+        check_key(index_key(uuid, column, datetime(2000, 1, 1)))  # noqa: DTZ001 - keys have UTC without a zone
+        # All values null, or no row at all: both are refused later, with a better message.
+        if not pa.types.is_null(schema.field(column).type):
+            index_type(schema.field(column).type, column, uuid)
 
 
 def _check_dimension_types(schema: pa.Schema, dims: Sequence[str], name: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.cube.load import Loader, ordered_rows
 from kartothek_cube.cube.plan import QueryPlan
 
-__all__ = ["AMPLIFICATION_LIMIT", "group_numbers", "grouped_tables", "iter_groups", "row_groups", "slice_tables", "whole_table"]
+__all__ = ["AMPLIFICATION_LIMIT", "grouped_tables", "iter_groups", "row_groups", "shares_seed_files", "slice_tables", "split_groups", "whole_table"]
 
 # From this many reads per file on, files are read once and their rows split by group.
 AMPLIFICATION_LIMIT = 2.0
@@ -36,13 +37,17 @@ def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     return ordered_rows(table, (*plan.context.dimension_columns, *plan.context.partition_columns))
 
 
-def group_numbers(plan: QueryPlan, table: pa.Table) -> IntArray:
-    """For each row the number of its group; -1 for a row that is in none, e.g. because it has no value."""
-    return row_groups(plan.group_keys(), table)
+def shares_seed_files(plan: QueryPlan) -> bool:
+    """Whether the groups share files of the seed so much that each is better read once and its rows split by group.
+
+    Files of other datasets do not count: what several partitions need of them stays in memory anyway.
+    """
+    seed = plan.context.roles[0].id
+    return bool(plan.context.partition_by) and plan.reads([seed]) > AMPLIFICATION_LIMIT * plan.file_counts()[seed]
 
 
 def row_groups(group_keys: pa.Table, table: pa.Table) -> IntArray:
-    """As `group_numbers`, from the keys of the groups in their order."""
+    """For each row the number of its group among the ascending keys; -1 for a row that is in none, as it has no value."""
     by = group_keys.column_names
     keys, rows = pack([group_keys, table.select(by)], by)
     if not len(keys):
@@ -51,9 +56,9 @@ def row_groups(group_keys: pa.Table, table: pa.Table) -> IntArray:
     return np.where(keys[found] == rows, found, -1)
 
 
-def split_groups(plan: QueryPlan, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def split_groups(group_keys: pa.Table, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each group that has some, in group order; their order within the group is kept."""
-    numbers = group_numbers(plan, table)
+    numbers = row_groups(group_keys, table)
     order = np.argsort(numbers, kind="stable")
     order = order[np.searchsorted(numbers[order], 0) :]
     ordered = table.take(pa.array(order))
@@ -65,34 +70,29 @@ def split_groups(plan: QueryPlan, table: pa.Table) -> Iterator[tuple[int, pa.Tab
 
 def grouped_tables(plan: QueryPlan, store: Store) -> list[pa.Table]:
     """One table per ``partition_by`` value, empty ones left out."""
-    return [table for _, table in split_groups(plan, whole_table(plan, store))]
+    return [table for _, table in split_groups(plan.group_keys(), whole_table(plan, store))]
 
 
 def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Key and rows of one group after the other, empty ones left out; the next ones are loaded meanwhile.
 
-    Where the groups share files, these are read once and their rows wait in temporary Arrow files for their group.
+    Where the groups share files of the seed, these are read once and their rows wait in temporary Arrow files for their
+    group. The options that hold for the call hold for all groups, also for those that are asked for after its block.
     """
-    if plan.context.partition_by and plan.amplification() > AMPLIFICATION_LIMIT:
-        # The options of the caller's block count, also where the first group is asked for after it.
-        return _iter_spilled(plan, store, current_options().bytes_in_flight)
-    return _iter_alone(plan, store)
+    load = Loader(store).load
+    if shares_seed_files(plan):
+        return _iter_spilled(plan, run(load, plan.slices), current_options().bytes_in_flight)
+    loaded = run(lambda group: (dict(group.key), load(group)), plan.groups)
+    return ((key, table) for key, table in loaded if table.num_rows)
 
 
-def _iter_alone(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    loader = Loader(store)
-    for group, table in zip(plan.groups, run(loader.load, plan.groups), strict=True):
-        if table.num_rows:
-            yield dict(group.key), table
-
-
-def _iter_spilled(plan: QueryPlan, store: Store, limit: int) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+def _iter_spilled(plan: QueryPlan, loaded: Generator[pa.Table, None, None], limit: int) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     keys = plan.group_keys()
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
-    with tempfile.TemporaryDirectory(prefix="kartothek_cube-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kartothek_cube-") as folder, contextlib.closing(loaded):
         spill = _Spill(Path(folder), plan.schema, limit)
-        for table in slice_tables(plan, store):
-            for number, rows in split_groups(plan, table):
+        for table in loaded:
+            for number, rows in split_groups(keys, table):
                 spill.add(number, rows)
         for number in spill.numbers():
             yield keys.slice(number, 1).to_pylist()[0], ordered_rows(spill.take(number), order)

@@ -144,6 +144,8 @@ def plan_update(
         raise InvalidInput(f"Unknown / non-existing datasets: {', '.join(unknown)}")
     if names is not None and set(schemas) - set(names):
         raise InvalidInput(f"There is data for datasets that ktk_cube_dataset_ids does not name: {', '.join(sorted(set(schemas) - set(names)))}")
+    if names is None and not schemas and remove_conditions is not None:
+        raise InvalidInput("There are conditions but no data, so no dataset is concerned. Name the datasets in ktk_cube_dataset_ids.")
     user = resolve_metadata(metadata, concerned)
     full = {i: schemas[i] if i in schemas else existing[i].schema for i in concerned}
     writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in full.items()}

@@ -12,9 +12,10 @@ from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
-from kartothek_cube.spark.regroup import Call, needs_regrouping, run_grouped
+from kartothek_cube.spark.regroup import Call, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
@@ -89,7 +90,7 @@ def map_cube_groups(
     wire = _result_schema(schema)
     call = _calling(func, _wants_pandas(func) if as_pandas is None else as_pandas, frozenset(wire.names))
     width = cores(session, parallelism)
-    if needs_regrouping(plan):
+    if shares_seed_files(plan):
         return run_grouped(session, plan, factory, width, blocksize, call, wire)
     chunks = pack(plan.groups, task_count(len(plan.groups), width, blocksize))
     return run_packed(session, chunks, lambda groups: _called(groups, factory, call, wire), wire)

@@ -11,8 +11,9 @@ from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
-from kartothek_cube.spark.regroup import needs_regrouping, run_grouped
+from kartothek_cube.spark.regroup import run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
@@ -84,7 +85,7 @@ def query_cube_spark(
     session = find_session(spark)
     wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
     width = cores(session, parallelism)
-    if needs_regrouping(plan):
+    if shares_seed_files(plan):
         return run_grouped(session, plan, factory, width, blocksize, lambda key, table: iter((table,)), wire)
     units = plan.groups if plan.context.partition_by else plan.slices
     chunks = pack(units, task_count(len(units), width, blocksize))

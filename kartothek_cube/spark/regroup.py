@@ -13,7 +13,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group, QueryPlan
-from kartothek_cube.cube.run import AMPLIFICATION_LIMIT, row_groups
+from kartothek_cube.cube.run import row_groups
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import spark_schema, to_spark
@@ -21,7 +21,7 @@ from kartothek_cube.spark.types import spark_schema, to_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Call", "needs_regrouping", "run_grouped"]
+__all__ = ["Call", "run_grouped"]
 
 Call = Callable[[dict[str, Any], pa.Table], Iterator[pa.Table]]
 
@@ -29,14 +29,6 @@ _NUMBER = "__kartothek_cube_group"
 # Rows go through the shuffle as Arrow messages: Spark would turn every value into a row and back, which costs more than all the rest.
 _MESSAGES = pa.schema([("task", pa.int32()), ("rows", pa.binary())])
 _MESSAGE_BYTES = 4 * 2**20
-
-
-def needs_regrouping(plan: QueryPlan) -> bool:
-    """Whether groups share seed files so much that each file is better read once and its rows sent to their groups."""
-    seed = plan.context.roles[0].id
-    parts, files = plan.aligned.parts[seed], plan.file_counts()[seed]
-    reads = int(np.diff(plan.partitions[seed].offsets)[parts[parts >= 0]].sum())
-    return bool(plan.context.partition_by) and reads > AMPLIFICATION_LIMIT * files
 
 
 def run_grouped(

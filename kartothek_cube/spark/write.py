@@ -19,8 +19,9 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import load_cube, load_members
+from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.cube.publish import commit_cube_write
+from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.duplicates import refuse_duplicates
@@ -114,7 +115,7 @@ def build_cube_from_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
-    existing = load_members(cube.uuid_prefix, job.store, skip_broken=True)
+    existing = existing_for_build(cube, job.store)
     write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer)
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
 

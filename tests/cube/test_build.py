@@ -433,7 +433,7 @@ def test_the_seed_is_partitioned_in_the_order_of_the_cube(store):
 
 
 def test_a_read_only_store_stays_as_it_is(store):
-    with refused(store, ReadOnlyStore, "reading only"):
+    with refused(store, ReadOnlyStore, "cannot be written"):
         build_cube(SEED, CUBE, ReadOnlyView(store))
 
 

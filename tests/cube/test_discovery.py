@@ -8,7 +8,7 @@ import logging
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, build_cube, extend_cube, query_cube
+from kartothek_cube.api.cube import C, Cube, build_cube, extend_cube, list_cubes, query_cube
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -231,3 +231,10 @@ def test_recovering_changes_nothing(store):
     recovered(store)
     assert contents(store) == before
     assert load_members("cube", store)["e"].schema.names == sorted(ENRICH.column_names)
+
+
+def test_cubes_are_listed_by_their_prefixes_also_where_one_ends_in_a_plus():
+    store = MemoryStore()
+    for prefix in ("a+", "ab", "c"):
+        build_cube(pa.table({"x": [1], "p": [1]}), Cube(["x"], ["p"], prefix), store)
+    assert list_cubes(store) == ["a+", "ab", "c"]

@@ -121,7 +121,7 @@ Query of cube 'flat'
 
 7. Concatenation, ordered by PRODUCT, PART
    dataset         before      after  (files → reads)
-   all                  5          8  1.6 reads per file if every group were loaded alone; read once here""",
+   all                  5          8  1.6 reads per file if every group were loaded alone""",
     "fewer dimensions": """\
 Query of cube 'deep'
 
@@ -158,7 +158,7 @@ Query of cube 'deep'
 
 7. Concatenation, ordered by PRODUCT, LINE, PART
    dataset         before      after  (files → reads)
-   all                  3         10  3.3 reads per file if every group were loaded alone; read once here""",
+   all                  3         10  3.3 reads per file if every group were loaded alone""",
     "projection": """\
 Query of cube 'deep'
 
@@ -199,5 +199,5 @@ Query of cube 'deep'
 
 7. Concatenation, ordered by PRODUCT, PART
    dataset         before      after  (files → reads)
-   all                  4          6  1.5 reads per file if every group were loaded alone; read once here""",
+   all                  4          6  1.5 reads per file if every group were loaded alone""",
 }

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 import tempfile
+import threading
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, plan_cube_query, query_cube, query_cube_arrow
+from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.run import AMPLIFICATION_LIMIT
-from kartothek_cube.testing.stores import Call
+from kartothek_cube.testing.stores import Call, CountingStore
 from tests.cube.cubes import ColdStore, table
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])
@@ -99,3 +102,33 @@ def test_nothing_is_read_before_the_first_step_but_arguments_are_checked(store):
 def test_empty_groups_are_left_out(store):
     assert [key for key, _ in iter_cube(CUBE, store, C("v1") == 1.0)] == [{"p": 2}]
     assert list(iter_cube(CUBE, store, C("v1") == -5.0)) == []
+
+
+def test_the_first_group_comes_before_the_last_file_is_read_where_only_enrichments_are_shared():
+    cube = Cube(["x"], ["p"], "lazy", index_columns=["i1"])
+    store = CountingStore(MemoryStore())
+    seed = pa.table({"x": list(range(40)), "p": list(range(40))})
+    build_cube({"seed": seed, "a": pa.table({"x": [1], "v1": [1]}), "b": pa.table({"x": [2], "v2": [1]})}, cube, store, partition_on={"a": [], "b": []})
+    store.reset()
+    next(iter_cube(cube, store, partition_by="p", options=options(threads=1)))
+    assert len([key for key in store.keys("tail") if "seed/table" in key]) < 5
+
+
+def test_options_of_the_call_hold_for_groups_that_are_asked_for_later():
+    cube = Cube(["x"], ["p"], "later")
+    store = MemoryStore()
+    build_cube(pa.table({"x": list(range(9)), "p": list(range(9))}), cube, store)
+    with options(threads=1):
+        groups = iter_cube(cube, store)
+    before = threading.active_count()
+    next(groups)
+    assert threading.active_count() == before
+
+
+def test_a_plan_carries_only_the_files_that_it_reads():
+    cube = Cube(["x"], ["p"], "small")
+    store = MemoryStore()
+    build_cube(pa.table({"x": list(range(500)), "p": list(range(500))}), cube, store)
+    plan = plan_cube_query(cube, store, C("p") == 7)
+    assert len(pickle.dumps(plan)) < 20_000
+    assert load_group(pickle.loads(pickle.dumps(plan)).groups[0], store).to_pylist() == [{"p": 7, "x": 7}]

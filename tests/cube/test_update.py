@@ -30,7 +30,7 @@ def cells(store, **arguments):
 
 
 @pytest.mark.parametrize("conditions", [None, C("p").isin([])])
-@pytest.mark.parametrize("names", [None, [], ["seed"], ["seed", "f"]])
+@pytest.mark.parametrize("names", [[], ["seed"], ["seed", "f"]])
 def test_removing_nothing_and_adding_nothing(store, conditions, names):
     before, seen = answers(store), files(store)
     update_cube({}, CUBE, store, conditions, names)
@@ -70,10 +70,16 @@ def test_only_the_named_datasets_lose_partitions(store):
     assert [key.split("/")[2] for key in files(store, "f")] == ["p=1"]
 
 
-@pytest.mark.parametrize("names", [None, []])
-def test_no_datasets_named_and_no_data_changes_nothing(store, names):
+def test_no_datasets_named_and_no_data_changes_nothing(store):
     before = contents(store)
-    assert update_cube({}, CUBE, store, C("p") == 0, names) == {}
+    assert update_cube({}, CUBE, store, C("p") == 0, []) == {}
+    assert contents(store) == before
+
+
+def test_conditions_without_data_have_to_name_the_datasets(store):
+    before = contents(store)
+    with pytest.raises(InvalidInput, match="ktk_cube_dataset_ids"):
+        update_cube({}, CUBE, store, C("p") == 0)
     assert contents(store) == before
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import read_rows
 from kartothek_cube.core.predicates import Predicates, parse_predicates
@@ -37,6 +38,8 @@ def read_table(
     dates_as_object: bool = False,
     predicates: Any = None,
     factory: Any = None,
+    *,
+    options: Overrides | None = None,
 ) -> pd.DataFrame:
     """Read one table of a dataset as one pandas frame.
 
@@ -62,6 +65,8 @@ def read_table(
         ``[[(column, operator, value), ...], ...]``: an OR of ANDs. Operators: ``== != < <= > >= in``.
     factory : DatasetFactory, optional
         Not yet supported; give ``dataset_uuid`` and ``store``.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -89,14 +94,23 @@ def read_table(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    if factory is not None or dataset_uuid is None or store is None:
-        raise InvalidInput("Need to supply `dataset_uuid` and `store`.")
-    wanted = _names(columns, table, "columns")
-    result = _read(dataset_uuid, store, table, wanted, predicates, label_filter)
-    return to_frame(result, dates_as_object=dates_as_object, categoricals=_names(categoricals, table, "categoricals") or [])
+    with use_options(options):
+        if factory is not None or dataset_uuid is None or store is None:
+            raise InvalidInput("Need to supply `dataset_uuid` and `store`.")
+        wanted = _names(columns, table, "columns")
+        result = _read(dataset_uuid, store, table, wanted, predicates, label_filter)
+        return to_frame(result, dates_as_object=dates_as_object, categoricals=_names(categoricals, table, "categoricals") or [])
 
 
-def read_table_arrow(dataset_uuid: str, store: Any, columns: Iterable[str] | None = None, predicates: Any = None, table: str = SINGLE_TABLE) -> pa.Table:
+def read_table_arrow(
+    dataset_uuid: str,
+    store: Any,
+    columns: Iterable[str] | None = None,
+    predicates: Any = None,
+    table: str = SINGLE_TABLE,
+    *,
+    options: Overrides | None = None,
+) -> pa.Table:
     """Read one table of a dataset as one Arrow table; arguments and errors as in `read_table`.
 
     Examples
@@ -110,7 +124,8 @@ def read_table_arrow(dataset_uuid: str, store: Any, columns: Iterable[str] | Non
     >>> read_table_arrow("sales++seed", store, columns=["PRODUCT_ID"]).to_pydict()
     {'PRODUCT_ID': [1, 2]}
     """
-    return _read(dataset_uuid, store, table, _names(columns, table, "columns"), predicates, None)
+    with use_options(options):
+        return _read(dataset_uuid, store, table, _names(columns, table, "columns"), predicates, None)
 
 
 def _names(columns: Any, table: str, argument: str) -> list[str] | None:

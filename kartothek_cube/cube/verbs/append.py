@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.converters import converter_str_set_optional
@@ -24,6 +25,8 @@ def append_to_cube(
     store: Any,
     metadata: dict[str, dict[str, Any]] | None = None,
     df_serializer: ParquetSerializer | None = None,
+    *,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add rows to datasets of a cube; nothing is removed.
 
@@ -56,10 +59,11 @@ def append_to_cube(
     >>> query_cube(cube, store)[0]["UNITS"].tolist()
     [3, 5]
     """
-    tables = collect_data(data, cube)
-    opened = open_store(store)
-    write = plan_append(cube, {i: t.schema for i, t in tables.items()}, load_cube(cube, opened), metadata, df_serializer)
-    return run_cube_write(opened, write, tables)
+    with use_options(options):
+        tables = collect_data(data, cube)
+        opened = open_store(store)
+        write = plan_append(cube, {i: t.schema for i, t in tables.items()}, load_cube(cube, opened), metadata, df_serializer)
+        return run_cube_write(opened, write, tables)
 
 
 def update_cube(
@@ -70,6 +74,8 @@ def update_cube(
     ktk_cube_dataset_ids: Iterable[str] | None = None,
     metadata: dict[str, dict[str, Any]] | None = None,
     df_serializer: ParquetSerializer | None = None,
+    *,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove physical partitions and add rows, in one commit for each dataset.
 
@@ -82,6 +88,8 @@ def update_cube(
     ktk_cube_dataset_ids : iterable of str, optional
         The datasets concerned, by default those in ``data``. A dataset that is partitioned by none of the condition
         columns loses everything, and so has to be named.
+    options : optional
+        What `options` returns: settings for this call.
 
     Raises
     ------
@@ -102,12 +110,13 @@ def update_cube(
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2, 3]
     """
-    tables = collect_data(data, cube)
-    names = converter_str_set_optional(ktk_cube_dataset_ids)
-    opened = open_store(store)
-    schemas = {i: t.schema for i, t in tables.items()}
-    write = plan_update(cube, schemas, load_cube(cube, opened), remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
-    return run_cube_write(opened, write, tables)
+    with use_options(options):
+        tables = collect_data(data, cube)
+        names = converter_str_set_optional(ktk_cube_dataset_ids)
+        opened = open_store(store)
+        schemas = {i: t.schema for i, t in tables.items()}
+        write = plan_update(cube, schemas, load_cube(cube, opened), remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
+        return run_cube_write(opened, write, tables)
 
 
 def remove_partitions(
@@ -116,6 +125,8 @@ def remove_partitions(
     conditions: Any = None,
     ktk_cube_dataset_ids: Iterable[str] | None = None,
     metadata: dict[str, dict[str, Any]] | None = None,
+    *,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove the physical partitions in which conditions on the cube's partition columns hold.
 
@@ -129,6 +140,8 @@ def remove_partitions(
         None removes everything.
     ktk_cube_dataset_ids : iterable of str, optional
         The datasets concerned, by default all. One that is partitioned by none of the condition columns has to be named.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -147,9 +160,10 @@ def remove_partitions(
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2]
     """
-    opened = open_store(store)
-    members = load_cube(cube, opened)
-    names = converter_str_set_optional(ktk_cube_dataset_ids)
-    write = plan_removal(cube, members, conditions, sorted(members if names is None else names), metadata, named=names is not None)
-    changed = commit_cube_write(opened, write, {})
-    return {i: changed.get(i, DatasetMetadata(snapshot)) for i, snapshot in members.items()}
+    with use_options(options):
+        opened = open_store(store)
+        members = load_cube(cube, opened)
+        names = converter_str_set_optional(ktk_cube_dataset_ids)
+        write = plan_removal(cube, members, conditions, sorted(members if names is None else names), metadata, named=names is not None)
+        changed = commit_cube_write(opened, write, {})
+        return {i: changed.get(i, DatasetMetadata(snapshot)) for i, snapshot in members.items()}

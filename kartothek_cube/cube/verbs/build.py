@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_members
@@ -14,7 +18,7 @@ from kartothek_cube.cube.publish import run_cube_write
 from kartothek_cube.cube.write import plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists
 
-__all__ = ["build_cube", "extend_cube"]
+__all__ = ["build_cube", "existing_for_build", "extend_cube"]
 
 
 def build_cube(
@@ -25,6 +29,8 @@ def build_cube(
     overwrite: bool = False,
     partition_on: dict[str, Any] | None = None,
     df_serializer: ParquetSerializer | None = None,
+    *,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube, the seed among them.
 
@@ -48,6 +54,8 @@ def build_cube(
         Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not partitioned.
     df_serializer : ParquetSerializer, optional
         How files are written; by default with ZSTD compression.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -74,18 +82,24 @@ def build_cube(
     >>> build_cube(sales, cube, open_store("hmemory://"))
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    tables = collect_data(data, cube)
-    opened = open_store(store)
-    existing = load_members(cube.uuid_prefix, opened, skip_broken=True)
-    _refuse_broken(dataset_ids(cube.uuid_prefix, opened) & set(tables) - set(existing))
-    write = plan_build(cube, {i: t.schema for i, t in tables.items()}, existing, metadata, overwrite, partition_on, df_serializer)
-    return run_cube_write(opened, write, tables)
+    with use_options(options):
+        tables = collect_data(data, cube)
+        opened = open_store(store)
+        existing = existing_for_build(cube, opened)
+        write = plan_build(cube, {i: t.schema for i, t in tables.items()}, existing, metadata, overwrite, partition_on, df_serializer)
+        return run_cube_write(opened, write, tables)
 
 
-def _refuse_broken(names: set[str]) -> None:
-    if names:
-        listed = ", ".join(sorted(names))
-        raise AlreadyExists(f"Dataset {listed} exists, but its schema file is missing, so that it cannot be replaced. Remove it first, e.g. with cleanup_cube.")
+def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
+    """The datasets that a build would replace; refused if one of them cannot be read, as it could not be replaced."""
+    existing = load_members(cube.uuid_prefix, store, skip_broken=True)
+    broken = sorted(dataset_ids(cube.uuid_prefix, store) - set(existing))
+    if broken:
+        keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
+        raise AlreadyExists(
+            f"Dataset {', '.join(broken)} already exists, but its schema file is missing, so that it cannot be replaced. Restore it, or remove {keys}."
+        )
+    return existing
 
 
 def extend_cube(
@@ -96,6 +110,8 @@ def extend_cube(
     overwrite: bool = False,
     partition_on: dict[str, Any] | None = None,
     df_serializer: ParquetSerializer | None = None,
+    *,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add datasets to an existing cube, or with ``overwrite`` replace some that are not the seed.
 
@@ -113,8 +129,9 @@ def extend_cube(
     >>> extend_cube({"stock": pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    tables = collect_data(data, cube)
-    opened = open_store(store)
-    schemas = {i: t.schema for i, t in tables.items()}
-    write = plan_extend(cube, schemas, load_cube(cube, opened), metadata, overwrite, partition_on, df_serializer)
-    return run_cube_write(opened, write, tables)
+    with use_options(options):
+        tables = collect_data(data, cube)
+        opened = open_store(store)
+        schemas = {i: t.schema for i, t in tables.items()}
+        write = plan_extend(cube, schemas, load_cube(cube, opened), metadata, overwrite, partition_on, df_serializer)
+        return run_cube_write(opened, write, tables)

@@ -9,13 +9,13 @@ from typing import Any
 
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.options import current_options
+from kartothek_cube.core.options import Overrides, current_options, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import describe_broken, load_members
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.discovery import dataset_ids, describe_broken, load_members
 from kartothek_cube.errors import CorruptDocument
 
 __all__ = ["CleanupReport", "cleanup_cube", "tracked_keys"]
@@ -48,11 +48,14 @@ class CleanupReport:
         return f"CleanupReport({verb} {len(self.removed):,} files of {self.bytes:,} bytes; {len(self.waiting):,} files wait for their grace period)"
 
 
-def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False) -> CleanupReport:
+def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Overrides | None = None) -> CleanupReport:
     """Remove files under the cube's prefix that no dataset of it names and that are older than ``options(grace=...)``.
 
     Such files are left by overwrites, removals and writes that failed. What is younger than the grace period (one day)
     waits, because a write that is under way may still need it; ``options(grace=timedelta(0))`` removes at once.
+
+    The age of a file is the time since it was written, not since it was replaced: a reader that began before an update
+    may still need files that are older than the grace period. Clean up when such readers have ended.
 
     Parameters
     ----------
@@ -60,6 +63,8 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False) -> CleanupRep
         As in `query_cube`.
     dry_run : bool, default False
         Only say what would be removed.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -81,16 +86,24 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False) -> CleanupRep
     >>> cleanup_cube(cube, store, dry_run=True)
     CleanupReport(would remove 0 files of 0 bytes; 0 files wait for their grace period)
     """
-    opened = open_store(store)
-    entries = opened.list(cube.uuid_prefix + KTK_CUBE_UUID_SEPERATOR, recursive=True).entries
-    garbage = _garbage(cube, opened, entries)
-    old, young = _by_age(garbage, datetime.now(UTC) - current_options().grace)
-    if not dry_run and old:
-        # Somebody may have named a file since the listing: look again right before deleting.
-        still = {e.key for e in _garbage(cube, opened, old)}
-        old = [e for e in old if e.key in still]
-        list(run(lambda entry: opened.delete(entry.key), old))
-    return CleanupReport(tuple(old), tuple(young), dry_run)
+    with use_options(options):
+        opened = open_store(store)
+        limit = datetime.now(UTC) - current_options().grace
+        entries = opened.list(require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR, recursive=True).entries
+        old, young = _by_age(_garbage(cube, opened, entries), limit)
+        if not dry_run and old:
+            # Somebody may have named a file since the listing: look again right before deleting.
+            still = {e.key for e in _garbage(cube, opened, old)}
+            old = [e for e in old if e.key in still]
+            list(run(lambda entry: opened.delete(entry.key), old))
+        return CleanupReport((*old, *_leftovers(cube, opened, limit, dry_run)), tuple(young), dry_run)
+
+
+def _leftovers(cube: Cube, store: Store, limit: datetime, dry_run: bool) -> list[Entry]:
+    """Temporary files of local writers that were killed."""
+    uuids = [cube.ktk_dataset_uuid(i) for i in dataset_ids(cube.uuid_prefix, store)]
+    found = {e.key: e for uuid in uuids for e in store.leftovers(uuid, limit, remove=not dry_run)}
+    return list(found.values())
 
 
 def _garbage(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
@@ -78,7 +79,7 @@ def _cells(d: DatasetDescription) -> tuple[str, ...]:
     return d.id, ", ".join(d.dimensions), ", ".join(d.partition_keys), f"{d.files:,}", ", ".join(d.indices), _typed(d.payload)
 
 
-def describe_cube(uuid_prefix: str, store: Any) -> CubeDescription:
+def describe_cube(uuid_prefix: str, store: Any, *, options: Overrides | None = None) -> CubeDescription:
     """A cube at a glance, from its documents and schemas alone.
 
     Raises
@@ -101,17 +102,18 @@ def describe_cube(uuid_prefix: str, store: Any) -> CubeDescription:
       seed  cells by PRODUCT_ID; 2 files, partitioned by COUNTRY_CODE
             UNITS int64
     """
-    members = load_members(uuid_prefix, open_store(store))
-    cube = cube_of(uuid_prefix, members)
-    types = {f.name: str(f.type) for s in members.values() for f in s.schema}
-    return CubeDescription(
-        uuid_prefix=uuid_prefix,
-        seed_dataset=cube.seed_dataset,
-        dimensions={c: types[c] for c in cube.dimension_columns},
-        partitions={c: types[c] for c in cube.partition_columns},
-        index_columns=tuple(sorted(cube.index_columns)),
-        datasets=tuple(_describe(i, s, cube) for i, s in members.items()),
-    )
+    with use_options(options):
+        members = load_members(uuid_prefix, open_store(store))
+        cube = cube_of(uuid_prefix, members)
+        types = {f.name: str(f.type) for s in members.values() for f in s.schema}
+        return CubeDescription(
+            uuid_prefix=uuid_prefix,
+            seed_dataset=cube.seed_dataset,
+            dimensions={c: types[c] for c in cube.dimension_columns},
+            partitions={c: types[c] for c in cube.partition_columns},
+            index_columns=tuple(sorted(cube.index_columns)),
+            datasets=tuple(_describe(i, s, cube) for i, s in members.items()),
+        )
 
 
 def _describe(name: str, snapshot: Snapshot, cube: Cube) -> DatasetDescription:

@@ -11,6 +11,7 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.snapshots import load_index, remember
 from kartothek_cube.core.store import Store
@@ -39,6 +40,8 @@ def query_cube(
     dimension_columns: Any = None,
     partition_by: Any = None,
     payload_columns: Any = None,
+    *,
+    options: Overrides | None = None,
 ) -> list[Any]:
     """Query a cube and get pandas frames.
 
@@ -64,6 +67,8 @@ def query_cube(
         Indexed columns; one frame for each combination of their values.
     payload_columns : str or iterable of str, optional
         Payload to return. By default all.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -91,10 +96,11 @@ def query_cube(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    opened = open_store(store)
-    plan = _plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns)
-    tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
-    return [to_frame(table) for table in tables if table.num_rows]
+    with use_options(options):
+        opened = open_store(store)
+        plan = _plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns)
+        tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
+        return [to_frame(table) for table in tables if table.num_rows]
 
 
 def query_cube_arrow(
@@ -104,6 +110,8 @@ def query_cube_arrow(
     datasets: Any = None,
     dimension_columns: Any = None,
     payload_columns: Any = None,
+    *,
+    options: Overrides | None = None,
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
 
@@ -123,8 +131,9 @@ def query_cube_arrow(
     >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
     [None, 7]
     """
-    opened = open_store(store)
-    return whole_table(_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened)
+    with use_options(options):
+        opened = open_store(store)
+        return whole_table(_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened)
 
 
 def iter_cube(
@@ -135,6 +144,8 @@ def iter_cube(
     dimension_columns: Any = None,
     partition_by: Any = None,
     payload_columns: Any = None,
+    *,
+    options: Overrides | None = None,
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Query a cube group by group, with bounded memory.
 
@@ -159,8 +170,9 @@ def iter_cube(
     >>> [(key, table.num_rows) for key, table in iter_cube(cube, store, partition_by="BRAND")]
     [({'BRAND': 'A'}, 2)]
     """
-    opened = open_store(store)
-    return iter_groups(_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns), opened)
+    with use_options(options):
+        opened = open_store(store)
+        return iter_groups(_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns), opened)
 
 
 def plan_cube_query(
@@ -171,6 +183,8 @@ def plan_cube_query(
     dimension_columns: Any = None,
     partition_by: Any = None,
     payload_columns: Any = None,
+    *,
+    options: Overrides | None = None,
 ) -> QueryPlan:
     """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
 
@@ -188,10 +202,11 @@ def plan_cube_query(
     >>> plan_cube_query(cube, store, C("PRODUCT_ID") == 2)
     QueryPlan(cube='sales', groups=1, files=1)
     """
-    return _plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns)
+    with use_options(options):
+        return _plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns)
 
 
-def load_group(group: Group, store: Any) -> pa.Table:
+def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
     """Load one group of a plan: in a thread, a Spark task, a notebook.
 
     Parameters
@@ -200,6 +215,8 @@ def load_group(group: Group, store: Any) -> pa.Table:
         One of ``plan.groups``.
     store : str, path, store or callable
         The store for which the plan was made.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -223,7 +240,8 @@ def load_group(group: Group, store: Any) -> pa.Table:
     >>> load_group(plan.groups[1], store).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
-    return Loader(open_store(store)).load(group)
+    with use_options(options):
+        return Loader(open_store(store)).load(group)
 
 
 def _plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any) -> QueryPlan:

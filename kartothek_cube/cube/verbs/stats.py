@@ -9,18 +9,25 @@ import numpy as np
 
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import file_rows
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
 
 __all__ = ["collect_stats"]
 
 
-def collect_stats(cube: Cube, store: Any, datasets: Iterable[str] | str | Mapping[str, Any] | None = None) -> dict[str, dict[str, int]]:
+def collect_stats(
+    cube: Cube,
+    store: Any,
+    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    *,
+    options: Overrides | None = None,
+) -> dict[str, dict[str, int]]:
     """Partitions, files, bytes and rows of each dataset.
 
     Parameters
@@ -29,6 +36,8 @@ def collect_stats(cube: Cube, store: Any, datasets: Iterable[str] | str | Mappin
         As in `query_cube`.
     datasets : str, iterable of str, or dict, optional
         Which datasets; unknown ones are passed over. By default all.
+    options : optional
+        What `options` returns: settings for this call.
 
     Returns
     -------
@@ -52,12 +61,13 @@ def collect_stats(cube: Cube, store: Any, datasets: Iterable[str] | str | Mappin
     >>> stats["partitions"], stats["files"], stats["rows"]
     (2, 2, 2)
     """
-    opened = open_store(store)
-    if isinstance(datasets, Mapping):
-        members = {str(i): d.snapshot for i, d in datasets.items()}
-    else:
-        members = load_members(cube.uuid_prefix, opened, datasets, skip_broken=True)
-    return {i: _stats(s, opened) for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+    with use_options(options):
+        opened = open_store(store)
+        if isinstance(datasets, Mapping):
+            members = {str(i): d.snapshot for i, d in datasets.items()}
+        else:
+            members = load_members(require_cube(cube).uuid_prefix, opened, datasets, skip_broken=True)
+        return {i: _stats(s, opened) for i, s in members.items() if len(s.partitions) or not s.partition_keys}
 
 
 def _stats(snapshot: Snapshot, store: Store) -> dict[str, int]:
