@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["OPERATORS", "Clause", "Predicates", "and_predicates", "columns_of", "parse_predicates", "resolve_constants", "restrict"]
+__all__ = ["OPERATORS", "Clause", "Predicates", "columns_of", "parse_predicates", "resolve_constants"]
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
@@ -113,24 +113,6 @@ def _refuse_nul_bytes(place: str, values: Iterable[Any]) -> None:
 def columns_of(predicates: Predicates | None) -> frozenset[str]:
     """All columns that the predicates mention."""
     return frozenset(clause.column for conjunction in predicates or () for clause in conjunction)
-
-
-def restrict(predicates: Predicates | None, columns: Collection[str]) -> Predicates | None:
-    """The weaker predicates that only speak of some columns; None where nothing is left to ask.
-
-    A conjunction without a clause on these columns is true, so it makes the whole restriction true.
-    """
-    if predicates is None:
-        return None
-    kept = tuple(tuple(clause for clause in conjunction if clause.column in columns) for conjunction in predicates)
-    return kept if all(kept) else None
-
-
-def and_predicates(left: Predicates | None, right: Sequence[Clause]) -> Predicates | None:
-    """Add clauses to every conjunction."""
-    if not right:
-        return left
-    return tuple((*conjunction, *right) for conjunction in (((),) if left is None else left))
 
 
 def resolve_constants(predicates: Predicates | None, truth: Mapping[Clause, bool]) -> Predicates | None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type
-from kartothek_cube.core.metadata.chain import SCHEMA_KEY
+from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
@@ -23,7 +23,7 @@ from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedde
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
 
-__all__ = ["find_snapshot", "forget", "load_index", "load_snapshot", "load_snapshots", "remember", "with_indices"]
+__all__ = ["find_snapshot", "forget", "load_index", "load_snapshot", "remember", "with_indices"]
 
 _CACHE_SIZE = 64
 _READS_BEFORE_CORRUPT = 3
@@ -65,12 +65,6 @@ def remember(store: Store, snapshot: Snapshot) -> Snapshot:
     """Put a snapshot into the cache, e.g. the one that a commit has just made."""
     _cache.put(store, snapshot)
     return snapshot
-
-
-def load_snapshots(store: Store, uuids: Iterable[str]) -> dict[str, Snapshot]:
-    """Snapshots of several datasets, read side by side."""
-    names = list(uuids)
-    return dict(zip(names, run(lambda uuid: load_snapshot(store, uuid), names), strict=True))
 
 
 def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
@@ -154,17 +148,11 @@ def _inferred_keys(partitions: PartitionColumns, uuid: str) -> tuple[str, ...]:
 
 def _schemas(store: Store, document: Document, partitions: PartitionColumns) -> dict[str, pa.Schema]:
     """The schema inside the document if a writer of ours came last, else the schema file of each table."""
-    probe = make_probe(document)
     embedded = document.metadata.get(SCHEMA_KEY)
-    if embedded is not None and not probe.has_foreign_commit:
+    if embedded is not None and not is_foreign(document.metadata, document.partitions):
         return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(embedded), document.uuid).items()}
     tables = list(partitions.files) or _listed_tables(store, document.uuid)
     return {table: _read_schema(store, document.uuid, table) for table in tables}
-
-
-def make_probe(document: Document) -> Snapshot:
-    """A snapshot that knows nothing but the document, to ask for its chain."""
-    return Snapshot(document.uuid, "", None, document, {}, (), document.partitions or from_mapping({}, document.uuid), pa.table({}))
 
 
 def _listed_tables(store: Store, uuid: str) -> list[str]:

@@ -18,7 +18,6 @@ __all__ = [
     "LEGACY_DIMENSION_COLUMNS",
     "LEGACY_IS_SEED",
     "LEGACY_PARTITION_COLUMNS",
-    "LEGACY_TIMESTAMP_COLUMN",
     "LEGACY_TIMESTAMP_PAYLOAD",
     "SINGLE_TABLE",
 ]
@@ -41,5 +40,4 @@ KTK_CUBE_UUID_SEPERATOR: Final = "++"
 LEGACY_IS_SEED: Final = "klee_is_seed"
 LEGACY_DIMENSION_COLUMNS: Final = "klee_dimension_columns"
 LEGACY_PARTITION_COLUMNS: Final = "klee_partition_columns"
-LEGACY_TIMESTAMP_COLUMN: Final = "klee_timestamp_column"
 LEGACY_TIMESTAMP_PAYLOAD: Final = "KLEE_TS"

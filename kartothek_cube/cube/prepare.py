@@ -19,12 +19,13 @@ from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
+from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "make_write", "prepare_parts"]
 
-CUBE_SERIALIZER = ParquetSerializer(compression="ZSTD")
+CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 
 
 @dataclass(frozen=True, slots=True)

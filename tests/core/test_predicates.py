@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.predicates import Clause, and_predicates, columns_of, is_null, parse_predicates, resolve_constants, restrict
+from kartothek_cube.core.predicates import Clause, columns_of, is_null, parse_predicates, resolve_constants
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 X, Y, P = Clause("x", "==", 1), Clause("y", "<", "b"), Clause("p", "!=", 2)
@@ -60,24 +60,6 @@ def test_what_is_not_null(value):
 def test_columns():
     assert columns_of(((X, Y), (P,))) == {"x", "y", "p"}
     assert columns_of(None) == frozenset()
-
-
-def test_restriction_is_weaker():
-    assert restrict(((X, Y), (X,)), {"x"}) == ((X,), (X,))
-    assert restrict(((X, Y), (P,)), {"x"}) is None
-    assert restrict(None, {"x"}) is None
-    assert restrict((), {"x"}) == ()
-
-
-def test_clauses_are_added_to_every_conjunction():
-    assert and_predicates(((X,), (Y,)), [P]) == ((X, P), (Y, P))
-    assert and_predicates(None, [P]) == ((P,),)
-    assert and_predicates(((X,),), []) == ((X,),)
-    assert and_predicates(None, []) is None
-
-
-def test_what_matches_nothing_stays_so_with_more_clauses():
-    assert and_predicates((), [P]) == ()
 
 
 def test_known_clauses_are_dropped():

@@ -9,7 +9,7 @@ from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.naming import document_key, schema_key
 from kartothek_cube.core.schema_file import common_metadata_bytes
-from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot, load_snapshots, with_indices
+from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
@@ -125,14 +125,6 @@ def test_an_index_is_read_once(store):
     assert with_indices(cold, snapshot, ["x"]) is snapshot
     assert load_index(cold, load_snapshot(cold, UUID), "x")[0] is snapshot.indices["x"]
     assert cold.counts == {"changed": 1}
-
-
-def test_several_datasets_are_loaded_in_order(store):
-    for uuid in ("b", "a"):
-        put(store, {**document(partitions={}), "dataset_uuid": uuid}, uuid)
-    assert list(load_snapshots(store, ["b", "a"])) == ["b", "a"]
-    with pytest.raises(DatasetNotFound):
-        load_snapshots(store, ["a", "c"])
 
 
 # --- documents --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 
-__all__ = ["COMMITS_KEY", "SCHEMA_KEY", "Commit", "chain_of", "extend_chain", "fingerprint"]
+__all__ = ["COMMITS_KEY", "SCHEMA_KEY", "Commit", "chain_of", "extend_chain", "fingerprint", "is_foreign"]
 
 COMMITS_KEY = "kartothek_cube.commits"
 SCHEMA_KEY = "kartothek_cube.schema"
@@ -53,6 +53,12 @@ def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
         return tuple(Commit(str(i), p, str(f)) for i, p, f in json.loads(metadata[COMMITS_KEY]))
     except (KeyError, TypeError, ValueError):
         return ()
+
+
+def is_foreign(metadata: Mapping[str, Any], partitions: PartitionColumns | None) -> bool:
+    """Whether a writer that knows no chain came last."""
+    chain = chain_of(metadata)
+    return not chain or chain[-1].fingerprint != fingerprint(partitions)
 
 
 def extend_chain(chain: tuple[Commit, ...], commit: str, mark: str, *, foreign: bool) -> str:

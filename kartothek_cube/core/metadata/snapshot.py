@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.metadata.chain import Commit, chain_of, fingerprint
+from kartothek_cube.core.metadata.chain import Commit, chain_of, is_foreign
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
@@ -89,8 +89,7 @@ class Snapshot:
     @property
     def has_foreign_commit(self) -> bool:
         """Whether a writer that knows no chain came last."""
-        chain = self.chain
-        return not chain or chain[-1].fingerprint != fingerprint(self.document.partitions)
+        return is_foreign(self.document.metadata, self.document.partitions)
 
     def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
         """The same with more indices loaded."""
