@@ -46,7 +46,7 @@ def test_any_collection_of_constants_is_taken(values):
     assert clause == Clause("x", "in", (1, 2))
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), np.nan, pd.NaT, pd.NA, np.datetime64("NaT"), np.float32("nan")])
+@pytest.mark.parametrize("value", [None, float("nan"), np.nan, pd.NaT, pd.NA, np.datetime64("NaT", "ns"), np.float32("nan")])
 def test_spellings_of_null(value):
     assert is_null(value)
     assert parse_predicates([[("x", "!=", value)]]) is not None

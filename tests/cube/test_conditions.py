@@ -44,7 +44,7 @@ OPERATORS = [
     (operator.ge, GreaterEqualCondition, ">="),
 ]
 ALL_EIGHT = [*(compare(C("x"), 1) for compare, _, _ in OPERATORS), C("x").isin([1, 2]), C("x").in_interval(1, 2)]
-NULLS = [None, float("nan"), np.float64("nan"), pd.NaT, pd.NA, np.datetime64("NaT")]
+NULLS = [None, float("nan"), np.float64("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 
 
 # --- making conditions ------------------------------------------------------------------------------------------------
