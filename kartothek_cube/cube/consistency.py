@@ -46,7 +46,8 @@ def infos_of(snapshots: Mapping[str, Snapshot]) -> dict[str, DatasetInfo]:
 def check_infos(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
     """Raise `InvalidInput` unless these datasets make a valid cube."""
     if cube.seed_dataset not in infos:
-        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing.')
+        found = ", ".join(sorted(infos)) or "none"
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing. Datasets of the cube "{cube.uuid_prefix}": {found}.')
     _check_tables(infos)
     _check_payload_overlap(infos, cube)
     _check_shared_types(infos)

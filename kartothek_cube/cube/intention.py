@@ -123,11 +123,16 @@ def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], 
     by = converter_str_tupleset(given)
     missing = sorted(set(by) - set(available))
     if missing:
-        raise InvalidInput(f"Following partition-by columns were requested but are missing from the cube: {', '.join(missing)}")
+        raise InvalidInput(f"Following partition-by columns were requested but are missing from the cube: {', '.join(missing)}. {_columns_of(available)}")
     unindexed = sorted(c for c in by if not _is_groupable(c, infos, cube))
     if unindexed:
-        raise InvalidInput(f"Following partition-by columns are not indexed and cannot be used: {', '.join(unindexed)}")
+        indexed = ", ".join(sorted(c for c in available if _is_groupable(c, infos, cube)))
+        raise InvalidInput(f"Following partition-by columns are not indexed and cannot be used: {', '.join(unindexed)}. Indexed are: {indexed}.")
     return by
+
+
+def _columns_of(available: Collection[str]) -> str:
+    return f"It has: {', '.join(sorted(available))}."
 
 
 def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> bool:
@@ -139,7 +144,7 @@ def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> 
 def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo], available: Collection[str]) -> None:
     missing = sorted(set(conjunction.columns) - set(available))
     if missing:
-        raise InvalidInput(f"Following condition columns are required but are missing from the cube: {', '.join(missing)}")
+        raise InvalidInput(f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. {_columns_of(available)}")
     for clause in conjunction.clauses:
         for value in clause.value if clause.op == "in" else (clause.value,):
             _check_value(clause, value, infos)
@@ -165,7 +170,7 @@ def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[st
     payload = converter_str_set_optional(given) or frozenset()
     missing = sorted(payload - set(available))
     if missing:
-        raise InvalidInput(f"Cannot find the following requested payload columns: {', '.join(missing)}")
+        raise InvalidInput(f"Cannot find the following requested payload columns: {', '.join(missing)}. {_columns_of(available)}")
     dropped = sorted((payload & set(cube.dimension_columns)) - set(dims))
     if dropped:
         raise InvalidInput(
