@@ -12,6 +12,8 @@ from string import Template
 import duckdb
 import pytest
 
+from tests.interop.conftest import run_kartothek  # noqa: F401 - a fixture for the tests here, too
+
 HERE = Path(__file__).parent
 SCRIPT = HERE.parents[1] / "examples" / "grocery.py"
 PERIODS = 3
