@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.predicates import Clause, Predicates, is_null
 from kartothek_cube.core.schema import literal_array, literal_scalar, plain_type
 
-__all__ = ["Bounds", "clause_on_scalar", "matching_rows", "matching_values", "possible_chunks"]
+__all__ = ["Bounds", "clause_on_scalar", "matching_all", "matching_rows", "matching_values", "possible_chunks"]
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -49,6 +49,14 @@ def _all_of(table: pa.Table, conjunction: tuple[Clause, ...]) -> Mask:
     mask = np.ones(table.num_rows, dtype=bool)
     for clause in conjunction:
         mask &= matching_values(table.column(clause.column), clause)
+    return mask
+
+
+def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) -> Mask:
+    """One boolean a value: whether it satisfies all comparisons."""
+    mask = np.ones(len(values), dtype=bool)
+    for clause in clauses:
+        mask &= matching_values(values, clause)
     return mask
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.evaluate import matching_values
+from kartothek_cube.core.evaluate import matching_all
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.schema import normal_type
 from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
@@ -39,10 +39,7 @@ class SecondaryIndex:
 
     def select(self, clauses: Sequence[Clause]) -> SecondaryIndex:
         """The pairs whose value satisfies all clauses."""
-        mask = np.ones(len(self), dtype=bool)
-        for clause in clauses:
-            mask &= matching_values(self.values, clause)
-        return self.filter(mask)
+        return self.filter(matching_all(self.values, clauses))
 
     def filter(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> SecondaryIndex:
         """The pairs where the mask is true."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["OPERATORS", "Clause", "Predicates", "columns_of", "parse_predicates", "resolve_constants"]
+__all__ = ["OPERATORS", "Clause", "Predicates", "by_column", "columns_of", "parse_predicates", "resolve_constants"]
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
@@ -113,6 +113,20 @@ def _refuse_nul_bytes(place: str, values: Iterable[Any]) -> None:
 def columns_of(predicates: Predicates | None) -> frozenset[str]:
     """All columns that the predicates mention."""
     return frozenset(clause.column for conjunction in predicates or () for clause in conjunction)
+
+
+def by_column(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
+    """Clauses grouped by their column.
+
+    Examples
+    --------
+    >>> list(by_column([Clause("WEEK", ">=", 10), Clause("PRICE", "<", 2.5), Clause("WEEK", "<", 20)]))
+    ['WEEK', 'PRICE']
+    """
+    found: dict[str, list[Clause]] = {}
+    for clause in clauses:
+        found.setdefault(clause.column, []).append(clause)
+    return found
 
 
 def resolve_constants(predicates: Predicates | None, truth: Mapping[Clause, bool]) -> Predicates | None:

@@ -134,7 +134,7 @@ def _put_until_known(store: Store, change: Change, key: str, data: bytes, versio
 
     An answer that is an error says little: the document itself says whether our commit is in it.
     """
-    failure: Exception | None = None
+    failure: Exception = CommitOutcomeUnknown(key)
     for _ in range(_SAME_PUT_TRIES):
         try:
             return store.put_if(key, data, version)
@@ -150,7 +150,7 @@ def _put_until_known(store: Store, change: Change, key: str, data: bytes, versio
             break
     if isinstance(failure, VersionMismatch):
         _raise_conflict(store, change, key, failure)
-    raise failure or CommitOutcomeUnknown(key)
+    raise failure
 
 
 def _look(store: Store, change: Change, key: str, failure: Exception) -> tuple[tuple[Commit, ...], Hashable]:

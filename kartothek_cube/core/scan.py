@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.evaluate import Mask, matching_values
+from kartothek_cube.core.evaluate import Mask, matching_all
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.parquet import FileRequest
-from kartothek_cube.core.predicates import Clause, Predicates, columns_of, is_null
+from kartothek_cube.core.predicates import Clause, Predicates, by_column, columns_of, is_null
+from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.core.schema import check_literal
 from kartothek_cube.errors import InvalidInput
 
@@ -58,10 +59,7 @@ def indexed_clauses(conjunction: Sequence[Clause], columns: frozenset[str]) -> d
 
     An index does not know nulls, so that it can only exclude a file where the clauses on its column reject them.
     """
-    found: dict[str, list[Clause]] = {}
-    for clause in conjunction:
-        if clause.column in columns:
-            found.setdefault(clause.column, []).append(clause)
+    found = by_column(clause for clause in conjunction if clause.column in columns)
     return {column: clauses for column, clauses in found.items() if any(map(rejects_null, clauses))}
 
 
@@ -75,9 +73,9 @@ def index_mask(index: SecondaryIndex, clauses: Sequence[Clause], labels: pa.Arra
 def partition_mask(snapshot: Snapshot, conjunction: Sequence[Clause]) -> Mask:
     """One boolean a label: whether its partition values satisfy the clauses on partition keys."""
     mask = np.ones(len(snapshot.partitions), dtype=bool)
-    for clause in conjunction:
-        if clause.column in snapshot.partition_keys:
-            mask &= matching_values(snapshot.values.column(clause.column), clause)
+    for column, clauses in by_column(conjunction).items():
+        if column in snapshot.partition_keys:
+            mask &= matching_all(snapshot.values.column(column), clauses)
     return mask
 
 
@@ -90,9 +88,9 @@ def plan_scan(snapshot: Snapshot, table: str, columns: Sequence[str], predicates
         mask |= _conjunction_mask(snapshot, conjunction, indices)
     files = snapshot.partitions.files.get(table, pa.nulls(len(snapshot.partitions), pa.string()))
     mask &= files.is_valid().to_numpy(zero_copy_only=False)
-    picked = pa.array(np.flatnonzero(mask))
-    values = snapshot.values.take(picked) if snapshot.values.num_columns else snapshot.values
-    return ScanPlan(FileRequest(snapshot.uuid, schema, tuple(columns), predicates), files.take(picked), values, len(snapshot.partitions))
+    picked = np.flatnonzero(mask)
+    values = take_rows(snapshot.values, picked)
+    return ScanPlan(FileRequest(snapshot.uuid, schema, tuple(columns), predicates), files.take(pa.array(picked)), values, len(snapshot.partitions))
 
 
 def _conjunction_mask(snapshot: Snapshot, conjunction: Sequence[Clause], indices: Mapping[str, SecondaryIndex]) -> Mask:

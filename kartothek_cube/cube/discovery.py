@@ -26,7 +26,7 @@ from kartothek_cube.cube.constants import (
 )
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.errors import InvalidInput, KartothekCubeError, KeyNotFound, Unsupported
+from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
 
 __all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members"]
 
@@ -125,14 +125,3 @@ def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
     if keys[-1] != LEGACY_TIMESTAMP_PAYLOAD:
         raise Unsupported(f"Can only read old cubes if the timestamp column is '{LEGACY_TIMESTAMP_PAYLOAD}', but '{keys[-1]}' was detected.")
     return keys[:-1]
-
-
-def describe_broken(uuid_prefix: str, store: Store) -> dict[str, str]:
-    """For each dataset of a cube that cannot be loaded, why."""
-    broken: dict[str, str] = {}
-    for name in sorted(dataset_ids(uuid_prefix, store)):
-        try:
-            load_snapshot(store, f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}")
-        except KartothekCubeError as error:
-            broken[name] = str(error)
-    return broken

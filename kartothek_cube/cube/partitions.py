@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.evaluate import Mask, matching_values
+from kartothek_cube.core.evaluate import Mask, matching_all
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.predicates import Clause, by_column
 from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack, pack_one, take_rows
 from kartothek_cube.core.scan import index_mask, rejects_null
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.intention import DatasetRole, Intention
 
-__all__ = ["DatasetPartitions", "clauses_by_column", "dataset_partitions", "needed_indices"]
+__all__ = ["DatasetPartitions", "dataset_partitions", "needed_indices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +58,10 @@ class DatasetPartitions:
 
 def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) -> dict[str, list[Clause]]:
     """Secondary indices that planning reads of a dataset, each with the conditions that limit what is read of it."""
-    clauses = clauses_by_column(role.clauses)
+    clauses = by_column(role.clauses)
     helpful = {c for c, asked in clauses.items() if any(map(rejects_null, asked))}
     columns = (helpful | set(intention.partition_by)) & snapshot.secondary_columns
     return {c: clauses.get(c, []) for c in sorted(columns)}
-
-
-def clauses_by_column(clauses: Sequence[Clause]) -> dict[str, list[Clause]]:
-    """Clauses grouped by their column."""
-    found: dict[str, list[Clause]] = {}
-    for clause in clauses:
-        found.setdefault(clause.column, []).append(clause)
-    return found
 
 
 def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> DatasetPartitions:
@@ -114,7 +106,7 @@ class _Labels:
         the cell's address, drops each file for itself.
         """
         alive, passes = np.ones(len(self.units), dtype=bool), np.ones(len(self.units), dtype=bool)
-        for column, clauses in clauses_by_column(self.role.clauses).items():
+        for column, clauses in by_column(self.role.clauses).items():
             target = alive if self._is_address(column) else passes
             target &= self._mask(column, clauses)
         return alive & self._units_with(passes & alive)
@@ -132,7 +124,7 @@ class _Labels:
     def _mask(self, column: str, clauses: Sequence[Clause]) -> Mask:
         """Labels in which the clauses on one column may hold."""
         if column in self.snapshot.partition_keys:
-            return _all_hold(self.snapshot.values.column(column), clauses)
+            return matching_all(self.snapshot.values.column(column), clauses)
         if column not in self.indices or not any(map(rejects_null, clauses)):
             # An index knows no nulls, so it says nothing where a null may match.
             return np.ones(len(self.units), dtype=bool)
@@ -146,10 +138,10 @@ class _Labels:
         return (where, values) if self._is_address(column) else self._spread(where, values, alive)
 
     def _indexed_pairs(self, column: str) -> tuple[IntArray, pa.Array]:
-        clauses = clauses_by_column(self.role.clauses).get(column, [])
+        clauses = by_column(self.role.clauses).get(column, [])
         if column in self.snapshot.partition_keys:
             values = self.snapshot.values.column(column).combine_chunks()
-            mask = _all_hold(values, clauses)
+            mask = matching_all(values, clauses)
             return np.flatnonzero(mask), values.filter(pa.array(mask))
         index = self.indices[column].select(clauses)
         where = index.positions(self.snapshot.partitions.labels)
@@ -165,13 +157,6 @@ class _Labels:
         low = np.searchsorted(member_units, units, side="left")
         repeated, positions = expand_ranges(low, np.searchsorted(member_units, units, side="right") - low)
         return members[positions], values.take(pa.array(repeated))
-
-
-def _all_hold(values: pa.Array | pa.ChunkedArray, clauses: Sequence[Clause]) -> Mask:
-    mask = np.ones(len(values), dtype=bool)
-    for clause in clauses:
-        mask &= matching_values(values, clause)
-    return mask
 
 
 def _expand(files: IntArray, rows: pa.Table, column: str, where: IntArray, values: pa.Array) -> tuple[IntArray, pa.Table]:

@@ -242,8 +242,7 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
     steps.append(Step(4, "Alignment", "partitions", tuple(rows)))
     columns = intention.cube.partition_columns
     aligned, offsets = sort_into_groups(aligned, intention.partition_by, columns)
-    order = np.argsort(pack_one(aligned.keys, columns), kind="stable")
-    starts = group_starts(pack_one(aligned.keys, columns)[order])
+    order, slices = _slices(aligned, columns)
     context = GroupContext(intention.cube.uuid_prefix, roles, intention.dimension_columns, columns, intention.partition_by, intention.schema)
     # A plan travels: it carries the files that it reads, not those of the whole dataset.
     used = {i: _used_files(own, aligned.parts[i]) for i, own in partitions.items()}
@@ -253,13 +252,20 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
         aligned,
         offsets,
         order,
-        np.append(starts, len(aligned)).astype(np.int64),
+        slices,
         {i: own.renumbered(used[i]) for i, own in partitions.items()},
         {i: snapshots[i].files.take(pa.array(positions)) for i, positions in used.items()},
         {i: take_rows(snapshots[i].values, positions) for i, positions in used.items()},
         (),
     )
     return _with_steps(plan, [*steps, *_last_steps(plan)])
+
+
+def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
+    """The aligned partitions in the order of the cube's partition columns, and where each combination of them begins."""
+    keys = pack_one(aligned.keys, columns)
+    order = np.argsort(keys, kind="stable")
+    return order, np.append(group_starts(keys[order]), len(aligned)).astype(np.int64)
 
 
 def _used_files(own: DatasetPartitions, parts: IntArray) -> IntArray:

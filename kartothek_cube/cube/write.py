@@ -82,7 +82,7 @@ def plan_build(
     if left:
         raise InvalidInput(f"Following datasets exists but are not overwritten (partial overwrite), this is not allowed: {', '.join(left)}")
     writes = _new_writes(cube, schemas, keys, (), serializer)
-    _check_absent(existing, schemas, overwrite)
+    _check_absent(cube, existing, schemas, overwrite)
     _check_result(cube, {}, writes)
     return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user))
 
@@ -104,7 +104,7 @@ def plan_extend(
     kept = {i: info for i, info in infos_of(existing).items() if not (overwrite and i in schemas)}
     payload = {c for info in kept.values() for c in get_payload_subset(info.columns, cube)}
     writes = _new_writes(cube, schemas, keys, payload, serializer)
-    _check_absent(existing, schemas, overwrite)
+    _check_absent(cube, existing, schemas, overwrite)
     _check_result(cube, kept, writes)
     return CubeWrite(cube, writes, {i: existing[i] for i in schemas if i in existing}, overwrite, _metadata(cube, schemas, user))
 
@@ -188,10 +188,10 @@ def _append_write(cube: Cube, name: str, schema: pa.Schema, base: Snapshot, seri
     return make_write(cube, name, typed, base.partition_keys, serializer, base.secondary_columns)
 
 
-def _check_absent(existing: Collection[str], names: Collection[str], overwrite: bool) -> None:
-    present = sorted(set(existing) & set(names))
+def _check_absent(cube: Cube, existing: Collection[str], names: Collection[str], overwrite: bool) -> None:
+    present = sorted(cube.ktk_dataset_uuid(i) for i in set(existing) & set(names))
     if present and not overwrite:
-        raise AlreadyExists(f"Dataset {', '.join(present)} already exists and overwrite is not permitted! Say overwrite=True to replace it.")
+        raise AlreadyExists(f"Dataset `{', '.join(present)}` already exists and overwrite is not permitted! Say overwrite=True to replace it.")
 
 
 def _check_result(cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite]) -> None:

@@ -15,8 +15,8 @@ from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import dataset_ids, describe_broken, load_members
-from kartothek_cube.errors import CorruptDocument
+from kartothek_cube.cube.discovery import dataset_ids, load_members
+from kartothek_cube.errors import CorruptDocument, KeyNotFound, Unsupported
 
 __all__ = ["CleanupReport", "cleanup_cube", "tracked_keys"]
 
@@ -107,11 +107,10 @@ def _leftovers(cube: Cube, store: Store, limit: datetime, dry_run: bool) -> list
 
 
 def _garbage(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:
-    broken = describe_broken(cube.uuid_prefix, store)
-    if broken:
-        name, reason = next(iter(broken.items()))
-        raise CorruptDocument(f'Dataset "{name}" of cube {cube.uuid_prefix!r} cannot be read, so its files cannot be told from garbage: {reason}')
-    members = load_members(cube.uuid_prefix, store)
+    try:
+        members = load_members(cube.uuid_prefix, store)
+    except (KeyNotFound, CorruptDocument, Unsupported) as error:
+        raise CorruptDocument(f"A dataset of cube {cube.uuid_prefix!r} cannot be read, so its files cannot be told from garbage: {error}") from error
     tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
     return [e for e in entries if e.key not in tracked and not _of_other_cube(cube, e.key)]
 
