@@ -14,12 +14,14 @@ __all__ = [
     "CubeCommitIncomplete",
     "DatasetNotFound",
     "InvalidInput",
+    "InvalidRequest",
     "InvalidType",
     "KartothekCubeError",
     "KeyNotFound",
     "MultiTableCommitAborted",
     "ReadOnlyStore",
     "StagedFilesLost",
+    "UnknownColumn",
     "Unsupported",
 ]
 
@@ -40,6 +42,22 @@ class InvalidInput(KartothekCubeError, ValueError):
     """An argument, a condition or a frame has a value that cannot be used. Nothing was written."""
 
     kind = "invalid_input"
+
+
+class UnknownColumn(InvalidInput, KeyError):
+    """An argument names a column that the data or the dataset does not have. Nothing was written."""
+
+    kind = "unknown_column"
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument; a sentence should read as a sentence.
+        return str(self.args[0]) if self.args else ""
+
+
+class InvalidRequest(InvalidInput, RuntimeError):
+    """A call that contradicts the dataset or itself, e.g. an index on a partition column. Nothing was written."""
+
+    kind = "invalid_request"
 
 
 class InvalidType(KartothekCubeError, TypeError):

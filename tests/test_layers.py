@@ -17,6 +17,7 @@ LAYERS = ["errors", "core", "cube", "api", "testing", "spark", "cli"]
 # The same inside core, room by room. Rooms on one line may import from each other.
 ROOMS = [
     ["naming", "rowkeys"],
+    ["types"],
     ["schema"],
     ["schema_file"],
     ["predicates"],
@@ -26,11 +27,14 @@ ROOMS = [
     ["layout"],
     ["options"],
     ["store", "stores"],
-    ["parquet"],
+    ["formats"],
+    ["parquet", "csv_format"],
+    ["files"],
     ["scan"],
     ["change"],
     ["explain"],
     ["parallel"],
+    ["regroup"],
     ["snapshots"],
     ["stage"],
     ["publish"],

@@ -28,10 +28,14 @@ from kartothek_cube.cube.prepare import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZE
 from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
 from kartothek_cube.cube.verbs.build import build_cube, extend_cube
 from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
+from kartothek_cube.cube.verbs.copy import copy_cube
+from kartothek_cube.cube.verbs.delete import delete_cube
 from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
 from kartothek_cube.cube.verbs.discover import open_cube
+from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
 from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
 from kartothek_cube.cube.verbs.stats import collect_stats
+from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
 
 __all__ = [
     "KTK_CUBE_DF_SERIALIZER",
@@ -60,9 +64,14 @@ __all__ = [
     "VirtualColumn",
     "append_to_cube",
     "build_cube",
+    "build_cube_index",
     "cleanup_cube",
     "collect_stats",
+    "copy_cube",
+    "count_cube",
+    "delete_cube",
     "describe_cube",
+    "drop_cube_index",
     "extend_cube",
     "iter_cube",
     "list_cubes",
@@ -72,5 +81,7 @@ __all__ = [
     "query_cube",
     "query_cube_arrow",
     "remove_partitions",
+    "run_plan",
+    "stream_cube",
     "update_cube",
 ]

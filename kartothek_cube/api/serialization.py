@@ -1,5 +1,33 @@
 """Serializers: kartothek's ``api.serialization``."""
 
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.compat.filters import (
+    ConjunctionType,
+    LiteralType,
+    LiteralValue,
+    PredicatesType,
+    check_predicates,
+    columns_in_predicates,
+    filter_array_like,
+    filter_df,
+    filter_df_from_predicates,
+    filter_predicates_by_column,
+)
+from kartothek_cube.core.compat.serializers import CsvSerializer, DataFrameSerializer, ParquetReadError, ParquetSerializer, default_serializer
 
-__all__ = ["ParquetSerializer"]
+__all__ = [
+    "ConjunctionType",
+    "CsvSerializer",
+    "DataFrameSerializer",
+    "LiteralType",
+    "LiteralValue",
+    "ParquetReadError",
+    "ParquetSerializer",
+    "PredicatesType",
+    "check_predicates",
+    "columns_in_predicates",
+    "default_serializer",
+    "filter_array_like",
+    "filter_df",
+    "filter_df_from_predicates",
+    "filter_predicates_by_column",
+]

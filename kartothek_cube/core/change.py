@@ -17,14 +17,14 @@ from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, extend_c
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id, label_of
 from kartothek_cube.core.rowkeys import group_starts, pack_one, stable_order
-from kartothek_cube.core.schema import ordered, unify
+from kartothek_cube.core.schema import compatible, ordered, unify
 from kartothek_cube.core.schema_file import embedded_schemas
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["Change", "Part", "Receipt", "apply_change", "split_rows"]
+__all__ = ["Change", "Part", "Receipt", "apply_change", "check_shared_columns", "distinct_values", "index_entries", "split_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class Part:
 class Receipt:
     """What staging a file yields: enough to commit it without reading it.
 
-    ``schema`` has the partition columns too; ``entries`` the distinct values of each indexed column; ``low`` and
-    ``high`` the least and the greatest cell, as tuples of the sort columns.
+    ``schema`` has the partition columns too; ``entries`` the distinct values of each indexed column that the file has; ``low``
+    and ``high`` the least and the greatest cell, as tuples of the sort columns. Receipts of one label with different tables
+    make one partition.
     """
 
     dataset: str
@@ -54,36 +55,77 @@ class Receipt:
     entries: Mapping[str, pa.Array]
     low: tuple[Any, ...] = ()
     high: tuple[Any, ...] = ()
+    table: str = SINGLE_TABLE
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """Staged partitions, removed labels and metadata, to be published onto a snapshot (None: a new dataset).
 
-    ``replace`` starts from nothing: the old partitions, indices, schema and user metadata go.
+    Attributes
+    ----------
+    uuid : str
+        The dataset.
+    receipts : tuple of Receipt
+        Staged files. One whose label the dataset has already replaces that partition.
+    schemas : Mapping[str, pyarrow.Schema]
+        Table → columns of the new rows, in stored types. Tables that are absent stay as they are.
+    partition_keys, index_columns : tuple of str
+        Those of the dataset after the change.
+    metadata : Mapping[str, Any]
+        User metadata to be set.
+    forgotten : frozenset of str
+        User metadata to be removed.
+    removed : pyarrow.Array
+        Labels of partitions that go.
+    built : Mapping[str, SecondaryIndex]
+        Whole new indices, made for exactly the partitions of the base.
+    dropped : frozenset[str]
+        Columns whose indices go; none of them is among ``index_columns``.
+    replace : bool
+        Start from nothing: the old partitions, indices, schema and user metadata go.
+    explicit : bool
+        False: a header, whose document lists no partitions.
+    add_columns : bool
+        Columns that the dataset lacks widen its schema.
+    msgpack : bool
+        The encoding of a new document; one that exists keeps its own.
+    commit : str
+        Id of the commit.
     """
 
     uuid: str
     receipts: tuple[Receipt, ...]
-    schema: pa.Schema
+    schemas: Mapping[str, pa.Schema]
     partition_keys: tuple[str, ...]
     index_columns: tuple[str, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
     removed: pa.Array = field(default_factory=lambda: pa.array([], type=pa.string()))
+    built: Mapping[str, SecondaryIndex] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
     replace: bool = False
+    explicit: bool = True
+    add_columns: bool = False
+    msgpack: bool = False
     commit: str = field(default_factory=fresh_id)
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the new partitions, in order."""
+        return list(dict.fromkeys(r.label for r in self.receipts))
 
     def describe(self) -> str:
         """One line for error messages."""
-        return f"commit {self.commit} ({len(self.receipts)} partitions added, {len(self.removed)} removed)"
+        return f"commit {self.commit} ({len(self.labels)} partitions added, {len(self.removed)} removed)"
 
 
 @dataclass(frozen=True, slots=True)
 class NewState:
-    """What a change makes of a dataset: the document without index keys, schema, and the indices that have to be written."""
+    """What a change makes of a dataset: the document without new index keys, schemas, and the indices that have to be written."""
 
     document: Document
-    schema: pa.Schema
+    schemas: Mapping[str, pa.Schema]
     indices: Mapping[str, SecondaryIndex]
 
 
@@ -97,12 +139,12 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, wh
     if order is not None:
         table, keys = table.take(pa.array(order)), keys[order]
     starts = group_starts(keys)
-    firsts = table.select(list(partition_on)).take(pa.array(starts)).to_pylist()
+    firsts = _distinct_rows(table.select(list(partition_on)).take(pa.array(starts)), where)
     payload = table.drop_columns(list(partition_on))
     if payload.num_columns == 0:
         raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {where!r}.")
     lengths = np.diff(np.append(starts, len(keys)))
-    return [_part(values, table.schema, base_label, payload.slice(s, n)) for values, s, n in zip(firsts, starts, lengths, strict=True)]
+    return [_part(values, table.schema, base_label, payload.slice(s, n), where) for values, s, n in zip(firsts, starts, lengths, strict=True)]
 
 
 def _refuse_nulls(table: pa.Table, columns: Sequence[str], where: str) -> None:
@@ -111,17 +153,35 @@ def _refuse_nulls(table: pa.Table, columns: Sequence[str], where: str) -> None:
         raise InvalidInput(f"There are nulls in the partition columns {nulls} of dataset {where!r}; a path cannot name them.")
 
 
-def _part(values: dict[str, Any], schema: pa.Schema, base_label: str, rows: pa.Table) -> Part:
-    pairs = [(c, partition_text(v, schema.field(c).type)) for c, v in values.items()]
+def _distinct_rows(rows: pa.Table, where: str) -> list[dict[str, Any]]:
+    columns = []
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        try:
+            columns.append(column.to_pylist())
+        except (OverflowError, ValueError):
+            raise InvalidInput(f"Partition column {name!r} of dataset {where!r} has moments outside the years 1 to 9999, which a path cannot name.") from None
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _part(values: dict[str, Any], schema: pa.Schema, base_label: str, rows: pa.Table, where: str) -> Part:
+    pairs = [(c, _named_text(v, schema.field(c), where)) for c, v in values.items()]
     return Part(values, label_of(pairs, base_label), rows)  # type: ignore[arg-type]
 
 
+def _named_text(value: Any, field: pa.Field, where: str) -> str | bytes:
+    try:
+        return partition_text(value, field.type)
+    except Unsupported as error:
+        raise Unsupported(f"Partition column {field.name!r} of dataset {where!r}: {error}") from None
+
+
 def index_entries(part: Part, columns: Sequence[str]) -> dict[str, pa.Array]:
-    """The distinct values of each indexed column of one part."""
-    return {c: _distinct(part.table.column(c)) for c in columns}
+    """The distinct values of each indexed column that one part has."""
+    return {c: distinct_values(part.table.column(c)) for c in columns if c in part.table.column_names}
 
 
-def _distinct(column: pa.ChunkedArray) -> pa.Array:
+def distinct_values(column: pa.ChunkedArray) -> pa.Array:
+    """The values of a column, each once, without nulls and NaN."""
     distinct = pc.unique(column).drop_null()
     return distinct.filter(pc.invert(pc.is_nan(distinct))) if pt.is_floating(distinct.type) else distinct
 
@@ -129,57 +189,124 @@ def _distinct(column: pa.ChunkedArray) -> pa.Array:
 def apply_change(change: Change, base: Snapshot | None, now: Callable[[], datetime] = lambda: datetime.now(UTC).replace(tzinfo=None)) -> NewState:
     """The state after the change. ``base`` must have every secondary index loaded if partitions come or go."""
     start = None if change.replace else base
-    surplus = sorted(set(start.schemas) - {SINGLE_TABLE}) if start is not None else []
-    if surplus:
-        raise Unsupported(f"Dataset {change.uuid!r} has the tables {surplus}; only datasets of the one table {SINGLE_TABLE!r} can be changed.")
-    schema = change.schema if start is None else ordered(unify([start.schema, change.schema], f"dataset {change.uuid!r}"), start.partition_keys)
-    partitions = _new_partitions(change, start)
-    indices = _new_indices(change, start, schema)
-    kept = {} if start is None else {c: r for c, r in start.document.indices.items() if c not in indices}
-    metadata = _new_metadata(change, base, start, schema, partitions, now)
-    return NewState(Document(change.uuid, metadata, change.partition_keys, kept, partitions), schema, indices)
+    schemas = _new_schemas(change, start)
+    gone = _gone_labels(change, start)
+    partitions = _new_partitions(change, start, gone)
+    indices = _new_indices(change, start, schemas, gone)
+    kept = {} if start is None else {c: r for c, r in start.document.indices.items() if c not in indices and c not in change.dropped}
+    metadata = _new_metadata(change, base, start, schemas, partitions, now)
+    return NewState(Document(change.uuid, metadata, change.partition_keys, kept, partitions), schemas, indices)
 
 
-def _new_partitions(change: Change, base: Snapshot | None) -> PartitionColumns:
+def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
+    old = {} if base is None else dict(base.schemas)
+    if old and change.receipts and set(old) != set(change.schemas):
+        raise InvalidInput(f"Input partitions for update have different tables than dataset {change.uuid!r}: {sorted(change.schemas)}, not {sorted(old)}.")
+    new = {t: ordered(_merged(change, t, old.get(t), s), change.partition_keys) for t, s in change.schemas.items()}
+    schemas = {**old, **new}
+    check_shared_columns(schemas, change.uuid)
+    return schemas
+
+
+def _merged(change: Change, table: str, old: pa.Schema | None, new: pa.Schema) -> pa.Schema:
+    if old is None:
+        return new
+    where = f"dataset {change.uuid!r}" if table == SINGLE_TABLE else f"table {table!r} of dataset {change.uuid!r}"
+    if change.add_columns:
+        old = pa.schema([*old, *(f for f in new if f.name not in old.names)])
+    return unify([old, new], where)
+
+
+def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
+    """Refuse columns that have different types in two tables of a dataset."""
+    seen: dict[str, tuple[str, pa.DataType]] = {}
+    for table, schema in schemas.items():
+        for column in schema:
+            other, kind = seen.get(column.name, (table, column.type))
+            if not compatible(kind, column.type):
+                raise InvalidInput(
+                    f"Found incompatible entries for column {column.name!r} of dataset {uuid!r}: {kind} in table {other!r}, {column.type} in table {table!r}."
+                )
+            seen[column.name] = (table, column.type) if pt.is_null(kind) else (other, kind)
+
+
+def _gone_labels(change: Change, base: Snapshot | None) -> pa.Array:
+    """Labels that are removed or replaced."""
+    if base is None or not change.receipts:
+        return change.removed
+    new = pa.array(change.labels, type=pa.string())
+    replaced = new.filter(pc.is_in(new, value_set=base.partitions.labels))
+    return pa.concat_arrays([change.removed, replaced]) if len(replaced) else change.removed
+
+
+def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> PartitionColumns | None:
+    if not change.explicit and not change.receipts:
+        return None
     old = base.partitions if base is not None else empty_partitions()
-    labels = [r.label for r in change.receipts]
-    if len(set(labels)) != len(labels):
-        raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label.")
-    if len(change.removed):
-        old = old.take(np.flatnonzero(~pc.is_in(old.labels, value_set=change.removed).to_numpy(zero_copy_only=False)))
-    if labels and pc.any(pc.is_in(old.labels, value_set=pa.array(labels))).as_py():
-        raise InvalidInput(f"Dataset {change.uuid!r} already has a partition with one of the new labels.")
-    if not labels:
+    if len(gone):
+        old = old.take(np.flatnonzero(~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False)))
+    new = _staged_partitions(change)
+    if not len(new):
         return old
-    new_labels, new_files = pa.array(labels, type=pa.string()), pa.array([r.key for r in change.receipts], type=pa.string())
-    files = old.files.get(SINGLE_TABLE, pa.array([], type=pa.string()))
-    return PartitionColumns(pa.concat_arrays([old.labels, new_labels]), {SINGLE_TABLE: pa.concat_arrays([files, new_files])})
+    tables = dict.fromkeys([*old.files, *new.files])
+    files = {t: pa.concat_arrays([_files(old, t), _files(new, t)]) for t in tables}
+    return PartitionColumns(pa.concat_arrays([old.labels, new.labels]), {t: f for t, f in files.items() if f.null_count < len(f)})
 
 
-def _new_indices(change: Change, base: Snapshot | None, schema: pa.Schema) -> dict[str, SecondaryIndex]:
+def _files(partitions: PartitionColumns, table: str) -> pa.Array:
+    return partitions.files[table] if table in partitions.files else pa.nulls(len(partitions), pa.string())
+
+
+def _staged_partitions(change: Change) -> PartitionColumns:
+    labels = change.labels
+    position = {label: i for i, label in enumerate(labels)}
+    files: dict[str, list[str | None]] = {}
+    for receipt in change.receipts:
+        keys = files.setdefault(receipt.table, [None] * len(labels))
+        if keys[position[receipt.label]] is not None:
+            raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
+        keys[position[receipt.label]] = receipt.key
+    return PartitionColumns(pa.array(labels, type=pa.string()), {t: pa.array(keys, type=pa.string()) for t, keys in files.items()})
+
+
+def _new_indices(change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array) -> dict[str, SecondaryIndex]:
     """The indices that differ from what is stored."""
-    if base is not None and not change.receipts and not len(change.removed):
-        return {}
-    return {c: _new_index(change, base, schema, c) for c in change.index_columns}
+    if base is not None and not change.receipts and not len(gone):
+        return dict(change.built)
+    return {c: _new_index(change, base, schemas, gone, c) for c in change.index_columns}
 
 
-def _new_index(change: Change, base: Snapshot | None, schema: pa.Schema, column: str) -> SecondaryIndex:
-    kind = index_type(schema.field(column).type, column, change.uuid)
-    fresh = build_index(column, kind, [(r.entries[column], r.label) for r in change.receipts])
+def _new_index(change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array, column: str) -> SecondaryIndex:
+    kind = index_type(type_of_column(schemas, column, change.uuid), column, change.uuid)
+    fresh = build_index(column, kind, [(values, label) for label, values in _entries(change, column, kind).items()])
     if base is None or column not in base.indices:
         return fresh
-    return merge_indices([drop_labels(base.indices[column], change.removed), fresh])
+    return merge_indices([drop_labels(base.indices[column], gone), fresh])
+
+
+def _entries(change: Change, column: str, kind: pa.DataType) -> dict[str, pa.Array]:
+    """The values of each new partition; those of several tables are one set."""
+    found: dict[str, list[pa.Array]] = {}
+    for receipt in change.receipts:
+        if column in receipt.entries:
+            found.setdefault(receipt.label, []).append(receipt.entries[column].cast(kind))
+    return {label: arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays)) for label, arrays in found.items()}
 
 
 def _new_metadata(
-    change: Change, base: Snapshot | None, start: Snapshot | None, schema: pa.Schema, partitions: PartitionColumns, now: Callable[[], datetime]
+    change: Change,
+    base: Snapshot | None,
+    start: Snapshot | None,
+    schemas: Mapping[str, pa.Schema],
+    partitions: PartitionColumns | None,
+    now: Callable[[], datetime],
 ) -> dict[str, Any]:
     old = dict(start.document.metadata) if start is not None else {}
-    metadata = {k: v for k, v in old.items() if not k.startswith(OWN_PREFIX)}
+    metadata = {k: v for k, v in old.items() if not k.startswith(OWN_PREFIX) and k not in change.forgotten}
     metadata.update(change.metadata)
     metadata.setdefault("creation_time", now().isoformat(timespec="microseconds"))
     chain = base.chain if base is not None else ()
     foreign = base is not None and base.has_foreign_commit
     metadata[COMMITS_KEY] = extend_chain(chain, change.commit, fingerprint(partitions), foreign=foreign)
-    metadata[SCHEMA_KEY] = embedded_schemas({SINGLE_TABLE: schema})
+    metadata[SCHEMA_KEY] = embedded_schemas(schemas)
     return metadata

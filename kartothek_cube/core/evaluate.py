@@ -10,15 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.predicates import Clause, Predicates, is_null
-from kartothek_cube.core.schema import literal_array, literal_scalar, plain_type
+from kartothek_cube.core.predicates import Clause, Constants, Predicates, accepts_null, constants_of, denied, is_null
+from kartothek_cube.core.schema import literal, literal_array
 
 __all__ = ["Bounds", "clause_on_scalar", "matching_all", "matching_rows", "matching_values", "possible_chunks"]
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-# A longer list of constants is not tried one by one against every chunk; it excludes nothing.
-LONG_LIST = 256
 
 _COMPARE = {"==": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 
@@ -64,20 +61,16 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     """One boolean a value: whether it satisfies the comparison."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
+    opposite = denied(clause)
+    if opposite is not None:
+        return ~matching_values(values, opposite)
     if clause.op == "in":
         return _is_in(values, clause)
     if is_null(clause.value):
-        return _to_numpy(_nulls(values) if clause.op == "==" else pc.invert(_nulls(values)))
+        return _to_numpy(_nulls(values))
     if pa.types.is_null(values.type):
-        return np.full(len(values), clause.op == "!=", dtype=bool)
-    literal = literal_scalar(clause.value, values.type)
-    if literal is None:
-        return _out_of_range(values, clause)
-    if pa.types.is_timestamp(literal.type) and literal.type != plain_type(values.type):
-        return _between_microseconds(values, clause, literal)
-    if clause.op == "!=":
-        return ~_compare("==", values, literal)
-    return _compare(clause.op, values, literal)
+        return np.zeros(len(values), dtype=bool)
+    return _compared(values, clause)
 
 
 def _nulls(values: pa.Array | pa.ChunkedArray) -> Any:
@@ -93,29 +86,33 @@ def _compare(op: str, values: Any, literal: pa.Scalar) -> Mask:
     return _to_numpy(pc.fill_null(_COMPARE[op](values, literal), False))
 
 
-def _out_of_range(values: Any, clause: Clause) -> Mask:
-    """An integer that the column's type cannot hold lies below or above every value."""
-    if clause.op in ("==", "!="):
-        return np.full(len(values), clause.op == "!=", dtype=bool)
-    below = bool(clause.value < 0)
-    return ~_to_numpy(_nulls(values)) if below == (clause.op in (">", ">=")) else np.zeros(len(values), dtype=bool)
-
-
-def _between_microseconds(values: Any, clause: Clause, literal: pa.Scalar) -> Mask:
-    """A moment between two microseconds equals no value; in an order the microsecond before it takes its place."""
-    if clause.op in ("==", "!="):
-        return np.full(len(values), clause.op == "!=", dtype=bool)
-    before = pa.scalar(literal.value // 1000, pa.int64()).cast(plain_type(values.type))
-    return _compare("<=" if clause.op in ("<", "<=") else ">", values, before)
+def _compared(values: Any, clause: Clause) -> Mask:
+    """``== < <= > >=``. Where the type has no value that equals the constant, the greatest one below takes its place in an order."""
+    place = literal(clause.value, values.type)
+    if place.floor is None:
+        return ~_to_numpy(_nulls(values)) if clause.op in (">", ">=") else np.zeros(len(values), dtype=bool)
+    if place.exact:
+        return _compare(clause.op, values, place.floor)
+    if clause.op == "==":
+        return np.zeros(len(values), dtype=bool)
+    return _compare("<=" if clause.op in ("<", "<=") else ">", values, place.floor)
 
 
 def _is_in(values: Any, clause: Clause) -> Mask:
-    wants_null = any(is_null(v) for v in clause.value)
-    mask = _to_numpy(_nulls(values)) if wants_null else np.zeros(len(values), dtype=bool)
-    wanted = literal_array([v for v in clause.value if not is_null(v)], values.type)
+    mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
+    wanted = _wanted(clause, values.type)
     if len(wanted):
         mask = mask | _to_numpy(pc.fill_null(pc.is_in(_one_zero(values.cast(wanted.type)), value_set=_one_zero(wanted), skip_nulls=True), False))
     return mask
+
+
+def _wanted(clause: Clause, kind: pa.DataType) -> pa.Array:
+    """The constants that are values of the type, ascending."""
+    known = clause.value.arrays if isinstance(clause.value, Constants) else {}
+    if kind not in known:
+        found = literal_array([v for v in constants_of(clause) if not is_null(v)], kind)
+        known[kind] = found.take(pc.sort_indices(found)) if len(found) else found
+    return known[kind]
 
 
 def _one_zero(values: Any) -> Any:
@@ -143,34 +140,38 @@ def possible_chunks(bounds: Mapping[str, Bounds], n: int, predicates: Predicates
 
 
 def _possible(bounds: Bounds, clause: Clause) -> Mask:
-    unknown = _unknown(bounds)
-    if clause.op == "in":
-        return _possible_in(bounds, clause, unknown)
-    if is_null(clause.value):
-        return unknown | bounds.has_null if clause.op == "==" else np.ones(len(unknown), dtype=bool)
-    return unknown | _within(bounds, clause)
+    """Where a value may satisfy the clause: unless the bounds say that none does, or that all satisfy the opposite."""
+    opposite = denied(clause)
+    if opposite is not None:
+        return ~_certain(bounds, opposite)
+    possible = _unknown(bounds) | (bounds.has_null if accepts_null(clause) else False)
+    if clause.op in ("==", "in"):
+        return possible | _meets(bounds, clause)
+    return possible | matching_values(bounds.minimum if clause.op in ("<", "<=") else bounds.maximum, clause)
 
 
-def _possible_in(bounds: Bounds, clause: Clause, unknown: Mask) -> Mask:
-    if len(clause.value) > LONG_LIST:
-        return np.ones(len(unknown), dtype=bool)
-    mask = np.zeros(len(unknown), dtype=bool)
-    for value in clause.value:
-        mask |= _possible(bounds, Clause(clause.column, "==", value))
+def _certain(bounds: Bounds, clause: Clause) -> Mask:
+    """Where all values satisfy ``==`` or ``in``: a chunk of one value."""
+    constant = _to_numpy(pc.fill_null(pc.equal(bounds.minimum, bounds.maximum), False)) & matching_values(bounds.minimum, clause)
+    return constant if accepts_null(clause) else constant & ~bounds.has_null
+
+
+def _meets(bounds: Bounds, clause: Clause) -> Mask:
+    """Where one of the constants lies within the bounds."""
+    wanted = _wanted(clause, bounds.minimum.type)
+    mask = ~_unknown(bounds)
+    constants = _ordered(wanted)
+    low, high = (_ordered(side.filter(pa.array(mask)).cast(wanted.type)) for side in (bounds.minimum, bounds.maximum))
+    mask[mask] = np.searchsorted(constants, low, side="left") < np.searchsorted(constants, high, side="right")
     return mask
+
+
+def _ordered(values: pa.Array) -> Any:
+    """Values without null as NumPy knows and compares them: numbers and moments as such, others as Python's objects."""
+    return values.to_numpy(zero_copy_only=False)
 
 
 def _unknown(bounds: Bounds) -> Mask:
     missing = ~_to_numpy(bounds.minimum.is_valid()) | ~_to_numpy(bounds.maximum.is_valid())
     # Some old writers stored a maximum below the minimum, or NaN.
     return missing | ~_to_numpy(pc.fill_null(pc.less_equal(bounds.minimum, bounds.maximum), False))
-
-
-def _within(bounds: Bounds, clause: Clause) -> Mask:
-    low, high = bounds.minimum, bounds.maximum
-    if clause.op == "==":
-        return matching_values(low, Clause(clause.column, "<=", clause.value)) & matching_values(high, Clause(clause.column, ">=", clause.value))
-    if clause.op == "!=":
-        constant = matching_values(low, Clause(clause.column, "==", clause.value)) & matching_values(high, Clause(clause.column, "==", clause.value))
-        return ~constant | bounds.has_null
-    return matching_values(low if clause.op in ("<", "<=") else high, clause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow.types as pt
 from kartothek_cube.core.schema import stored_schema
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["concat_blocks", "is_block", "null_count", "to_frame", "to_table"]
+__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "null_count", "to_frame", "to_table"]
 
 
 def to_table(data: Any, dataset: str) -> pa.Table:
@@ -67,8 +68,9 @@ def check_names(names: Sequence[Any], dataset: str) -> None:
 
 
 def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
-    if any(isinstance(dtype, pd.SparseDtype) for dtype in frame.dtypes):
-        raise InvalidType(f"Sparse data is not supported (dataset {dataset!r}). Call .sparse.to_dense() first.")
+    sparse = next((name for name, dtype in zip(frame.columns, frame.dtypes, strict=True) if isinstance(dtype, pd.SparseDtype)), None)
+    if sparse is not None:
+        raise InvalidType(f"Sparse data is not supported: column {sparse!r} of dataset {dataset!r}. Call .sparse.to_dense() first.")
     names = [_text_name(c, dataset) for c in frame.columns]
     check_names(names, dataset)
     arrays = [_series(frame.iloc[:, i], name, dataset) for i, name in enumerate(names)]
@@ -85,9 +87,17 @@ def _text_name(name: Any, dataset: str) -> str:
 
 def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
     try:
-        return pa.Array.from_pandas(series)
-    except (pa.ArrowException, OverflowError, UnicodeError) as error:
+        array = pa.Array.from_pandas(series)
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
         raise InvalidType(f"Column {name!r} of dataset {dataset!r} has no single Arrow type: {error}") from None
+    other = _OTHER.get(array.type) if series.dtype == object else None
+    if other is not None and any(issubclass(kind, other) and kind is not type(pd.NaT) for kind in set(map(type, series.array))):
+        raise InvalidType(f"Column {name!r} of dataset {dataset!r} has no single Arrow type: some values are {other.__name__}, others not.")
+    return array
+
+
+# What Arrow would cut to dates, and what it would encode to bytes.
+_OTHER: dict[pa.DataType, type] = {pa.date32(): dt.datetime, pa.binary(): str}
 
 
 def _stored(table: pa.Table, dataset: str) -> pa.Table:
@@ -109,14 +119,34 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedA
         raise InvalidInput(f"Column {field.name!r} of dataset {dataset!r} cannot be stored as {field.type}: {error}") from None
 
 
-def to_frame(table: pa.Table, *, dates_as_object: bool = False, categoricals: Sequence[str] = ()) -> pd.DataFrame:
-    """A pandas frame with a fresh row index. Integers with nulls become floats, booleans with nulls objects, as in kartothek."""
-    unknown = sorted(set(categoricals) - set(table.column_names))
-    if unknown:
-        raise InvalidInput(f"Columns to return as categoricals that are not among those to return: {unknown}. There are {table.column_names}.")
-    for name in categoricals:
-        position = table.column_names.index(name)
-        table = table.set_column(position, name, table.column(name).dictionary_encode())
+_NULLABLE: dict[pa.DataType, Any] = {
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(),
+    pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
+
+
+def to_frame(table: pa.Table, *, dates_as_object: bool = False, nullable: bool = False) -> pd.DataFrame:
+    """A pandas frame with a fresh row index; dictionaries become categoricals.
+
+    Integers with nulls become floats and booleans with nulls objects, as in kartothek's cubes; with ``nullable`` they keep
+    their values in pandas' nullable types (``Int64``, ``boolean``, ...). Columns without nulls are the same either way.
+    """
+    exact = [f.name for f in table.schema if nullable and f.type in _NULLABLE and table.column(f.name).null_count]
+    if not exact:
+        return _plain_frame(table, dates_as_object)
+    plain = _plain_frame(table.drop_columns(exact), dates_as_object)
+    typed = table.select(exact).to_pandas(types_mapper=_NULLABLE.get)
+    return pd.DataFrame({name: typed[name] if name in typed else plain[name] for name in table.column_names}, copy=False)
+
+
+def _plain_frame(table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
     # Arrow nulls in a float column become NaN; one block a column avoids a second copy of the result.
     frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, split_blocks=True)
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -128,6 +158,50 @@ def to_frame(table: pa.Table, *, dates_as_object: bool = False, categoricals: Se
 def _is_shared(column: pa.ChunkedArray) -> bool:
     """Whether the frame has Arrow's own buffer, to which nobody can assign."""
     return bool(column.num_chunks == 1 and not column.null_count and pt.is_primitive(column.type))
+
+
+def encoded(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The table with these columns as dictionaries, one for all chunks and without null among its values."""
+    for name in columns:
+        codes = _one_array(_categorical_values(table.column(name)).dictionary_encode())
+        table = table.set_column(table.column_names.index(name), name, codes)
+    return table
+
+
+def _categorical_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What pandas takes for categories: distinct values that are not null."""
+    if pt.is_null(column.type):
+        return column.cast(pa.string())
+    if not pt.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, pa.scalar(0.0, column.type)))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if not column.num_chunks:  # Arrow makes no empty array for every type of dictionary
+        return pa.DictionaryArray.from_arrays(pa.array([], type=column.type.index_type), pa.array([], type=column.type.value_type))
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    """Several results of `encoded` as one; the categories are those of the largest table, then the others in order, as in kartothek."""
+    united = list(tables)
+    for name in columns:
+        arrays = [_one_array(table.column(name)) for table in tables]
+        values = _categories([a.dictionary for a in arrays], [len(a) for a in arrays])
+        for i, array in enumerate(arrays):
+            codes = pc.index_in(array.dictionary, value_set=values).take(array.indices)
+            position = united[i].column_names.index(name)
+            united[i] = united[i].set_column(position, name, pa.DictionaryArray.from_arrays(codes, values))
+    return pa.concat_tables(united)
+
+
+def _categories(dictionaries: Sequence[pa.Array], sizes: Sequence[int]) -> pa.Array:
+    first = dictionaries[max(range(len(sizes)), key=sizes.__getitem__)]
+    others = pc.unique(pa.chunked_array(dictionaries)).drop_null()
+    rest = others.filter(pc.invert(pc.is_in(others, value_set=first)))
+    return pa.concat_arrays([first, rest.take(pc.array_sort_indices(rest))])
 
 
 def null_count(column: pa.ChunkedArray) -> int:

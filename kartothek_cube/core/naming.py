@@ -13,7 +13,19 @@ from urllib.parse import unquote as _percent_unquote
 
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["SINGLE_TABLE", "check_uuid", "data_key", "document_key", "fresh_id", "index_key", "label_of", "quote", "schema_key", "unquote"]
+__all__ = [
+    "SINGLE_TABLE",
+    "check_uuid",
+    "data_key",
+    "document_format",
+    "document_key",
+    "fresh_id",
+    "index_key",
+    "label_of",
+    "quote",
+    "schema_key",
+    "unquote",
+]
 
 SINGLE_TABLE = "table"
 DOCUMENT_SUFFIX = ".by-dataset-metadata"
@@ -103,6 +115,25 @@ def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:
 def document_key(uuid: str, *, msgpack: bool = False) -> str:
     """Key of the metadata document."""
     return f"{uuid}{MSGPACK_SUFFIX if msgpack else JSON_SUFFIX}"
+
+
+def document_format(value: str) -> str:
+    """The encoding of a document, ``"json"`` or ``"msgpack"``, from a user's argument ``metadata_storage_format``.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither, in whatever case.
+
+    Examples
+    --------
+    >>> document_format("MsgPack")
+    'msgpack'
+    """
+    found = value.lower() if isinstance(value, str) else value  # type: ignore[redundant-expr]
+    if found not in ("json", "msgpack"):
+        raise InvalidInput(f"Unknown metadata storage format encountered: {value!r}. It is 'json' or 'msgpack'.")
+    return found
 
 
 def index_key(uuid: str, column: str, when: datetime) -> str:

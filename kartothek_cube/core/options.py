@@ -48,7 +48,7 @@ class Options:
     threads : int | None
         Threads of one call; default: the number of processors, at most 8.
     bytes_in_flight : int
-        Bytes that a call holds of rows that wait to be written, or wait for their group in `iter_cube`. One file may exceed it.
+        Bytes that a call holds of rows that wait to be written, to be read from a stream, or for their group in an iterator. One file may exceed it.
     commit_retries : int
         How often a commit is repeated on a newer state before `CommitConflict` is raised. In this version a conflict is raised at once.
     require_atomic : bool

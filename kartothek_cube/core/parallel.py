@@ -14,13 +14,31 @@ from typing import Any, Generic, TypeVar
 from kartothek_cube.core.options import Options, Progress, current_options
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["run"]
+__all__ = ["Weight", "run"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+# How many items may start before the first one has shown how large they are.
+_FIRST_ITEMS = 8
+
 # Threads that a task may use for tasks of its own; unset outside of any task.
 _SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
+
+
+class Weight:
+    """A ``weight`` for `run` where no one knows sizes beforehand: what the largest item so far took."""
+
+    def __init__(self) -> None:
+        self._guess = max(1, current_options().bytes_in_flight // _FIRST_ITEMS)
+        self._largest = 0
+
+    def __call__(self, item: object) -> int:
+        return self._largest or self._guess
+
+    def measured(self, nbytes: int) -> None:
+        """Learn what an item took."""
+        self._largest = max(self._largest, nbytes)
 
 
 def run(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -13,22 +13,29 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.evaluate import Bounds, Mask, clause_on_scalar, matching_rows, possible_chunks
-from kartothek_cube.core.predicates import Predicates, columns_of, resolve_constants
+from kartothek_cube.core.evaluate import Bounds, possible_chunks
+from kartothek_cube.core.formats import FileFormat, as_table, readable
+from kartothek_cube.core.predicates import Predicates, columns_of
 from kartothek_cube.core.schema import compatible, stored_type
 from kartothek_cube.core.store import Store
-from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
+from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 
-__all__ = ["FileRequest", "ParquetSerializer", "file_rows", "open_file", "read_columns", "read_rows"]
+__all__ = ["ParquetFormat", "count_parquet_rows", "open_file", "open_parquet_inside", "read_columns", "read_parquet_inside", "read_source"]
 
 CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
+_WRITER: dict[str, Any] = {"version": "2.6", "coerce_timestamps": "us", "use_compliant_nested_type": False}
+_GROUP_ROWS = 1_048_576
 _TAIL = 64 * 1024
 _GAP = 64 * 1024
+_PIECE_ROWS = 65_536
+_BUFFER = 256 * 1024
+# Bytes that a value takes in memory: less than that it hardly is, whatever the file says.
+_NUMBER, _TEXT = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetSerializer:
-    """How data files are written.
+class ParquetFormat(FileFormat):
+    """Parquet files as kartothek writes them.
 
     Parameters
     ----------
@@ -37,9 +44,16 @@ class ParquetSerializer:
     chunk_size : int, optional
         Rows of a row group; by default a file has one, up to 1,048,576 rows.
 
+    Raises
+    ------
+    InvalidType
+        If ``chunk_size`` is no integer.
+    InvalidInput
+        If ``chunk_size`` is less than 1, or the codec unknown.
+
     Examples
     --------
-    >>> ParquetSerializer(compression="ZSTD", chunk_size=100_000).file_suffix
+    >>> ParquetFormat(compression="ZSTD", chunk_size=100_000).file_suffix
     '.parquet'
     """
 
@@ -48,55 +62,73 @@ class ParquetSerializer:
 
     def __post_init__(self) -> None:
         if self.chunk_size is not None and (isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int)):
-            raise InvalidType(f"chunk_size must be an integer but is {type(self.chunk_size).__name__}.")
+            raise InvalidType(f"chunk size is not integer type: chunk_size must be an integer but is {type(self.chunk_size).__name__}.")
         if str(self.compression).upper() not in CODECS:
             raise InvalidInput(f"Unknown compression {self.compression!r}; use one of {', '.join(CODECS)}.")
         if self.chunk_size is not None and self.chunk_size <= 0:
-            raise InvalidInput(f"chunk_size must be > 0 but is {self.chunk_size}.")
+            raise InvalidInput(f"chunk size < 1: chunk_size must be > 0 but is {self.chunk_size}.")
 
     @property
     def file_suffix(self) -> str:
-        """Suffix of the keys of data files."""
         return ".parquet"
 
     def encode(self, table: pa.Table) -> pa.Buffer:
-        """The bytes of one file."""
         sink = pa.BufferOutputStream()
-        options: dict[str, Any] = {"version": "2.6", "coerce_timestamps": "us", "use_compliant_nested_type": False}
-        pq.write_table(table.replace_schema_metadata(None), sink, compression=self.compression, row_group_size=self.chunk_size, **options)
+        pq.write_table(table.replace_schema_metadata(None), sink, compression=self.compression, row_group_size=self.chunk_size, **_WRITER)
         return sink.getvalue()
 
+    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+        plain = schema.remove_metadata()
+        rows = 0
+        with pq.ParquetWriter(sink, plain, compression=self.compression, **_WRITER) as writer:
+            for group in _row_groups(batches, plain, self.chunk_size or _GROUP_ROWS):
+                writer.write_table(group, row_group_size=group.num_rows)
+                rows += group.num_rows
+            if not rows:
+                writer.write_table(plain.empty_table())
+        return rows
 
-@dataclass(frozen=True, slots=True)
-class FileRequest:
-    """What to read of the files of one dataset; shared by all of them.
 
-    ``schema`` has the types of all columns that occur here, ``columns`` those to return, in order.
-    """
-
-    dataset: str
-    schema: pa.Schema
-    columns: tuple[str, ...]
-    predicates: Predicates | None = None
+def _row_groups(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+    """The rows again, in tables of ``size`` rows, the last one smaller."""
+    waiting: list[pa.Table] = []  # put together only when they are enough: each time costs as much as they have chunks
+    rows = 0
+    for batch in batches:
+        waiting.append(as_table(batch, schema))
+        rows += waiting[-1].num_rows
+        while rows >= size:
+            table = pa.concat_tables(waiting)
+            yield table.slice(0, size)
+            waiting, rows = [table.slice(size)], rows - size
+    if rows:
+        yield pa.concat_tables(waiting)
 
 
 class ParquetSource:
     """An open Parquet file: its footer, and a way to read some columns of some row groups."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
-        self._file = file
+    def __init__(self, file: pq.ParquetFile, handle: Any = None) -> None:
+        self._file, self._handle = file, handle
         self.metadata = file.metadata
-        self.names = file.schema_arrow.names
+        self.schema = file.schema_arrow
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """The columns of these row groups."""
-        return self._read(self._file, groups, columns)
-
-    @staticmethod
-    def _read(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         if not groups:  # pyarrow 18 cannot read no row group
-            return file.schema_arrow.empty_table().select(list(columns))
-        return file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+            return self.schema.empty_table().select(list(columns))
+        return self._holding(groups, columns).read_row_groups(list(groups), columns=list(columns), use_threads=False)
+
+    def batches(self, groups: Sequence[int], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """The columns of these row groups, so many rows at a time."""
+        if self._handle is None:
+            file = self._holding(groups, columns)
+        else:  # without a buffer Arrow takes the packed bytes of all columns at once
+            file = pq.ParquetFile(self._handle, metadata=self.metadata, pre_buffer=False, buffer_size=_BUFFER)
+        return file.iter_batches(rows, row_groups=list(groups), columns=list(columns), use_threads=False)  # type: ignore[no-any-return]
+
+    def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
+        """A file that has the bytes of these columns and row groups."""
+        return self._file
 
 
 class _PlannedSource(ParquetSource):
@@ -106,12 +138,12 @@ class _PlannedSource(ParquetSource):
         super().__init__(pq.ParquetFile(_sparse(size, [(size - len(footer), footer)]), pre_buffer=False))
         self._store, self._key, self._footer, self._size = store, key, footer, size
 
-    def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
         start = self._size - len(self._footer)
         spans = _coalesced(span for span in _chunk_spans(self.metadata, groups, set(columns)) if span[0] < start)
         parts = self._store.ranges(self._key, spans) if spans else []
         pieces = [(start, self._footer), *((a, part) for (a, _), part in zip(spans, parts, strict=True))]
-        return self._read(pq.ParquetFile(_sparse(self._size, pieces), metadata=self.metadata, pre_buffer=False), groups, columns)
+        return pq.ParquetFile(_sparse(self._size, pieces), metadata=self.metadata, pre_buffer=False)
 
 
 def _sparse(size: int, pieces: Sequence[tuple[int, Any]]) -> pa.BufferReader:
@@ -125,12 +157,14 @@ def _sparse(size: int, pieces: Sequence[tuple[int, Any]]) -> pa.BufferReader:
 
 def _chunk_spans(metadata: pq.FileMetaData, groups: Sequence[int], columns: set[str]) -> Iterator[tuple[int, int]]:
     for g in groups:
-        group = metadata.row_group(g)
-        for j in range(metadata.num_columns):
-            chunk = group.column(j)
-            if not columns.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)):
-                start = chunk.dictionary_page_offset or chunk.data_page_offset
-                yield start, start + chunk.total_compressed_size
+        for chunk in _chunks(metadata, g, columns):
+            start = chunk.dictionary_page_offset or chunk.data_page_offset
+            yield start, start + chunk.total_compressed_size
+
+
+def _chunks(metadata: pq.FileMetaData, group: int, columns: set[str]) -> Iterator[Any]:
+    chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
+    return (chunk for chunk in chunks if not columns.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)))
 
 
 def _coalesced(spans: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -144,21 +178,15 @@ def _coalesced(spans: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def open_file(store: Store, key: str, dataset: str) -> Iterator[ParquetSource]:
-    """Open a Parquet file of a dataset; errors name the dataset and the key."""
-    try:
+def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSource]:
+    """Open a Parquet file; errors name the key and the dataset, if it belongs to one."""
+    with readable(store, key, dataset):
         path = store.local_path(key)
         if path is None:
             yield _open_planned(store, key)
         else:
             with pa_fs.LocalFileSystem().open_input_file(path) as handle:
-                yield ParquetSource(pq.ParquetFile(handle, pre_buffer=False))
-    except (FileNotFoundError, KeyNotFound):
-        raise KeyNotFound(f"The file {key!r}, which dataset {dataset!r} names, is not in the store {store.name}.") from None
-    except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
-            raise  # the store or the network, not the file
-        raise CorruptData(f"The file {key!r} of dataset {dataset!r} cannot be read: {error}") from error
+                yield ParquetSource(pq.ParquetFile(handle, pre_buffer=False), handle)
 
 
 def _open_planned(store: Store, key: str) -> ParquetSource:
@@ -169,52 +197,95 @@ def _open_planned(store: Store, key: str) -> ParquetSource:
     return _PlannedSource(store, key, footer, size)
 
 
-def file_rows(store: Store, key: str, dataset: str) -> int:
+def count_parquet_rows(store: Store, key: str, dataset: str) -> int:
     """Number of rows of a file, from its footer."""
     with open_file(store, key, dataset) as source:
         return int(source.metadata.num_rows)
 
 
-def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any] | None = None) -> pa.Table:
-    """The rows of one file that satisfy the predicates, in the types of the request.
+def read_parquet_inside(
+    store: Store, key: str, dataset: str | None, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
+) -> tuple[pa.Table, int]:
+    """Columns of the row groups in which predicates may match, in the types of the schema; and the number of rows.
 
-    ``constants`` are the partition values of the file: they win over a column of the same name inside.
+    Columns that the file lacks are null. The rows are not filtered.
     """
-    constants = constants or {}
-    remaining = _resolve(request, constants)
-    if remaining == ():
-        return _output_schema(request).empty_table()
-    wanted = [*request.columns, *sorted(columns_of(remaining) - set(request.columns))]
-    inside = [c for c in wanted if c not in constants]
-    with open_file(store, key, request.dataset) as source:
-        groups = _matching_groups(source, request.schema, remaining)
-        table, rows = _read_inside(source, groups, inside, request.schema, key)
-    table = _with_constants(table, rows, wanted, constants, request.schema)
-    if remaining is not None:
-        table = filter_table(table, matching_rows(table, remaining))
-    return table.select(list(request.columns))
+    with open_file(store, key, dataset) as source:
+        return read_source(source, key, columns, schema, predicates)
 
 
-def filter_table(table: pa.Table, mask: Mask) -> pa.Table:
-    """The rows where the mask is true; the table itself where all are."""
-    return table if mask.all() else table.filter(pa.array(mask))
+def read_source(source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None) -> tuple[pa.Table, int]:
+    """`read_parquet_inside` for a file that is open."""
+    groups = _matching_groups(source, schema, predicates)
+    rows = sum(source.metadata.row_group(g).num_rows for g in groups)
+    present = [c for c in columns if c in source.schema.names]
+    table = source.read(groups, present) if present and groups else None
+    return _typed(table, rows, columns, schema, key), rows
 
 
-def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:
-    if request.predicates is None or not constants:
-        return request.predicates
-    scalars = {c: pa.scalar(v, request.schema.field(c).type) for c, v in constants.items()}
-    clauses = {clause for conjunction in request.predicates for clause in conjunction if clause.column in scalars}
-    return resolve_constants(request.predicates, {c: clause_on_scalar(scalars[c.column], c) for c in clauses})
+def _typed(table: pa.Table | None, rows: int, columns: Sequence[str], schema: pa.Schema, key: str) -> pa.Table:
+    arrays = [_column(table, c, rows, schema.field(c).type, key) for c in columns]
+    return pa.table(arrays, names=list(columns)) if arrays else pa.table({})
 
 
-def _output_schema(request: FileRequest) -> pa.Schema:
-    return pa.schema([request.schema.field(c) for c in request.columns])
+def open_parquet_inside(
+    store: Store, key: str, dataset: str | None, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None, nbytes: int
+) -> tuple[bool, Iterator[tuple[pa.Table, int]]]:
+    """Whether `read_parquet_inside` takes no more than about ``nbytes`` bytes, from the footer; and the same in pieces of that size. The file is opened once.
+
+    A row group that is larger is unpacked piece by piece; only from a store without a local path its packed bytes come whole.
+    """
+    with ExitStack() as stack:
+        source = stack.enter_context(open_file(store, key, dataset))
+        present = [c for c in columns if c in source.schema.names]
+        bundles = list(_bundles(source.metadata, _matching_groups(source, schema, predicates), set(present), nbytes))
+        is_small = sum(size for _, size in bundles) <= nbytes
+        pieces = (piece for groups, size in bundles for piece in _pieces(source, groups, present, size, nbytes))
+        return is_small, _typed_pieces(stack.pop_all(), pieces, columns, schema, key)
+
+
+def _typed_pieces(
+    opened: ExitStack, pieces: Iterator[tuple[pa.Table | None, int]], columns: Sequence[str], schema: pa.Schema, key: str
+) -> Iterator[tuple[pa.Table, int]]:
+    with opened:
+        for table, rows in pieces:
+            yield _typed(table, rows, columns, schema, key), rows
+
+
+def _pieces(source: ParquetSource, groups: Sequence[int], columns: Sequence[str], size: int, nbytes: int) -> Iterator[tuple[pa.Table | None, int]]:
+    rows = sum(source.metadata.row_group(g).num_rows for g in groups)
+    if not columns:
+        yield None, rows
+    elif size <= nbytes:
+        yield source.read(groups, columns), rows
+    else:
+        for batch in source.batches(groups, columns, max(1, min(_PIECE_ROWS, rows * nbytes // size))):
+            yield pa.Table.from_batches([batch]), batch.num_rows
+
+
+def _bundles(metadata: pq.FileMetaData, groups: Iterable[int], columns: set[str], nbytes: int) -> Iterator[tuple[list[int], int]]:
+    """Neighbouring row groups that together take no more than ``nbytes``, or one that takes more; and what they take."""
+    bundle, total = list[int](), 0
+    for g in groups:
+        size = _unpacked_bytes(metadata, g, columns)
+        if bundle and total + size > nbytes:
+            yield bundle, total
+            bundle, total = [], 0
+        bundle.append(g)
+        total += size
+    if bundle:
+        yield bundle, total
+
+
+def _unpacked_bytes(metadata: pq.FileMetaData, group: int, columns: set[str]) -> int:
+    """About what the columns of a row group take in memory. Texts may lie in the file as numbers of a dictionary: it does not say how long they are."""
+    chunks = _chunks(metadata, group, columns)
+    return sum(max(chunk.total_uncompressed_size, chunk.num_values * (_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER)) for chunk in chunks)
 
 
 def _matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> list[int]:
     n = source.metadata.num_row_groups
-    asked = columns_of(predicates) & set(source.names)
+    asked = columns_of(predicates) & set(source.schema.names)
     if n == 0 or not asked:
         return list(range(n))
     bounds = {c: b for c in asked if (b := _group_bounds(source.metadata, c, schema.field(c).type)) is not None}
@@ -242,17 +313,8 @@ def _statistics(chunk: Any) -> tuple[Any, Any, bool]:
     nullable = not stats.has_null_count or stats.null_count > 0
     try:
         return (stats.min, stats.max, nullable) if stats.has_min_max else (None, None, nullable)
-    except (OverflowError, ValueError):  # a moment that Python's datetime cannot hold
+    except (OverflowError, ValueError, NotImplementedError):  # a moment beyond Python's datetime; decimals as integers in older pyarrow
         return None, None, nullable
-
-
-def _read_inside(source: ParquetSource, groups: Sequence[int], columns: Sequence[str], schema: pa.Schema, key: str) -> tuple[pa.Table, int]:
-    """The columns that the file has, cast; those that it lacks, null; and the number of rows."""
-    rows = sum(source.metadata.row_group(g).num_rows for g in groups)
-    present = [c for c in columns if c in source.names]
-    table = source.read(groups, present) if present and groups else None
-    arrays = [_column(table, c, rows, schema.field(c).type, key) for c in columns]
-    return pa.table(arrays, names=list(columns)) if arrays else pa.table({}), rows
 
 
 def _column(table: pa.Table | None, name: str, rows: int, kind: pa.DataType, key: str) -> pa.ChunkedArray:
@@ -273,15 +335,8 @@ def conform(column: pa.ChunkedArray, kind: pa.DataType, name: str, key: str) -> 
         raise CorruptData(f"Column {name!r} of the file {key!r} cannot be read as {kind}: {error}") from None
 
 
-def _with_constants(table: pa.Table, rows: int, wanted: Sequence[str], constants: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    columns = [pa.repeat(pa.scalar(constants[c], schema.field(c).type), rows) if c in constants else table.column(c) for c in wanted]
-    if not columns:
-        return pa.table({"": np.zeros(rows, dtype=np.int8)}).select([])
-    return pa.table(columns, names=list(wanted))
-
-
 def read_columns(store: Store, key: str, dataset: str, predicates: Predicates | None = None, schema: pa.Schema | None = None) -> tuple[pa.Table, bool]:
     """A whole file as it is, or only the row groups in which predicates may match; and whether that is all of it."""
     with open_file(store, key, dataset) as source:
         groups = _matching_groups(source, schema, predicates) if schema is not None else list(range(source.metadata.num_row_groups))
-        return source.read(groups, source.names), len(groups) == source.metadata.num_row_groups
+        return source.read(groups, source.schema.names), len(groups) == source.metadata.num_row_groups

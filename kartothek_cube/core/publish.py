@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,16 +13,16 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import Change, NewState, apply_change
 from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
-from kartothek_cube.core.metadata.chain import Commit, chain_of
+from kartothek_cube.core.metadata.chain import MOVING_KEY, Commit, chain_of
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.naming import SINGLE_TABLE, document_key, index_key, schema_key
+from kartothek_cube.core.naming import document_key, index_key, schema_key
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema import normal_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
-from kartothek_cube.core.snapshots import load_snapshot, remember, with_indices
+from kartothek_cube.core.snapshots import is_current, load_snapshot, remember, with_indices
 from kartothek_cube.core.store import Store, VersionMismatch
 from kartothek_cube.errors import (
     AtomicityRequired,
@@ -34,7 +35,7 @@ from kartothek_cube.errors import (
     Unsupported,
 )
 
-__all__ = ["check_base", "check_store_can_commit", "publish"]
+__all__ = ["check_base", "check_store_can_commit", "index_bytes", "publish", "put_index"]
 
 _SAME_PUT_TRIES = 3
 
@@ -52,7 +53,12 @@ def check_store_can_commit(store: Store) -> None:
 
 def check_base(store: Store, change: Change, base: Snapshot | None) -> None:
     """Raise `CommitConflict` if the dataset is not as it was when the change was made."""
-    if base is not None and store.changed(base.key, base.token):
+    if base is not None and MOVING_KEY in base.document.metadata:
+        raise CommitConflict(
+            f"Dataset {change.uuid!r} is being renamed, or the encoding of {base.key!r} is being changed. If nobody does so now, it was interrupted: "
+            "repeat it, or call convert_metadata_format with the present encoding to free the dataset. Nothing of this write is visible."
+        )
+    if base is not None and not is_current(store, base):
         _raise_conflict(store, change, base.key)
 
 
@@ -76,48 +82,57 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
     base = _with_needed_indices(store, change, base)
     state = apply_change(change, base)
     if base is None:
-        _create_schema_file(store, change.uuid, state.schema)
+        for table, schema in state.schemas.items():
+            _create_schema_file(store, schema_key(change.uuid, table), schema)
     document = replace(state.document, indices={**state.document.indices, **_put_indices(store, change.uuid, state)})
+    twin = _stale_twin(store, change, base)
     key, token = _swap(store, change, base, document)
+    _settle_twin(store, change, key, twin, created=base is None)
     if token is None:
         return load_snapshot(store, change.uuid)
-    with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
-        _update_schema_file(store, change.uuid, state.schema)
-    snapshot = make_snapshot(document, key, token, {SINGLE_TABLE: state.schema})
+    for table, schema in state.schemas.items():
+        with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
+            _update_schema_file(store, schema_key(change.uuid, table), schema)
+    snapshot = make_snapshot(document, key, token, state.schemas)
     return remember(store, snapshot.with_indices(_known_indices(base, change, state)))
 
 
 def _with_needed_indices(store: Store, change: Change, base: Snapshot | None) -> Snapshot | None:
     if base is None or change.replace or not (change.receipts or len(change.removed)):
         return base
-    forgotten = sorted(base.secondary_columns - set(change.index_columns))
-    if forgotten:
-        raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {forgotten}, which this change would leave outdated.")
-    return with_indices(store, base, change.index_columns)
+    outdated = sorted(base.secondary_columns - set(change.index_columns) - change.dropped)
+    if outdated:
+        raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {outdated}, which this change would leave outdated.")
+    return with_indices(store, base, base.secondary_columns & set(change.index_columns))
 
 
 def _known_indices(base: Snapshot | None, change: Change, state: NewState) -> dict[str, SecondaryIndex]:
-    old = {} if base is None or change.replace else base.indices
+    old = {} if base is None or change.replace else {c: index for c, index in base.indices.items() if c not in change.dropped}
     return {**old, **state.indices}
 
 
 def _put_indices(store: Store, uuid: str, state: NewState) -> dict[str, str]:
     now = datetime.now(UTC).replace(tzinfo=None)
     columns = list(state.indices)
-    keys = run(lambda c: _put_index(store, uuid, state.indices[c], now), columns)
+    keys = run(lambda c: put_index(store, uuid, state.indices[c], now), columns)
     return dict(zip(columns, keys, strict=True))
 
 
-def _put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:
+def index_bytes(index: SecondaryIndex) -> memoryview:
+    """The index file."""
+    return memoryview(ParquetFormat(compression="ZSTD", chunk_size=INDEX_ROWS).encode(index_table(index)))
+
+
+def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:
     """Write an index file under a key that nobody else has: where it exists, the time moves by a microsecond."""
-    data = ParquetSerializer(compression="ZSTD", chunk_size=INDEX_ROWS).encode(index_table(index))
+    data = index_bytes(index)
     while True:
         key = index_key(uuid, index.column, when)
         if not store.capabilities.conditional_put:
-            store.put(key, memoryview(data))
+            store.put(key, data)
             return key
         try:
-            store.put_if(key, memoryview(data), None)
+            store.put_if(key, data, None)
         except VersionMismatch:
             when += timedelta(microseconds=1)
         else:
@@ -125,8 +140,49 @@ def _put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -
 
 
 def _swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> tuple[str, Hashable]:
-    key, version = (document_key(change.uuid), None) if base is None else (base.key, base.token)
+    key, version = (document_key(change.uuid, msgpack=change.msgpack), None) if base is None else (base.key, base.token)
     return key, _put_until_known(store, change, key, render_document(document, msgpack=key.endswith(".zstd")), version)
+
+
+def _stale_twin(store: Store, change: Change, base: Snapshot | None) -> Hashable:
+    """Version of a msgpack document beside the JSON one that is about to be written; None if there is none."""
+    if (document_key(change.uuid, msgpack=change.msgpack) if base is None else base.key) != document_key(change.uuid):
+        return None
+    try:
+        return store.get_versioned(document_key(change.uuid, msgpack=True))[1]
+    except KeyNotFound:
+        return None
+
+
+def _settle_twin(store: Store, change: Change, key: str, twin: Hashable, *, created: bool) -> None:
+    """A dataset has one document: where two creators made one each, or an old library left one behind, the JSON one stays."""
+    if twin is not None:
+        with suppress(Exception):  # the commit has landed; the next one looks again
+            _drop_msgpack(store, change.uuid, twin)
+    elif created and key != document_key(change.uuid):
+        _withdraw_before_json(store, change, key)
+
+
+def _drop_msgpack(store: Store, uuid: str, twin: Hashable) -> None:
+    """Unless it is another one than before the commit: somebody may have changed the dataset's encoding since."""
+    key = document_key(uuid, msgpack=True)
+    if not store.changed(key, twin):
+        store.delete(key)
+        warnings.warn(f"Dataset {uuid!r} had two documents. {document_key(uuid)!r} counts; {key!r} was removed.", stacklevel=2)
+
+
+def _withdraw_before_json(store: Store, change: Change, key: str) -> None:
+    try:
+        other = store.contains(document_key(change.uuid))
+        if other:
+            store.delete(key)
+    except Exception as error:
+        raise CommitOutcomeUnknown(
+            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {document_key(change.uuid)!r}, "
+            f"which would count, was created at the same time cannot be asked now ({error!r})."
+        ) from error
+    if other:
+        _raise_conflict(store, change, document_key(change.uuid))
 
 
 def _put_until_known(store: Store, change: Change, key: str, data: bytes, version: Hashable) -> Hashable:
@@ -187,19 +243,19 @@ def _raise_conflict(store: Store, change: Change, key: str, cause: Exception | N
     ) from cause
 
 
-def _create_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
+def _create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
     """The schema file of a new dataset; one that is there, of a crash or of another creator, waits for who wins."""
     data = common_metadata_bytes(schema)
     if not store.capabilities.conditional_put:
-        store.put(schema_key(uuid), data)
+        store.put(key, data)
         return
     with suppress(VersionMismatch):
-        store.put_if(schema_key(uuid), data, None)
+        store.put_if(key, data, None)
 
 
-def _update_schema_file(store: Store, uuid: str, schema: pa.Schema) -> None:
+def _update_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
     """Bring kartothek's copy of the schema up to date; it only ever changes after the document."""
-    key, token = schema_key(uuid), None
+    token = None
     try:
         data, token = store.get_versioned(key)
         if _covers(normal_schema(parse_common_metadata(data, key)), normal_schema(schema)) and is_plain(data):

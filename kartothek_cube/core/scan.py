@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.evaluate import Mask, matching_all
+from kartothek_cube.core.files import FileRequest
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parquet import FileRequest
-from kartothek_cube.core.predicates import Clause, Predicates, by_column, columns_of, is_null
+from kartothek_cube.core.predicates import Clause, Predicates, accepts_null, by_column, check_constants, columns_of
 from kartothek_cube.core.rowkeys import take_rows
-from kartothek_cube.core.schema import check_literal
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import UnknownColumn
 
-__all__ = ["ScanPlan", "ScanTask", "index_mask", "indexed_clauses", "plan_scan", "rejects_null"]
+__all__ = [
+    "FilePlan",
+    "ScanStep",
+    "ScanTask",
+    "check_predicate_columns",
+    "conjunction_masks",
+    "index_mask",
+    "indexed_clauses",
+    "needed_indices",
+    "partition_mask",
+    "plan_scan",
+    "rejects_null",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +43,23 @@ class ScanTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanPlan:
+class ScanStep:
+    """What one step of planning did: how many files before and after it. ``column`` is the secondary index that was asked, None for the partition values."""
+
+    column: str | None
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
     """The files of one table that a read touches, in the order of the document."""
 
     request: FileRequest
     files: pa.Array
     values: pa.Table
     total: int
+    steps: tuple[ScanStep, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -49,9 +72,7 @@ class ScanPlan:
 
 def rejects_null(clause: Clause) -> bool:
     """Whether a null never satisfies the comparison."""
-    if clause.op == "in":
-        return not any(is_null(v) for v in clause.value)
-    return (clause.op == "!=") == is_null(clause.value)
+    return not accepts_null(clause)
 
 
 def indexed_clauses(conjunction: Sequence[Clause], columns: frozenset[str]) -> dict[str, list[Clause]]:
@@ -79,25 +100,41 @@ def partition_mask(snapshot: Snapshot, conjunction: Sequence[Clause]) -> Mask:
     return mask
 
 
-def plan_scan(snapshot: Snapshot, table: str, columns: Sequence[str], predicates: Predicates | None, indices: Mapping[str, SecondaryIndex]) -> ScanPlan:
+def plan_scan(snapshot: Snapshot, table: str, columns: Sequence[str], predicates: Predicates | None, indices: Mapping[str, SecondaryIndex]) -> FilePlan:
     """The files that may hold matching rows. ``indices`` has those that `needed_indices` asked for."""
     schema = snapshot.schemas[table]
     check_predicate_columns(predicates, schema, snapshot.uuid)
-    mask = np.zeros(len(snapshot.partitions), dtype=bool) if predicates is not None else np.ones(len(snapshot.partitions), dtype=bool)
-    for conjunction in predicates or ():
-        mask |= _conjunction_mask(snapshot, conjunction, indices)
     files = snapshot.partitions.files.get(table, pa.nulls(len(snapshot.partitions), pa.string()))
-    mask &= files.is_valid().to_numpy(zero_copy_only=False)
-    picked = np.flatnonzero(mask)
+    masks, steps = conjunction_masks(snapshot, predicates, indices, files.is_valid().to_numpy(zero_copy_only=False))
+    picked = np.flatnonzero(np.logical_or.reduce(masks))
     values = take_rows(snapshot.values, picked)
-    return ScanPlan(FileRequest(snapshot.uuid, schema, tuple(columns), predicates), files.take(pa.array(picked)), values, len(snapshot.partitions))
+    return FilePlan(FileRequest(snapshot.uuid, schema, tuple(columns), predicates), files.take(pa.array(picked)), values, len(snapshot.partitions), steps)
 
 
-def _conjunction_mask(snapshot: Snapshot, conjunction: Sequence[Clause], indices: Mapping[str, SecondaryIndex]) -> Mask:
-    mask = partition_mask(snapshot, conjunction)
-    for column, clauses in indexed_clauses(conjunction, frozenset(indices)).items():
-        mask &= index_mask(indices[column], clauses, snapshot.partitions.labels)
-    return mask
+def conjunction_masks(
+    snapshot: Snapshot, predicates: Predicates | None, indices: Mapping[str, SecondaryIndex], among: Mask
+) -> tuple[list[Mask], tuple[ScanStep, ...]]:
+    """For each conjunction one boolean a label: whether it is ``among`` these and may hold rows that satisfy the conjunction; and what each step left.
+
+    Without predicates there is one conjunction, which everything satisfies.
+    """
+    conjunctions: Predicates = ((),) if predicates is None else predicates
+    counts = [int(among.sum())]
+    masks = [among & partition_mask(snapshot, conjunction) for conjunction in conjunctions]
+    counts.append(_count(masks))
+    for column in sorted(indices):
+        masks = [mask & _index_mask(indices[column], conjunction, snapshot) for mask, conjunction in zip(masks, conjunctions, strict=True)]
+        counts.append(_count(masks))
+    return masks, tuple(ScanStep(*step) for step in zip([None, *sorted(indices)], counts, counts[1:], strict=False))
+
+
+def _index_mask(index: SecondaryIndex, conjunction: Sequence[Clause], snapshot: Snapshot) -> Mask:
+    clauses = indexed_clauses(conjunction, frozenset([index.column])).get(index.column)
+    return index_mask(index, clauses, snapshot.partitions.labels) if clauses else np.ones(len(snapshot.partitions), dtype=bool)
+
+
+def _count(masks: Sequence[Mask]) -> int:
+    return int(np.logical_or.reduce(masks).sum())
 
 
 def needed_indices(snapshot: Snapshot, predicates: Predicates | None) -> frozenset[str]:
@@ -106,12 +143,23 @@ def needed_indices(snapshot: Snapshot, predicates: Predicates | None) -> frozens
 
 
 def check_predicate_columns(predicates: Predicates | None, schema: pa.Schema, dataset: str) -> None:
-    """Refuse unknown columns and constants that do not fit the column's type."""
+    """Refuse unknown columns and constants that do not fit the column's type.
+
+    Raises
+    ------
+    UnknownColumn
+        If a column is not in the schema; the message lists what is, and the names that are close.
+    InvalidType
+        If a constant does not fit the type of its column.
+    """
     unknown = sorted(columns_of(predicates) - set(schema.names))
     if unknown:
-        raise InvalidInput(f"The predicates name columns that dataset {dataset!r} does not have: {', '.join(unknown)}. It has {schema.names}.")
-    for conjunction in predicates or ():
-        for clause in conjunction:
-            for value in clause.value if clause.op == "in" else (clause.value,):
-                if not is_null(value):
-                    check_literal(value, schema.field(clause.column).type, clause.column, f" of dataset {dataset!r}")
+        raise UnknownColumn(
+            f"The predicates name columns that dataset {dataset!r} does not have: {', '.join(unknown)}. It has {schema.names}.{_meant(unknown, schema.names)}"
+        )
+    check_constants(chain.from_iterable(predicates or ()), schema, f" of dataset {dataset!r}")
+
+
+def _meant(unknown: Sequence[str], names: Sequence[str]) -> str:
+    close = [repr(found[0]) for name in unknown if (found := get_close_matches(name, names, n=1))]
+    return f" Did you mean {', '.join(close)}?" if close else ""

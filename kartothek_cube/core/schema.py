@@ -1,21 +1,27 @@
-"""Types: which are stored how, which are compatible, how they widen, and how a literal is cast to them."""
+"""Schemas: in stored and normal types, in order, unified; and how a literal is cast to a type."""
 
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from kartothek_cube.core.types import common_type, normal_type, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [
+    "Literal",
     "check_literal",
+    "check_literals",
+    "compared_type",
+    "literal",
     "literal_array",
-    "literal_scalar",
     "normal_schema",
     "normal_type",
     "ordered",
@@ -24,43 +30,6 @@ __all__ = [
     "stored_type",
     "unify",
 ]
-
-# Parquet gives times of day in seconds back in milliseconds.
-_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32(), pa.time32("s"): pa.time32("ms")}
-
-
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a column of this type is stored and given back; `Unsupported` if the format cannot carry it.
-
-    Dictionaries become their values, large and view variants the plain ones, timestamps microseconds.
-    """
-    if pt.is_dictionary(kind):
-        return stored_type(kind.value_type)
-    if pt.is_timestamp(kind):
-        return pa.timestamp("us", tz=kind.tz)
-    if pt.is_list(kind) or pt.is_large_list(kind):
-        return pa.list_(stored_type(kind.value_type))
-    if _is_view(kind):
-        return pa.string() if "string" in str(kind) else pa.binary()
-    _refuse(kind)
-    return _LARGE.get(kind, kind)
-
-
-def _is_view(kind: pa.DataType) -> bool:
-    return str(kind) in ("string_view", "binary_view")
-
-
-_REFUSED = (
-    *("halffloat", "decimal256", "decimal32", "decimal64", "month_", "dense_union", "sparse_union"),
-    *("run_end", "extension", "list_view", "large_list_view"),
-)
-
-
-def _refuse(kind: pa.DataType) -> None:
-    if str(kind).startswith(_REFUSED):
-        raise Unsupported(f"The type {kind} cannot be stored; cast the column to float32/float64, decimal128 or another plain type first.")
-    for child in kind if pt.is_struct(kind) else ():
-        _refuse(child.type)
 
 
 def stored_schema(schema: pa.Schema, where: str = "") -> pa.Schema:
@@ -72,26 +41,6 @@ def stored_schema(schema: pa.Schema, where: str = "") -> pa.Schema:
         except Unsupported as error:
             raise Unsupported(f"Column {field.name!r}{where}: {error}") from None
     return pa.schema(fields)
-
-
-def normal_type(kind: pa.DataType) -> pa.DataType:
-    """kartothek's normal form, as in ``_common_metadata``: numbers as wide as their family allows.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> normal_type(pa.int8()), normal_type(pa.list_(pa.uint8()))
-    (DataType(int64), ListType(list<item: uint64>))
-    """
-    if pt.is_signed_integer(kind):
-        return pa.int64()
-    if pt.is_unsigned_integer(kind):
-        return pa.uint64()
-    if pt.is_floating(kind):
-        return pa.float64()
-    if pt.is_list(kind):
-        return pa.list_(normal_type(kind.value_type))
-    return kind
 
 
 def normal_schema(schema: pa.Schema) -> pa.Schema:
@@ -134,44 +83,38 @@ def _unify_two(left: pa.Schema, right: pa.Schema, where: str) -> pa.Schema:
 
 
 def _widen(left: pa.DataType, right: pa.DataType, column: str, where: str) -> pa.DataType:
-    if left.equals(right) or pt.is_null(right):
-        return left
-    if pt.is_null(left):
-        return right
-    if not compatible(left, right):
+    common = common_type(left, right)
+    if common is None:
         raise InvalidInput(f"Schema violation in {where}: column {column!r} is {left} but {right} was given. Cast it to {left} first.")
-    return left if _width(left) >= _width(right) else right
+    return common
 
 
 def compatible(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether two stored types are the same but for their width, or one of them is null."""
-    return bool(pt.is_null(left) or pt.is_null(right) or normal_type(left).equals(normal_type(right)))
-
-
-def _width(kind: pa.DataType) -> int:
-    return _width(kind.value_type) if pt.is_list(kind) else int(getattr(kind, "bit_width", 0)) if pt.is_primitive(kind) else 0
+    """Whether two stored types are of one family: equal but for their width, or one of them is null."""
+    return common_type(left, right) is not None
 
 
 # --- literals ---------------------------------------------------------------------------------------------------------
 
-_INTEGER = (int, np.integer)
-_FLOAT = (float, np.floating)
-_TIMESTAMP = (dt.datetime, np.datetime64)
+_SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NUMPY_MOMENTS = {np.dtype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")}
+_EXACT = decimal.Context(prec=100)
 
 
-def _is_integer(value: Any, kind: pa.DataType) -> bool:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, _INTEGER):
+def _is_integer(value: Any, _kind: pa.DataType) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_text(value: Any, _kind: pa.DataType) -> bool:
+    if not isinstance(value, (str, bytes)):
         return False
-    if isinstance(value, np.integer):
-        return isinstance(value, np.unsignedinteger) == bool(pt.is_unsigned_integer(kind))
-    return True
-
-
-def _is_text(value: Any) -> bool:
     try:
-        return isinstance(value, (str, bytes)) and isinstance(_text(value), str)
-    except UnicodeDecodeError:
+        _text(value).encode()
+    except UnicodeError:  # bytes of another encoding, or half of a surrogate pair
         return False
+    return True
 
 
 def _is_date(value: Any, _kind: pa.DataType) -> bool:
@@ -186,74 +129,148 @@ def _is_iso_date(value: Any) -> bool:
 
 
 def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
-    if not isinstance(value, _TIMESTAMP):
+    if not isinstance(value, (dt.datetime, np.datetime64)):
         return False
     return bool(getattr(value, "tzinfo", None) is None or kind.tz is not None)
 
 
-_FITS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], bool]], ...] = (
-    (pt.is_boolean, lambda v, k: isinstance(v, (bool, np.bool_))),
-    (pt.is_integer, _is_integer),
-    (pt.is_floating, lambda v, k: isinstance(v, _FLOAT)),
-    (pt.is_string, lambda v, k: _is_text(v)),
-    (pt.is_binary, lambda v, k: isinstance(v, (str, bytes))),
-    (pt.is_date, _is_date),
-    (pt.is_timestamp, _is_timestamp),
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Which constants may be compared with columns of one family of types."""
+
+    applies: Callable[[pa.DataType], bool]
+    takes: str
+    fits: Callable[[Any, pa.DataType], bool]
+
+
+_RULES = (
+    _Rule(pt.is_boolean, "True and False", lambda v, _: isinstance(v, (bool, np.bool_))),
+    _Rule(pt.is_integer, "integers", _is_integer),
+    _Rule(pt.is_floating, "floats", lambda v, _: isinstance(v, (float, np.floating))),
+    _Rule(pt.is_string, "text, or bytes in UTF-8", _is_text),
+    _Rule(pt.is_binary, "bytes or text", lambda v, kind: isinstance(v, bytes) or _is_text(v, kind)),
+    _Rule(pt.is_date, "dates or their ISO text", _is_date),
+    _Rule(pt.is_timestamp, "datetimes (with a zone only if the column has one)", _is_timestamp),
+    _Rule(pt.is_decimal, "decimal.Decimal", lambda v, _: isinstance(v, decimal.Decimal)),
+    _Rule(pt.is_null, "anything", lambda v, _: True),
 )
+_INCOMPARABLE = _Rule(lambda _: True, "nothing but null, like all columns of its type", lambda v, _: False)
 
 
-def check_literal(value: Any, kind: pa.DataType, column: str, where: str = "") -> None:
+def check_literal(value: Any, kind: pa.DataType, column: str, where: str = "", *, strict: bool = False) -> None:
     """Raise `InvalidType` unless a constant may be compared with a column of this type.
 
-    An integer column takes integers, a float column floats, a string column ``str`` (or UTF-8 bytes), a date column
-    dates or ISO text, a timestamp column datetimes; a column that is null throughout takes anything. Decimals, lists and
-    other types are not compared.
+    An integer column takes integers of Python and NumPy, a float column floats, a string column ``str`` (or UTF-8 bytes), a binary
+    column ``bytes`` (or ``str``), a date column dates or ISO text, a timestamp column datetimes, a decimal column ``Decimal``; a
+    column that is null throughout takes anything. Lists, structs, times of day and durations are not compared.
+
+    ``strict`` is the rule of cubes: integers of NumPy have the sign of their column, decimals are not compared.
     """
+    if strict and (pt.is_decimal(kind) or (isinstance(value, np.integer) and isinstance(value, np.unsignedinteger) != bool(pt.is_unsigned_integer(kind)))):
+        raise _misfit(value, kind, column, where, "Cubes compare no decimals, and integers of NumPy only with columns of their sign.")
+    check_literals((value,), kind, column, where)
+
+
+def check_literals(values: Iterable[Any], kind: pa.DataType, column: str, where: str = "") -> None:
+    """`check_literal` for many constants."""
     kind = stored_type(kind)
-    if pt.is_null(kind):
-        return
-    fits = next((check for applies, check in _FITS if applies(kind)), None)
-    if fits is None or not fits(value, kind):
-        raise InvalidType(f"Unexpected type for predicate: column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}).")
+    rule = next((rule for rule in _RULES if rule.applies(kind)), _INCOMPARABLE)
+    for value in values:
+        if not rule.fits(value, kind):
+            raise _misfit(value, kind, column, where, f"It takes {rule.takes}.")
 
 
-def literal_scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
-    """A constant as a scalar that compares with a column of this type; None for an integer out of the type's range.
+def _misfit(value: Any, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
+    return InvalidType(f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}")
 
-    A moment between two microseconds comes in nanoseconds, the only case in which the type is not `plain_type`.
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Where a constant stands among the values of a type: ``floor`` is the greatest one that is not above it, ``exact`` whether it is the constant.
+
+    ``floor`` is None for a constant below all values.
     """
-    plain = plain_type(kind)
-    if pt.is_integer(plain) and not isinstance(value, (bool, np.bool_)):
-        value = int(value)
-        low, high = (0, 2**64 - 1) if pt.is_uint64(plain) else (-(2**63), 2**63 - 1)
-        return pa.scalar(value, plain) if low <= value <= high else None
-    if pt.is_timestamp(plain):
-        return _timestamp_scalar(value, plain)
-    return pa.scalar(_python_literal(value, plain), plain)
+
+    floor: pa.Scalar | None
+    exact: bool = True
 
 
-def _timestamp_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+def literal(value: Any, kind: pa.DataType) -> Literal:
+    """A constant that `check_literal` let pass, for comparisons with a column of this type.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> literal(2.5, pa.float32())
+    Literal(floor=<pyarrow.DoubleScalar: 2.5>, exact=True)
+    >>> literal(300, pa.int8())
+    Literal(floor=<pyarrow.Int8Scalar: 127>, exact=False)
+    """
+    kind = compared_type(kind)
+    if pt.is_integer(kind):
+        return _place(int(value), True, kind)
+    if pt.is_timestamp(kind):
+        return _moment(value, kind)
+    if pt.is_decimal(kind):
+        return _decimal(value, kind)
+    return Literal(pa.scalar(_python_literal(value, kind), kind))
+
+
+def compared_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which values of a column meet constants: where a constant has a place among the values, the column's own."""
+    if pt.is_dictionary(kind):
+        return compared_type(kind.value_type)
+    own = pt.is_integer(kind) or pt.is_timestamp(kind) or pt.is_decimal(kind)
+    return kind if own else plain_type(kind)
+
+
+def _place(ticks: int, exact: bool, kind: pa.DataType) -> Literal:
+    """The literal for a number of the type's smallest steps, which may be more than the type can hold."""
+    low, high = _range(kind)
+    if ticks < low:
+        return Literal(None, exact=False)
+    return Literal(_scalar_of(min(ticks, high), kind), exact and ticks <= high)
+
+
+def _range(kind: pa.DataType) -> tuple[int, int]:
+    if pt.is_decimal(kind):
+        return 1 - 10**kind.precision, 10**kind.precision - 1
+    low = 0 if pt.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
+    return low, low + 2**kind.bit_width - 1
+
+
+def _scalar_of(ticks: int, kind: pa.DataType) -> pa.Scalar:
+    if pt.is_decimal(kind):
+        return pa.scalar(decimal.Decimal(ticks).scaleb(-kind.scale, _EXACT), kind)
+    return pa.scalar(ticks, pa.int64()).cast(kind) if pt.is_timestamp(kind) else pa.scalar(ticks, kind)
+
+
+def _moment(value: Any, kind: pa.DataType) -> Literal:
+    if hasattr(value, "to_datetime64"):  # of a pandas Timestamp, in UTC
+        value = value.to_datetime64()
     if isinstance(value, np.datetime64):
-        return _numpy_moment(value, kind)
-    if getattr(value, "nanosecond", None):  # of a pandas Timestamp
-        return _numpy_moment(value.to_datetime64(), kind)
-    year, month, day, hour, minute, second = value.timetuple()[:6]
-    value = dt.datetime(year, month, day, hour, minute, second, value.microsecond, tzinfo=value.tzinfo, fold=value.fold)
-    if kind.tz is not None and value.tzinfo is None:
-        value = value.replace(tzinfo=dt.UTC)
-    return pa.scalar(value, kind)
+        count, per_second = _numpy_moment(value)
+    else:
+        count, per_second = (value.replace(tzinfo=value.tzinfo or dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1), 10**6
+    ticks, rest = divmod(count * _PER_SECOND[kind.unit], per_second)
+    return _place(ticks, rest == 0, kind)
 
 
-def _numpy_moment(value: np.datetime64, kind: pa.DataType) -> pa.Scalar:
-    # Nanoseconds reach from 1677 to 2262 only, so that they are used for nothing else.
-    if np.datetime_data(value)[0] not in ("ns", "ps", "fs", "as"):
-        return _moment(int(value.astype("datetime64[us]").astype(np.int64)), kind)
-    nanos = int(value.astype("datetime64[ns]").astype(np.int64))
-    return _moment(nanos, pa.timestamp("ns", tz=kind.tz)) if nanos % 1000 else _moment(nanos // 1000, kind)
+def _numpy_moment(value: np.datetime64) -> tuple[int, int]:
+    """A moment as a count of parts of a second since 1970, and how many of them a second has."""
+    if np.datetime_data(value)[0] in ("Y", "M"):
+        value = value.astype("datetime64[D]")
+    unit, step = np.datetime_data(value)
+    count = int(value.astype(np.int64)) * step
+    return (count, _PER_SECOND[unit]) if unit in _PER_SECOND else (count * _SECONDS[unit], 1)
 
 
-def _moment(ticks: int, kind: pa.DataType) -> pa.Scalar:
-    return pa.scalar(ticks, pa.int64()).cast(kind)
+def _decimal(value: decimal.Decimal, kind: pa.DataType) -> Literal:
+    if value.is_infinite() or (value and value.adjusted() >= kind.precision - kind.scale):
+        low, high = _range(kind)
+        return _place(low - 1 if value.is_signed() else high + 1, False, kind)
+    floor = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), decimal.ROUND_FLOOR, _EXACT)
+    return _place(int(floor.scaleb(kind.scale, _EXACT)), floor == value, kind)
 
 
 def _text(value: str | bytes) -> str:
@@ -267,16 +284,32 @@ def _python_literal(value: Any, kind: pa.DataType) -> Any:
         return value.encode("utf-8")
     if pt.is_date(kind) and isinstance(value, (str, bytes)):
         return dt.date.fromisoformat(_text(value))
+    if pt.is_floating(kind):
+        return float(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
 def literal_array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """Constants as one array; those that no value of the column can equal are left out."""
-    plain = plain_type(kind)
-    if pt.is_null(plain):
-        return pa.array([], type=plain)
-    scalars = (literal_scalar(v, plain) for v in values)
-    fitting = [s for s in scalars if s is not None and s.type.equals(plain)]
-    if pt.is_timestamp(plain):
-        return pa.array([s.value for s in fitting], type=pa.int64()).cast(plain)
-    return pa.array([s.as_py() for s in fitting], type=plain)
+    """Constants as one array of the `compared_type`; those that no value of the column can equal are left out."""
+    kind, values = compared_type(kind), list(values)
+    if pt.is_null(kind):
+        return pa.array([], type=kind)
+    if not pt.is_decimal(kind):  # which Arrow would round
+        try:
+            return _vectorised(values, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass  # mixed spellings, or out of range: one by one
+    found = [place.floor for place in (literal(v, kind) for v in values) if place.exact and place.floor is not None]
+    if pt.is_timestamp(kind):
+        return pa.array([s.value for s in found], type=pa.int64()).cast(kind)
+    return pa.array([s.as_py() for s in found], type=kind)
+
+
+def _vectorised(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if not pt.is_timestamp(kind):
+        return pa.array(values, type=kind)
+    types = {getattr(value, "dtype", type(value)) for value in values}
+    if len(types) == 1 and types <= _NUMPY_MOMENTS:
+        return pa.array(np.array(values)).cast(kind)
+    # In these units nothing is rounded, and the cast refuses to.
+    return pa.array(values, type=pa.timestamp("us" if types <= {dt.datetime} else "ns", tz=kind.tz)).cast(kind)

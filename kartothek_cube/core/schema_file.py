@@ -16,7 +16,7 @@ import zstandard
 from kartothek_cube.core.schema import normal_schema, stored_schema
 from kartothek_cube.errors import CorruptDocument
 
-__all__ = ["common_metadata_bytes", "embedded_schemas", "is_plain", "parse_common_metadata", "parse_embedded_schemas"]
+__all__ = ["common_metadata_bytes", "embedded_schemas", "is_plain", "pandas_types", "parse_common_metadata", "parse_embedded_schemas"]
 
 
 def common_metadata_bytes(schema: pa.Schema) -> bytes:
@@ -41,7 +41,7 @@ def _pandas_entry(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _column_entry(field: pa.Field) -> dict[str, Any]:
-    pandas_type, numpy_type, metadata = _pandas_types(field.type)
+    pandas_type, numpy_type, metadata = pandas_types(field.type)
     return {"field_name": field.name, "metadata": metadata, "name": field.name, "numpy_type": numpy_type, "pandas_type": pandas_type}
 
 
@@ -54,10 +54,12 @@ _FIXED = {
     pa.binary(): ("bytes", "object"),
     pa.date32(): ("date", "object"),
     pa.null(): ("empty", "object"),
+    pa.time64("us"): ("time", "object"),
+    pa.duration("ns"): ("object", "timedelta64[ns]"),
 }
 
 
-def _pandas_types(kind: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
+def pandas_types(kind: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
     """What the ``pandas`` entry says of a column in normal form."""
     if kind in _FIXED:
         return (*_FIXED[kind], None)
@@ -66,8 +68,8 @@ def _pandas_types(kind: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
     if pt.is_decimal(kind):
         return "decimal", "object", {"precision": kind.precision, "scale": kind.scale}
     if pt.is_list(kind):
-        return f"list[{_pandas_types(kind.value_type)[0]}]", "object", None
-    return ("time" if pt.is_time(kind) else "object"), "object", None
+        return f"list[{pandas_types(kind.value_type)[0]}]", "object", None
+    return "object", "object", None
 
 
 def parse_common_metadata(data: bytes, where: str) -> pa.Schema:

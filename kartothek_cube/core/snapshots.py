@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_ta
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
-from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, label_of, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import read_columns
@@ -23,7 +24,18 @@ from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedde
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
 
-__all__ = ["find_snapshot", "forget", "load_index", "load_snapshot", "remember", "with_indices"]
+__all__ = [
+    "find_snapshot",
+    "forget",
+    "is_current",
+    "load_index",
+    "load_snapshot",
+    "read_document",
+    "remember",
+    "resolve_document",
+    "snapshot_of",
+    "with_indices",
+]
 
 _CACHE_SIZE = 64
 _READS_BEFORE_CORRUPT = 3
@@ -86,21 +98,44 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
         If the document cannot be parsed, or contradicts its key.
     """
     cached = _cache.get(store, uuid)
-    if cached is not None and cached.document.partitions is not None and not store.changed(cached.key, cached.token):
+    if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
     return remember(store, _read_snapshot(store, uuid))
 
 
+def is_current(store: Store, snapshot: Snapshot) -> bool:
+    """Whether the snapshot's document is unchanged, and still the one that counts: kartothek updates a msgpack document by a JSON one beside it."""
+    json_key = document_key(snapshot.uuid)
+    return not store.changed(snapshot.key, snapshot.token) and (snapshot.key == json_key or not store.contains(json_key))
+
+
 def _read_snapshot(store: Store, uuid: str) -> Snapshot:
+    document, key, token = read_document(store, uuid)
+    return snapshot_of(store, document, key, token)
+
+
+def snapshot_of(store: Store, document: Document, key: str, token: Hashable = None) -> Snapshot:
+    """The snapshot that a document describes; its schemas, and the partitions that it does not list, are read from the store."""
+    document, partitions = resolve_document(store, document)
+    keys = document.partition_keys or ()
+    schemas = {t: ordered(s, keys) for t, s in _schemas(store, document, partitions).items()}
+    return make_snapshot(document, key, token, schemas, partitions)
+
+
+def resolve_document(store: Store, document: Document) -> tuple[Document, PartitionColumns]:
+    """A document with its partition keys, and its partitions: what it leaves to the paths of the files is taken from them."""
+    partitions = document.partitions if document.partitions is not None else _listed_partitions(store, document.uuid)
+    if document.partition_keys is None:
+        document = replace(document, partition_keys=_inferred_keys(partitions, document.uuid))
+    return document, partitions
+
+
+def read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
+    """The newest document of a dataset as it is stored, its key and version token; errors as of `load_snapshot`."""
     document, key, token = _read_document(store, uuid)
     if document.uuid != uuid:
         raise CorruptDocument(f"The document {key} says that its dataset is {document.uuid!r}, but its key says {uuid!r}.")
-    partitions = document.partitions if document.partitions is not None else _listed_partitions(store, uuid)
-    schemas = _schemas(store, document, partitions)
-    if document.partition_keys is None:
-        document = Document(uuid, document.metadata, _inferred_keys(partitions, uuid), document.indices, document.partitions)
-    keys = document.partition_keys or ()
-    return make_snapshot(document, key, token, {t: ordered(s, keys) for t, s in schemas.items()}, partitions)
+    return document, key, token
 
 
 def _read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
@@ -190,7 +225,7 @@ def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[
     reference = snapshot.document.indices.get(column)
     if reference is None:
         raise InvalidInput(f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, only on {sorted(snapshot.document.indices)}.")
-    kind = index_type(snapshot.schema.field(column).type, column, snapshot.uuid)
+    kind = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
     if not isinstance(reference, str):
         return _embedded_index(column, kind, reference, snapshot.uuid), True
     predicates = (tuple(clauses),) if clauses else None

@@ -9,12 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.change import Part, Receipt, index_entries
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.partition_values import partition_type
-from kartothek_cube.core.naming import SINGLE_TABLE, data_key
+from kartothek_cube.core.naming import SINGLE_TABLE, data_key, fresh_id
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.store import Store, VersionMismatch
+
+# Of a label that a user chose; a part of a key has at most 255 characters.
+_READABLE = 200
 
 __all__ = ["StageRequest", "dataset_schema", "stage_part", "stage_parts"]
 
@@ -24,14 +27,17 @@ class StageRequest:
     """How the files of one dataset are staged; picklable, so that it can travel to an executor.
 
     ``index_columns`` are the columns whose distinct values a receipt lists, ``sort_columns`` those by which the rows
-    are sorted.
+    are sorted. ``fresh`` says that nobody else has the labels; a label that a user chose names the partition, not the key:
+    where the key is taken, the file gets another one.
     """
 
     uuid: str
     partition_on: tuple[str, ...]
     index_columns: tuple[str, ...]
     sort_columns: tuple[str, ...]
-    serializer: ParquetSerializer
+    serializer: FileFormat
+    table: str = SINGLE_TABLE
+    fresh: bool = True
 
 
 def stage_parts(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
@@ -50,9 +56,32 @@ def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schem
     low, high = _ends(part.table, request.sort_columns)
     entries = index_entries(part, request.index_columns)
     data = request.serializer.encode(part.table)
-    key = data_key(request.uuid, SINGLE_TABLE, part.label, request.serializer.file_suffix)
-    store.put(key, memoryview(data))
-    return Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.size, schema, entries, low, high)
+    key = _put(store, request, part.label, memoryview(data))
+    return Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.size, schema, entries, low, high, request.table)
+
+
+def _put(store: Store, request: StageRequest, label: str, data: Any) -> str:
+    suffix = request.serializer.file_suffix
+    key = data_key(request.uuid, request.table, label, suffix)
+    if request.fresh:
+        store.put(key, data)
+        return key
+    try:
+        _put_new(store, key, data)
+    except VersionMismatch:
+        folder, slash, name = label.rpartition("/")
+        key = data_key(request.uuid, request.table, f"{folder}{slash}{name[:_READABLE]}-{fresh_id()}", suffix)
+        store.put(key, data)
+    return key
+
+
+def _put_new(store: Store, key: str, data: Any) -> None:
+    if store.capabilities.conditional_put:
+        store.put_if(key, data, None)
+    elif store.contains(key):
+        raise store.mismatch(key, None)
+    else:
+        store.put(key, data)
 
 
 def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, Receipt, split_rows
-from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.publish import publish
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.snapshots import find_snapshot
@@ -24,7 +24,7 @@ UUID = "uuid"
 
 
 def stage(store: Store, table: pa.Table, on: Sequence[str] = (), index: Sequence[str] = (), label: str | None = None, **serializer: Any) -> list[Receipt]:
-    request = StageRequest(UUID, tuple(on), tuple(index), (), ParquetSerializer(**serializer))
+    request = StageRequest(UUID, tuple(on), tuple(index), (), ParquetFormat(**serializer))
     return stage_parts(store, request, split_rows(table, on, label or fresh_id(), UUID), table.schema)
 
 
@@ -34,7 +34,7 @@ def make_change(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence
     label, serializer = more.pop("label", None), more.pop("serializer", {})
     receipts = stage(store, table, on, index, label, **serializer) if table.num_rows else []
     schema = ordered(dataset_schema(table.schema, on), on)
-    return Change(UUID, tuple(receipts), schema, tuple(on), tuple(index), removed=pa.array(removed, type=pa.string()), **more)
+    return Change(UUID, tuple(receipts), {SINGLE_TABLE: schema}, tuple(on), tuple(index), removed=pa.array(removed, type=pa.string()), **more)
 
 
 def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:

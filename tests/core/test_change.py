@@ -8,7 +8,7 @@ import pytest
 
 from kartothek_cube.core.change import Change, Receipt, apply_change, split_rows
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -21,7 +21,7 @@ NOW = datetime(2000, 1, 1, 1, 1, 1, 1)
 def test_receipts_say_enough_to_commit_without_reading_the_files():
     store = MemoryStore()
     table = pa.table({"p": ["b", "a", "b"], "x": pa.array([3, 1, 2], pa.int8()), "i1": ["u", None, "v"]})
-    request = StageRequest(UUID, ("p",), ("i1",), ("x",), ParquetSerializer())
+    request = StageRequest(UUID, ("p",), ("i1",), ("x",), ParquetFormat())
     first, second = stage_parts(store, request, split_rows(table.sort_by("x"), ["p"], "base", UUID), table.schema)
     assert (first.dataset, first.label, first.key, first.values) == (UUID, "p=a/base", f"{UUID}/table/p=a/base.parquet", {"p": "a"})
     assert (second.rows, second.size) == (2, len(store.get(second.key)))
@@ -35,7 +35,7 @@ def test_requests_and_receipts_travel():
 
     (receipt,) = stage(MemoryStore(), pa.table({"x": [1], "v1": ["a"]}), index=["x"])
     assert pickle.loads(pickle.dumps(receipt)) == receipt
-    request = StageRequest(UUID, ("p",), ("i1",), ("x",), ParquetSerializer())
+    request = StageRequest(UUID, ("p",), ("i1",), ("x",), ParquetFormat())
     assert pickle.loads(pickle.dumps(request)) == request
 
 
@@ -46,7 +46,7 @@ def test_partition_columns_are_as_wide_as_their_text():
 
 def change_of(*receipts, **more):
     schema = pa.schema([("x", pa.int64()), ("v1", pa.string())])
-    return Change(UUID, receipts, ordered(schema, []), (), ("x",), **more)
+    return Change(UUID, receipts, {"table": ordered(schema, [])}, (), ("x",), **more)
 
 
 def receipt(label, values=(1,)):
@@ -69,14 +69,14 @@ def test_a_new_dataset_without_rows_has_empty_indices():
 
 
 def test_an_index_on_a_column_without_values_yet_has_the_type_of_the_dataset():
-    change = Change(UUID, (receipt("a"),), pa.schema([("x", pa.null())]), (), ("x",))
+    change = Change(UUID, (receipt("a"),), {"table": pa.schema([("x", pa.null())])}, (), ("x",))
     with pytest.raises(Unsupported, match="'x'"):
         apply_change(change, None)
     store = MemoryStore()
     base = write(store, {"x": ["t"], "v1": [1]}, index=["x"])
     state = apply_change(make_change(store, {"x": pa.nulls(1), "v1": [1]}, index=["x"]), base)
     assert state.indices["x"].values.to_pylist() == ["t"]
-    assert state.schema.field("x").type == pa.string()
+    assert state.schemas["table"].field("x").type == pa.string()
 
 
 def test_the_change_names_itself():

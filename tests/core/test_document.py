@@ -267,6 +267,12 @@ def test_own_entries_are_hidden():
     assert Document("uuid", {"a": 1, "kartothek_cube.commits": "[]"}).user_metadata == {"a": 1}
 
 
+def test_who_changes_user_metadata_changes_a_copy():
+    document = Document("uuid", {"a": {"b": [1]}})
+    document.user_metadata["a"]["b"].append(2)
+    assert document.user_metadata == {"a": {"b": [1]}}
+
+
 def test_user_metadata_comes_back_as_from_json():
     assert check_user_metadata({"a": (1, 2.5, None, True), 1: {"b": "ä"}}, "there") == {"a": [1, 2.5, None, True], "1": {"b": "ä"}}
 

@@ -3,20 +3,24 @@ from __future__ import annotations
 import datetime as dt
 import math
 import operator
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.evaluate import LONG_LIST, Bounds, clause_on_scalar, matching_rows, matching_values, possible_chunks
+from kartothek_cube.core import evaluate
+from kartothek_cube.core.evaluate import Bounds, clause_on_scalar, matching_rows, matching_values, possible_chunks
+from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.index import build_index
-from kartothek_cube.core.parquet import FileRequest, ParquetSerializer, read_rows
-from kartothek_cube.core.predicates import OPERATORS, Clause, is_null
+from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.predicates import OPERATORS, Clause, is_null, parse_predicates
 from kartothek_cube.core.scan import index_mask, indexed_clauses
-from kartothek_cube.core.schema import normal_type
+from kartothek_cube.core.schema import literal_array, normal_type
 from kartothek_cube.core.stores.memory import MemoryStore
 
 COMPARE = {"==": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -38,17 +42,21 @@ POOLS = {
         [dt.datetime(1, 1, 1), DAY, DAY + dt.timedelta(microseconds=1), dt.datetime(9999, 12, 31)],
         [pd.Timestamp(DAY) + pd.Timedelta(1, "ns"), pd.Timestamp(DAY) - pd.Timedelta(1, "ns"), np.datetime64("1600-01-01", "D")],
     ),
+    pa.decimal128(5, 2): (
+        [Decimal("-999.99"), Decimal("-0.01"), Decimal("0.00"), Decimal("1.50"), Decimal("999.99")],
+        [Decimal("0.001"), Decimal("-0.001"), Decimal("1.5"), Decimal("1e30"), Decimal(-1000), Decimal("1e-300"), Decimal("Infinity")],
+    ),
 }
 
 
 def truth(value, clause):
     """The truth table in plain Python."""
     null = is_null(value)
-    if clause.op == "in":
-        return any(truth(value, Clause(clause.column, "==", v)) for v in clause.value)
+    if clause.op in ("in", "not in"):
+        return (clause.op == "in") == any(truth(value, Clause(clause.column, "==", v)) for v in clause.value)
     if is_null(clause.value):
         return null == (clause.op == "==")
-    if clause.op == "!=":
+    if clause.op in ("!=", "is distinct from"):
         return null or not equal_or_ordered("==", value, clause.value)
     return not null and equal_or_ordered(clause.op, value, clause.value)
 
@@ -73,9 +81,9 @@ def clauses(draw, kind):
     values, others = POOLS[kind]
     constants = st.sampled_from([*values, *others]).filter(lambda v: not is_null(v))
     op = draw(st.sampled_from(OPERATORS))
-    if op == "in":
+    if op in ("in", "not in"):
         return Clause("x", op, tuple(draw(st.lists(constants | st.none(), max_size=4))))
-    return Clause("x", op, draw(constants | st.none() if op in ("==", "!=") else constants))
+    return Clause("x", op, draw(constants | st.none() if op in ("==", "!=", "is distinct from") else constants))
 
 
 @st.composite
@@ -118,10 +126,10 @@ def test_a_pruned_row_group_holds_no_matching_row(case, group_size):
     store = MemoryStore()
     column = pa.array(values, type=kind, from_pandas=False)
     table = pa.table({"x": column, "n": range(len(values))})
-    store.put("uuid/table/f", ParquetSerializer(chunk_size=group_size).encode(table))
+    store.put("uuid/table/f.parquet", ParquetFormat(chunk_size=group_size).encode(table))
     request = FileRequest("uuid", pa.schema([("x", normal_type(kind)), ("n", pa.int64())]), ("n",), predicates)
     rows = [i for i, match in enumerate(expected(values, predicates)) if match]
-    assert read_rows(store, "uuid/table/f", request).column("n").to_pylist() == rows
+    assert read_rows(store, "uuid/table/f.parquet", request).column("n").to_pylist() == rows
 
 
 @given(columns_and_predicates(), st.integers(1, 4))
@@ -163,18 +171,23 @@ def test_no_predicates_match_everything_and_no_conjunction_nothing():
 
 @pytest.mark.parametrize(
     ("op", "value", "match"),
-    [("==", 1, False), ("!=", 1, True), ("<", "a", False), ("in", (1, None), True), ("in", (1,), False), ("==", None, True), ("!=", None, False)],
+    [
+        *(("==", 1, False), ("!=", 1, True), ("<", "a", False), ("in", (1, None), True), ("in", (1,), False), ("==", None, True), ("!=", None, False)),
+        *(("not in", (1,), True), ("not in", (1, None), False), ("not in", (), True), ("is distinct from", 1, True), ("is distinct from", None, False)),
+    ],
 )
-def test_a_column_without_a_type_is_null_throughout(op, value, match):
+def test_a_column_without_a_type_is_null_throughout(op, value, match):  # H30
     assert matching_values(pa.nulls(2), Clause("x", op, value)).tolist() == [match, match]
 
 
-@pytest.mark.parametrize(("op", "matches"), [("==", [0, 0]), ("!=", [1, 1]), ("<", [1, 0]), ("<=", [1, 0]), (">", [0, 1]), (">=", [0, 1]), ("in", [0, 0])])
+@pytest.mark.parametrize(
+    ("op", "matches"), [("==", [0, 0]), ("!=", [1, 1]), ("<", [1, 0]), ("<=", [1, 0]), (">", [0, 1]), (">=", [0, 1]), ("in", [0, 0]), ("not in", [1, 1])]
+)
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_a_moment_between_two_microseconds(op, matches, zone):
     literal = pd.Timestamp(DAY, tz="UTC" if zone else None) + pd.Timedelta(1, "ns")
     column = pa.array([DAY, dt.datetime(9999, 12, 31)], type=pa.timestamp("us", tz=zone))
-    clause = Clause("x", op, (literal,) if op == "in" else literal)
+    clause = Clause("x", op, (literal,) if op.endswith("in") else literal)
     assert matching_values(column, clause).tolist() == [bool(m) for m in matches]
 
 
@@ -184,13 +197,89 @@ def test_negative_zero_is_zero():
         assert matching_values(column, clause).tolist() == [True, True, False]
 
 
-def test_bounds_of_careless_writers_exclude_nothing():
+def test_bounds_of_careless_writers_exclude_nothing():  # H33
     bounds = {"x": Bounds(pa.array([5.0, math.nan, None]), pa.array([1.0, math.nan, 3.0]), np.zeros(3, dtype=bool))}
     assert possible_chunks(bounds, 3, ((Clause("x", "==", 100.0),),)).tolist() == [True, True, True]
+    bounds = {"x": Bounds(pa.array([5, 5]), pa.array([1, 9]), np.zeros(2, dtype=bool))}
+    assert possible_chunks(bounds, 2, ((Clause("x", "==", 100),),)).tolist() == [True, False]
 
 
-def test_long_lists_exclude_nothing_and_short_ones_do():
-    bounds = {"x": Bounds(pa.array([1]), pa.array([2]), np.zeros(1, dtype=bool))}
-    long, short = tuple(range(10, 11 + LONG_LIST)), tuple(range(10, 10 + LONG_LIST))
-    assert possible_chunks(bounds, 1, ((Clause("x", "in", long),),)).tolist() == [True]
-    assert possible_chunks(bounds, 1, ((Clause("x", "in", short),),)).tolist() == [False]
+@pytest.mark.parametrize(
+    ("op", "value", "possible"), [("==", 1.0, True), ("==", 1 + 2**-52, False), (">", 1 - 2**-53, True), (">", 1.0, False), ("<", 1.0, False)]
+)
+def test_bounds_of_floats_are_compared_exactly(op, value, possible):  # H32
+    bounds = {"x": Bounds(pa.array([1.0]), pa.array([1.0]), np.zeros(1, dtype=bool))}
+    assert possible_chunks(bounds, 1, ((Clause("x", op, value),),)).tolist() == [possible]
+
+
+@pytest.mark.parametrize("n", [3, 256, 257, 5000])
+def test_a_list_of_any_length_excludes_what_holds_none_of_it(n):
+    bounds = {"x": Bounds(pa.array([1, 10, 11, None, 2 * n + 8]), pa.array([9, 10, 11, None, 2**40]), np.zeros(5, dtype=bool))}
+    wanted = tuple(range(2 * n + 8, 9, -2))
+    assert possible_chunks(bounds, 5, ((Clause("x", "in", wanted),),)).tolist() == [False, True, False, True, True]
+    assert possible_chunks(bounds, 5, ((Clause("x", "not in", wanted),),)).tolist() == [True, False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "without_null", "with_null"),
+    [
+        ("==", 1, True, True),
+        ("==", 2, False, False),
+        ("==", None, False, True),
+        ("!=", 1, False, True),  # H21
+        ("!=", 2, True, True),
+        ("!=", None, True, True),
+        ("is distinct from", 1, False, True),
+        ("<", 1, False, False),
+        ("<=", 1, True, True),
+        ("in", (2, 3), False, False),
+        ("in", (2, None), False, True),
+        ("in", (), False, False),
+        ("not in", (1, 2), False, True),
+        ("not in", (1, None), False, False),
+        ("not in", (2, None), True, True),
+        ("not in", (), True, True),
+    ],
+)
+def test_what_the_bounds_of_a_chunk_of_ones_allow(op, value, without_null, with_null):
+    bounds = {"x": Bounds(pa.array([1, 1]), pa.array([1, 1]), np.array([False, True]))}
+    assert possible_chunks(bounds, 2, ((Clause("x", op, value),),)).tolist() == [without_null, with_null]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_constant_of_nanoseconds_meets_columns_of_every_unit(unit):
+    column = pa.array([0, 1], pa.timestamp(unit))
+    for op, rows in {"<": [1, 0], "<=": [1, 0], ">": [0, 1], "==": [0, 0], "!=": [1, 1]}.items():
+        constant = np.datetime64(500, "ps") if unit == "ns" else pd.Timestamp(1)
+        assert matching_values(column, Clause("x", op, constant)).tolist() == [bool(row) for row in rows]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.dictionary(pa.int8(), pa.large_string()), pa.string()])
+def test_wide_and_encoded_text_is_compared_by_its_values(kind):  # H13
+    column = pa.chunked_array([pa.array(["a", None]), pa.array(["b"])]).cast(kind)
+    assert matching_values(column, Clause("x", "not in", ("a", b"z"))).tolist() == [False, True, True]
+    assert matching_values(column, Clause("x", "<", b"b")).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("as_integers", [False, True])
+def test_statistics_of_decimals_exclude_no_match_however_they_are_stored(as_integers):
+    store, sink = MemoryStore(), pa.BufferOutputStream()
+    column = pa.array([Decimal("0.50"), Decimal("1.50"), None, Decimal("2.50")], pa.decimal128(5, 2))
+    pq.write_table(pa.table({"x": column, "n": range(4)}), sink, row_group_size=2, store_decimal_as_integer=as_integers)
+    store.put("uuid/table/f.parquet", sink.getvalue())
+    schema = pa.schema([("x", column.type), ("n", pa.int64())])
+    for op, value, rows in [("==", Decimal("2.5"), [3]), ("<", Decimal("1.501"), [0, 1]), ("not in", (Decimal("2.5"),), [0, 1, 2])]:
+        request = FileRequest("uuid", schema, ("n",), ((Clause("x", op, value),),))
+        assert read_rows(store, "uuid/table/f.parquet", request).column("n").to_pylist() == rows
+
+
+@pytest.mark.parametrize("op", ["in", "not in"])
+def test_a_list_of_constants_becomes_an_array_once_for_all_files(monkeypatch, op):
+    made = []
+    monkeypatch.setattr(evaluate, "literal_array", lambda values, kind: made.append(kind) or literal_array(values, kind))
+    store = MemoryStore()
+    store.put("uuid/table/f.parquet", ParquetFormat().encode(pa.table({"x": [1, 2, 3]})))
+    request = FileRequest("uuid", pa.schema([("x", pa.int64())]), ("x",), parse_predicates([[("x", op, [3, 1, 7])]]))
+    for _ in range(3):
+        assert read_rows(store, "uuid/table/f.parquet", request)["x"].to_pylist() == ([1, 3] if op == "in" else [2])
+    assert made == [pa.int64()]

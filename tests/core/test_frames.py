@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.frames import concat_blocks, is_block, null_count, to_frame, to_table
+from kartothek_cube.core.frames import concat_blocks, concat_encoded, encoded, is_block, null_count, to_frame, to_table
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 US = pa.timestamp("us")
@@ -93,16 +93,17 @@ def test_names_in_bytes_are_decoded():
         (pa.table([[1], [2]], names=["x", "x"]), InvalidInput, "Duplicate columns"),
         (pd.DataFrame({"x": pd.arrays.SparseArray([0, 1])}), InvalidType, "Sparse data"),
         (pd.DataFrame({"x": [1, "a"]}), InvalidType, "'x'.*no single Arrow type"),
+        (pd.DataFrame({"x": pd.Series([np.datetime64("2020-01-02"), None], dtype=object)}), InvalidType, "'x'.*no single Arrow type"),
         (pd.DataFrame({"x": [1j]}), InvalidType, "'x'"),
         (pd.DataFrame({"x": [2**70]}, dtype=object), InvalidType, "'x'"),
         (pd.DataFrame({"x": [object()]}), InvalidType, "'x'"),
         (pd.DataFrame({"x": ["\ud800"]}, dtype=object), InvalidType, "'x'"),
-        (pd.DataFrame({"x": np.array([1], dtype="float16")}), Unsupported, "'x'.*halffloat"),
+        (pd.DataFrame({"x": pd.period_range("2020-01", periods=1, freq="M")}), Unsupported, "'x'.*to_timestamp"),
         (pa.table({"x": pa.array([1], pa.timestamp("ns"))}), InvalidInput, "'x'.*cannot be stored as timestamp"),
         ([1], InvalidType, 'is a "list"'),
         (None, InvalidType, "NoneType"),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_what_cannot_be_stored_names_dataset_and_column(frame, error, text):
     with pytest.raises(error, match=text) as raised:
@@ -150,18 +151,66 @@ def test_dates_beyond_the_nanosecond_range():
     assert frame["d"].dt.year.tolist() == [1, 9999]
 
 
-def test_categoricals():
-    table = pa.table({"x": ["b", "a", "b", None], "y": [2, 1, 2, 2]})
-    frame = to_frame(table, categoricals=["x", "y"])
-    assert frame["x"].tolist()[:3] == ["b", "a", "b"]
-    assert sorted(frame["x"].cat.categories) == ["a", "b"]
-    assert isinstance(frame["y"].dtype, pd.CategoricalDtype)
-    assert frame["y"].tolist() == [2, 1, 2, 2]
+def test_integers_and_booleans_with_nulls_may_stay_what_they_are():
+    table = pa.table(
+        {
+            "f": [1.5, None],
+            "i": [2**53 + 1, None],
+            "u": pa.array([None, 2**64 - 1], pa.uint64()),
+            "b": [None, True],
+            "n": [1, 2],
+            "s": pa.array([1, None], pa.int8()),
+        }
+    )
+    frame = to_frame(table, nullable=True)
+    assert [str(t) for t in frame.dtypes] == ["float64", "Int64", "UInt64", "boolean", "int64", "Int8"]
+    assert list(frame.columns) == table.column_names
+    assert frame["i"].tolist()[0] == 2**53 + 1
+    assert frame["u"].tolist()[1] == 2**64 - 1
+    assert list(frame.index) == [0, 1]
+    assert to_frame(table.select(["i"]), nullable=True)["i"].isna().tolist() == [False, True]
 
 
-def test_unknown_categorical_is_named():
-    with pytest.raises(InvalidInput, match="'z'"):
-        to_frame(pa.table({"x": [1]}), categoricals=["x", "z"])
+def test_wide_frames_are_made_without_a_warning():
+    frame = to_frame(pa.table({f"v{i}": [1, None if i % 2 else 2] for i in range(300)}), nullable=True)
+    assert [str(frame[f"v{i}"].dtype) for i in (0, 299)] == ["int64", "Int64"]
+
+
+def categories(*columns, **options):
+    frame = to_frame(concat_encoded([encoded(pa.table({"x": column}), ["x"]) for column in columns], ["x"]), **options)
+    assert isinstance(frame["x"].dtype, pd.CategoricalDtype)
+    values = [None if code < 0 else frame["x"].cat.categories[code] for code in frame["x"].cat.codes]
+    return values, list(frame["x"].cat.categories)
+
+
+# F22
+def test_categories_are_those_of_the_largest_part_then_the_others_in_order():
+    assert categories(["b", "b"], ["d", "c", None], ["a"]) == (["b", "b", "d", "c", None, "a"], ["d", "c", "a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([pa.chunked_array([["a"], ["b", "a"]])], ["a", "b"]),
+        ([pa.chunked_array([], pa.date32())], []),
+        ([pa.nulls(2)], []),
+        ([[1.5, float("nan"), -0.0], [0.0, None]], [1.5, 0.0]),
+        ([[True, None], [False]], [True, False]),
+        ([[3, None], [2**62 + 1]], [3, 2**62 + 1]),
+        ([[b"a"], pa.nulls(1, pa.binary())], [b"a"]),
+        ([[Decimal("1.1")], [Decimal("2.2")]], [Decimal("1.1"), Decimal("2.2")]),
+        ([pa.array([1, None], pa.date32()), pa.array([0], pa.date32())], [pd.Timestamp(1970, 1, 2), pd.Timestamp(1970, 1, 1)]),
+    ],
+    ids=range(9),
+)
+def test_categoricals_of_every_type(columns, expected):
+    values, found = categories(*columns)
+    assert found == expected
+    assert {v for v in values if v is not None} == set(expected)
+
+
+def test_categories_that_are_dates_may_be_objects():
+    assert categories(pa.array([1], pa.date32()), dates_as_object=True) == ([dt.date(1970, 1, 2)], [dt.date(1970, 1, 2)])
 
 
 def test_the_result_may_be_changed():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.change import Part, index_entries
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.index import INDEX_ROWS, build_index, drop_labels, index_from_table, index_table, index_type, merge_indices
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.snapshots import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -42,7 +42,7 @@ def test_index_of_the_worked_example():
     table = index_table(index)
     assert table.schema == pa.schema([("L", pa.string()), ("partition", pa.list_(pa.string()))])
     assert table.to_pydict() == {"L": ["a", "b"], "partition": [["P=1/0001", "P=2/0001"], ["P=1/0001"]]}
-    data = ParquetSerializer(compression="ZSTD").encode(table)
+    data = ParquetFormat(compression="ZSTD").encode(table)
     metadata = pq.read_metadata(pa.BufferReader(data))
     assert [metadata.schema.column(j).path for j in range(2)] == ["L", "partition.list.item"]
     assert sorted(metadata.metadata) == [b"ARROW:schema"]
@@ -62,7 +62,7 @@ def test_merging_and_dropping(found, removed):
 def test_a_file_comes_back(index):
     table = index_table(index)
     assert table.column("x").to_pylist() == sorted(set(index.values.to_pylist()))
-    back = index_from_table(pq.read_table(pa.BufferReader(ParquetSerializer().encode(table))), "x", pa.int64(), "key")
+    back = index_from_table(pq.read_table(pa.BufferReader(ParquetFormat().encode(table))), "x", pa.int64(), "key")
     assert pairs(back) == pairs(index)
 
 
@@ -91,7 +91,7 @@ SAMPLES = {
 def test_every_type_can_be_indexed(kind):
     normal = index_type(kind, "x", UUID)
     index = build_index("x", normal, [(pa.array(SAMPLES[kind], type=kind), "a")])
-    back = index_from_table(pq.read_table(pa.BufferReader(ParquetSerializer().encode(index_table(index)))), "x", normal, "key")
+    back = index_from_table(pq.read_table(pa.BufferReader(ParquetFormat().encode(index_table(index)))), "x", normal, "key")
     assert back.values.type == normal
     assert sorted(back.values.to_pylist()) == sorted(SAMPLES[kind])
 
@@ -143,6 +143,9 @@ OTHERS = {
     "dictionary": pa.table({"x": pa.array(["a", "b"]).dictionary_encode(), "partition": [["2", "1"], ["1"]]}),
     "column order": pa.table({"partition": [["2", "1"], ["1"]], "x": ["a", "b"]}),
     "empty and null lists": pa.table({"x": ["a", "c", "d", "b"], "partition": [["2", "1"], [], None, ["1"]]}),
+    "views": pa.table({"x": pa.array(["a", None, "b"], pa.string_view()), "partition": pa.array([["2", "1"], ["1"], ["1"]], pa.list_(pa.string_view()))}),
+    "dictionaries of labels": pa.table({"x": ["a", "b"], "partition": pa.array([["2", "1"], ["1", None]], pa.list_(pa.dictionary(pa.int8(), pa.string())))}),
+    "null label": pa.table({"x": ["a", "b", "c"], "partition": [["2", None, "1"], ["1"], [None]]}),
     "null value": pa.table({"x": ["a", None, "b"], "partition": [["2", "1"], ["1"], ["1"]]}),
     "chunks": pa.concat_tables([pa.table({"x": ["a"], "partition": [["2", "1"]]}), pa.table({"x": ["b"], "partition": [["1"]]})]),
 }
@@ -154,6 +157,11 @@ def test_files_of_other_writers_are_read(name):
     assert pairs(index) == Counter({("a", "1"): 1, ("a", "2"): 1, ("b", "1"): 1})
     assert index.values.type == pa.string()
     assert index.labels.type == pa.dictionary(pa.int32(), pa.string())
+
+
+def test_nan_of_other_writers_is_no_value():
+    index = index_from_table(pa.table({"x": [1.5, float("nan"), None], "partition": [["a"], ["b"], ["c"]]}), "x", pa.float64(), "key")
+    assert (index.values.to_pylist(), index.labels.to_pylist()) == ([1.5], ["a"])
 
 
 def test_nanoseconds_of_other_writers_are_read():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.schema import check_literal, literal_array, literal_scalar, normal_type, ordered, plain_type, stored_schema, stored_type, unify
+from kartothek_cube.core.schema import Literal, check_literal, literal, literal_array, normal_type, ordered, plain_type, stored_schema, stored_type, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas, parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
 US = pa.timestamp("us")
 BERLIN = pa.timestamp("us", tz="Europe/Berlin")
+STRUCT = pa.struct([("a", pa.int8()), pa.field("b", pa.large_list(pa.timestamp("ns")), nullable=False)])
+STORED_STRUCT = pa.struct([("a", pa.int8()), ("b", pa.list_(US))])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,17 @@ BERLIN = pa.timestamp("us", tz="Europe/Berlin")
         (pa.dictionary(pa.int8(), pa.float32()), pa.float32(), pa.float64()),
         (pa.dictionary(pa.int8(), pa.large_string()), pa.string(), pa.string()),
         (pa.null(), pa.null(), pa.null()),
-        (pa.time32("s"), pa.time32("ms"), pa.time32("ms")),
+        (pa.time32("s"), pa.time64("us"), pa.time64("us")),
+        (pa.time64("ns"), pa.time64("us"), pa.time64("us")),
+        (pa.duration("s"), pa.duration("ns"), pa.duration("ns")),
+        (pa.float16(), pa.float32(), pa.float64()),
+        (pa.binary(4), pa.binary(), pa.binary()),
+        (pa.list_(pa.float16(), 2), pa.list_(pa.float32()), pa.list_(pa.float64())),
+        (pa.decimal256(38, 2), pa.decimal128(38, 2), pa.decimal128(38, 2)),
+        (STRUCT, STORED_STRUCT, STORED_STRUCT),
+        (pa.map_(pa.large_string(), pa.date64()), pa.map_(pa.string(), pa.date32()), pa.map_(pa.string(), pa.date32())),
+        # younger than the oldest pyarrow
+        *((getattr(pa, name)(4, 2), pa.decimal128(4, 2), pa.decimal128(4, 2)) for name in ("decimal32", "decimal64") if hasattr(pa, name)),
     ],
 )
 def test_stored_and_normal_types(kind, stored, normal):
@@ -48,25 +61,24 @@ def test_stored_and_normal_types(kind, stored, normal):
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "advice"),
     [
-        pa.float16(),
-        pa.decimal256(4, 2),
-        pa.month_day_nano_interval(),
-        pa.dense_union([pa.field("a", pa.int8())]),
-        pa.run_end_encoded(pa.int32(), pa.int64()),
-        pa.uuid(),
-        pa.list_(pa.float16()),
-        pa.dictionary(pa.int8(), pa.float16()),
-        pa.list_view(pa.int64()),
-        pa.struct([("a", pa.float16())]),
-        # younger than the oldest pyarrow
-        *([pa.decimal32(4, 2), pa.decimal64(4, 2)] if hasattr(pa, "decimal32") else []),
+        (pa.decimal256(39, 2), r"decimal128\(38, \.\.\.\)"),
+        (pa.list_view(pa.int64()), "Make lists"),
+        (pa.month_day_nano_interval(), "columns of their own"),
+        (pa.dense_union([pa.field("a", pa.int8())]), "a column for each"),
+        (pa.run_end_encoded(pa.int32(), pa.int64()), "run_end_decode"),
+        (pa.uuid(), r"Cast the column to fixed_size_binary\[16\]"),
+        (pa.list_(pa.uuid()), "Cast the column to fixed_size_binary"),
+        (pa.dictionary(pa.int8(), pa.decimal256(40)), "decimal128"),
+        (pa.struct([]), "needs fields"),
+        (pa.struct([("a", pa.int8()), ("a", pa.int8())]), "name of its own"),
+        (pa.map_(pa.string(), pa.struct([])), "needs fields"),
     ],
     ids=str,
 )
-def test_types_that_the_format_cannot_carry_are_refused_by_name(kind):
-    with pytest.raises(Unsupported, match=r"Column 'v1' of dataset 'uuid'.*cast the column"):
+def test_types_that_the_format_cannot_carry_are_refused_by_name(kind, advice):
+    with pytest.raises(Unsupported, match=rf"Column 'v1' of dataset 'uuid': The type .* cannot be stored\. .*{advice}"):
         stored_schema(pa.schema([("x", pa.int64()), ("v1", kind)]), " of dataset 'uuid'")
 
 
@@ -95,6 +107,16 @@ def two(left, right):
         (pa.null(), pa.null(), pa.null()),
         (pa.list_(pa.int8()), pa.list_(pa.int16()), pa.list_(pa.int16())),
         (pa.list_(pa.int16()), pa.list_(pa.int8()), pa.list_(pa.int16())),
+        (pa.list_(pa.null()), pa.list_(pa.list_(pa.int8())), pa.list_(pa.list_(pa.int8()))),
+        (pa.decimal128(3, 2), pa.decimal128(4, 2), pa.decimal128(4, 2)),
+        (pa.decimal128(38, 2), pa.decimal128(38, 2), pa.decimal128(38, 2)),
+        (pa.decimal128(4, 1), pa.decimal128(4, 3), pa.decimal128(6, 3)),
+        (
+            pa.struct([("a", pa.int8()), ("b", pa.null())]),
+            pa.struct([("a", pa.int16()), ("b", pa.string())]),
+            pa.struct([("a", pa.int16()), ("b", pa.string())]),
+        ),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int64())),
     ],
 )
 def test_widths_widen(left, right, result):
@@ -112,8 +134,12 @@ def test_widths_widen(left, right, result):
         (pa.date32(), US),
         (pa.bool_(), pa.int64()),
         (pa.string(), pa.binary()),
-        (pa.decimal128(4, 2), pa.decimal128(5, 2)),
-        (pa.list_(pa.int64()), pa.list_(pa.null())),
+        (pa.decimal128(38, 0), pa.decimal128(38, 2)),
+        (pa.decimal128(4, 2), pa.float64()),
+        (pa.list_(pa.int64()), pa.list_(pa.string())),
+        (pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())])),
+        (pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8())),
+        (pa.duration("ns"), pa.time64("us")),
         (pa.list_(pa.int64()), pa.int64()),
     ],
 )
@@ -223,8 +249,8 @@ MOMENT = dt.datetime(2020, 1, 1, 12, 30, 0, 5)
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (pa.int8(), [1, -1, 2**70, np.int8(1), np.int64(1)]),
-        (pa.uint8(), [1, np.uint64(1)]),
+        (pa.int8(), [1, -1, 2**70, np.int8(1), np.int64(1), np.uint8(1)]),  # H12
+        (pa.uint8(), [1, np.uint64(1), np.int8(-1)]),  # H12
         (pa.float32(), [1.0, float("inf"), np.float32(1)]),
         (pa.bool_(), [True, np.bool_(False)]),
         (pa.string(), ["a", b"a", "ä".encode()]),
@@ -232,6 +258,7 @@ MOMENT = dt.datetime(2020, 1, 1, 12, 30, 0, 5)
         (pa.date32(), [dt.date(2020, 1, 1), "2020-01-01", b"2020-01-01"]),
         (US, [MOMENT, pd.Timestamp(MOMENT), np.datetime64(MOMENT)]),
         (BERLIN, [MOMENT, MOMENT.replace(tzinfo=dt.UTC)]),
+        (pa.decimal128(4, 2), [Decimal("1.5"), Decimal("-1e99")]),
         (pa.null(), [1, "a", None]),
         (pa.dictionary(pa.int8(), pa.string()), ["a"]),
     ],
@@ -245,15 +272,15 @@ def test_constants_that_fit(kind, values):
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (pa.int64(), [1.0, True, "1", np.float64(1), np.uint8(1), np.bool_(True), dt.date(2020, 1, 1)]),
-        (pa.uint64(), [np.int64(1), True, 1.0]),
+        (pa.int64(), [1.0, True, "1", np.float64(1), np.bool_(True), dt.date(2020, 1, 1)]),
+        (pa.uint64(), [True, 1.0]),
         (pa.float64(), [1, True, "1.0"]),
         (pa.bool_(), [0, 1, "True"]),
         (pa.string(), [1, dt.date(2020, 1, 1), b"\xff"]),
         (pa.binary(), [1]),
-        (pa.date32(), [MOMENT, "1.1.2020", b"\xff", 1]),
-        (US, [dt.date(2020, 1, 1), "2020-01-01", 1, MOMENT.replace(tzinfo=dt.UTC)]),
-        (pa.decimal128(4, 2), [1, 1.0]),
+        (pa.date32(), [MOMENT, "1.1.2020", b"\xff", 1]),  # H15
+        (US, [dt.date(2020, 1, 1), "2020-01-01", 1, MOMENT.replace(tzinfo=dt.UTC)]),  # H16
+        (pa.decimal128(4, 2), [1, 1.0, "1.0"]),
         (pa.list_(pa.int64()), [1, [1]]),
         (pa.struct([("a", pa.int64())]), [{"a": 1}]),
     ],
@@ -261,15 +288,48 @@ def test_constants_that_fit(kind, values):
 )
 def test_constants_that_do_not_fit_are_refused_with_column_and_value(kind, values):
     for value in values:
-        with pytest.raises(InvalidType, match=r"column 'x' of dataset 'uuid'.*value is"):
+        with pytest.raises(InvalidType, match=r"Column 'x' of dataset 'uuid' is .* the value is"):
             check_literal(value, kind, "x", " of dataset 'uuid'")
 
 
-def test_integer_out_of_range_has_no_scalar():
-    assert literal_scalar(2**63, pa.int8()) is None
-    assert literal_scalar(-1, pa.uint8()) is None
-    assert literal_scalar(2**64 - 1, pa.uint8()) == pa.scalar(2**64 - 1, pa.uint64())
-    assert literal_scalar(300, pa.int8()) == pa.scalar(300, pa.int64())
+@pytest.mark.parametrize(
+    ("value", "kind", "floor", "exact"),
+    [
+        (-128, pa.int8(), -128, True),
+        (128, pa.int8(), 127, False),
+        (-(2**70), pa.int64(), None, False),
+        (-1, pa.uint64(), None, False),
+        (2**64 - 1, pa.uint64(), 2**64 - 1, True),
+        (np.int64(-1), pa.uint8(), None, False),
+        (Decimal("1.5"), pa.decimal128(4, 2), Decimal("1.50"), True),
+        (Decimal("99.99"), pa.decimal128(4, 2), Decimal("99.99"), True),
+        (Decimal("99.991"), pa.decimal128(4, 2), Decimal("99.99"), False),
+        (Decimal(100), pa.decimal128(4, 2), Decimal("99.99"), False),
+        (Decimal("-99.991"), pa.decimal128(4, 2), None, False),
+        (Decimal("-0.001"), pa.decimal128(4, 2), Decimal("-0.01"), False),
+        (Decimal("1e-999999"), pa.decimal128(38, 38), Decimal(0), False),
+        (Decimal("-0e999"), pa.decimal128(4, 2), Decimal(0), True),
+        (Decimal("-Infinity"), pa.decimal128(4, 2), None, False),
+        (Decimal("Infinity"), pa.decimal128(38, 0), Decimal(10**38 - 1), False),
+        (Decimal(1234), pa.decimal128(4, -2), Decimal(1200), False),
+    ],
+)
+def test_the_greatest_value_that_is_not_above_a_constant(value, kind, floor, exact):
+    found = literal(value, kind)
+    assert (None if found.floor is None else found.floor.as_py(), found.exact) == (floor, exact)
+    assert found.floor is None or found.floor.type.equals(kind)
+
+
+@pytest.mark.parametrize(("unit", "ticks", "exact"), [("s", -1, False), ("ms", -1, False), ("us", -1000, False), ("ns", -999999, True)])
+@pytest.mark.parametrize("value", [pd.Timestamp(-999999), np.datetime64(-999999, "ns"), np.datetime64(-999999000, "ps"), pd.Timestamp(-999999, tz="UTC")])
+def test_moments_are_exact_in_every_unit(unit, ticks, exact, value):
+    assert literal(value, pa.timestamp(unit)) == Literal(pa.scalar(ticks, pa.int64()).cast(pa.timestamp(unit)), exact)
+
+
+@pytest.mark.parametrize(("year", "floor"), [(-300_000, None), (300_000, 2**63 - 1)])
+def test_moments_beyond_the_range_lie_below_or_above_all(year, floor):
+    found = literal(np.datetime64(year - 1970, "Y"), US)
+    assert (None if found.floor is None else found.floor.value, found.exact) == (floor, False)
 
 
 @pytest.mark.parametrize(
@@ -283,33 +343,69 @@ def test_integer_out_of_range_has_no_scalar():
     ],
 )
 def test_every_spelling_of_a_moment_is_the_same(value):
-    assert literal_scalar(value, US) == pa.scalar(MOMENT, US)
+    assert literal(value, US) == Literal(pa.scalar(MOMENT, US))
     assert literal_array([value], US).to_pylist() == [MOMENT]
 
 
 @pytest.mark.parametrize("year", [1, 1600, 2400, 9999])
 def test_moments_beyond_the_nanosecond_range(year):
     moment = dt.datetime(year, 12, 31)
-    assert literal_scalar(np.datetime64(moment, "us"), US) == pa.scalar(moment, US)
-    assert literal_scalar(np.datetime64(moment, "D"), US) == pa.scalar(moment, US)
-    assert literal_scalar(pd.Timestamp(moment), US) == pa.scalar(moment, US)
+    assert literal(np.datetime64(moment, "us"), US) == Literal(pa.scalar(moment, US))
+    assert literal(np.datetime64(moment, "D"), US) == Literal(pa.scalar(moment, US))
+    assert literal(pd.Timestamp(moment), US) == Literal(pa.scalar(moment, US))
 
 
 def test_naive_moment_counts_as_utc_where_the_column_has_a_zone():
-    expected = pa.scalar(dt.datetime(2020, 1, 1, 11, tzinfo=dt.UTC), BERLIN)
-    assert literal_scalar(dt.datetime(2020, 1, 1, 11), BERLIN) == expected
-    assert literal_scalar(pd.Timestamp("2020-01-01 12:00", tz="Europe/Berlin"), BERLIN) == expected
-    assert literal_scalar(pd.Timestamp("2020-01-01 11:00").to_datetime64(), BERLIN) == expected
+    expected = Literal(pa.scalar(dt.datetime(2020, 1, 1, 11, tzinfo=dt.UTC), BERLIN))
+    assert literal(dt.datetime(2020, 1, 1, 11), BERLIN) == expected
+    assert literal(pd.Timestamp("2020-01-01 12:00", tz="Europe/Berlin"), BERLIN) == expected
+    assert literal(pd.Timestamp("2020-01-01 11:00").to_datetime64(), BERLIN) == expected
 
 
 def test_second_of_two_equal_clock_times_is_kept_apart():
     from zoneinfo import ZoneInfo
 
     late = dt.datetime(2020, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
-    assert literal_scalar(late, BERLIN) == pa.scalar(dt.datetime(2020, 10, 25, 1, 30, tzinfo=dt.UTC), BERLIN)
+    assert literal(late, BERLIN) == Literal(pa.scalar(dt.datetime(2020, 10, 25, 1, 30, tzinfo=dt.UTC), BERLIN))
 
 
 def test_constants_that_no_value_can_equal_are_left_out_of_lists():
-    assert literal_array([1, 2**70], pa.int8()) == pa.array([1], pa.int64())
+    assert literal_array([1, 2**70], pa.int8()) == pa.array([1], pa.int8())
+    assert literal_array([Decimal("0.5"), Decimal("0.555"), Decimal(100)], pa.decimal128(4, 2)) == pa.array([Decimal("0.50")], pa.decimal128(4, 2))
     assert literal_array([pd.Timestamp("2020-01-01 00:00:00.000000001"), pd.Timestamp(MOMENT)], US) == pa.array([MOMENT], US)
     assert len(literal_array([1, "a"], pa.null())) == 0
+
+
+FORMS = [
+    *(
+        [dt.datetime(9999, 1, 1), MOMENT],
+        [pd.Timestamp(MOMENT)],
+        [pd.Timestamp(MOMENT), pd.Timestamp(1)],
+        [np.datetime64(MOMENT, "ns"), np.datetime64(1, "ns")],
+    ),
+    *([np.datetime64(MOMENT, "us")], [np.datetime64(2**40, "s")], [np.datetime64(1, "D"), np.datetime64(7, "10us")], [MOMENT, np.datetime64(1, "s")]),
+    *([MOMENT.replace(tzinfo=dt.timezone(dt.timedelta(hours=5)))], [pd.Timestamp(MOMENT, tz="Asia/Tokyo"), MOMENT], [np.datetime64(2**62, "s")], []),
+]
+
+
+@pytest.mark.parametrize("kind", [US, BERLIN, pa.timestamp("s"), pa.timestamp("ns", tz="UTC")], ids=str)
+@pytest.mark.parametrize("values", FORMS, ids=str)
+def test_moments_of_a_list_are_those_of_each(values, kind):
+    places = [literal(value, kind) for value in values]
+    assert literal_array(values, kind).cast(pa.int64()).to_pylist() == [place.floor.value for place in places if place.exact]
+
+
+@pytest.mark.parametrize(("value", "kind"), [(np.uint8(1), pa.int64()), (np.int8(1), pa.uint8()), (Decimal(1), pa.decimal128(4, 2))], ids=str)
+def test_cubes_are_stricter(value, kind):
+    check_literal(value, kind, "x")
+    with pytest.raises(InvalidType, match="Column 'x' is"):
+        check_literal(value, kind, "x", strict=True)
+    check_literal(1, pa.int64(), "x", strict=True)
+    check_literal(np.uint8(1), pa.uint64(), "x", strict=True)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())])
+@pytest.mark.parametrize("value", ["\ud800", "a\udfffb"])
+def test_text_that_is_no_text_is_compared_with_nothing(kind, value):
+    with pytest.raises(InvalidType, match="Column 'x'"):
+        check_literal(value, kind, "x")

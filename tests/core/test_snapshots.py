@@ -8,12 +8,13 @@ import pytest
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.naming import document_key, schema_key
+from kartothek_cube.core.publish import publish
 from kartothek_cube.core.schema_file import common_metadata_bytes
 from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported
+from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
-from tests.core.helpers import UUID, labels, write
+from tests.core.helpers import UUID, labels, make_change, write
 
 DOCUMENT = document_key(UUID)
 SCHEMA = pa.schema([("p", pa.int64()), ("x", pa.int64())])
@@ -30,10 +31,10 @@ def put(store, document, uuid=UUID):
 
 def put_files(store, schema=SCHEMA, table="table", **files):
     """Files written by somebody else: each a list of x below a path."""
-    from kartothek_cube.core.parquet import ParquetSerializer
+    from kartothek_cube.core.parquet import ParquetFormat
 
     for path, x in files.items():
-        store.put(f"{UUID}/{table}/{path}", memoryview(ParquetSerializer().encode(pa.table({"x": x}))))
+        store.put(f"{UUID}/{table}/{path}", memoryview(ParquetFormat().encode(pa.table({"x": x}))))
     store.put(schema_key(UUID, table), common_metadata_bytes(schema))
 
 
@@ -54,6 +55,16 @@ def test_the_second_load_is_one_cheap_check(store):
     store.reset()
     assert load_snapshot(store, UUID) is first
     assert store.counts == {"changed": 1}
+
+
+def test_a_json_document_beside_a_cached_msgpack_one_counts(store):
+    """As kartothek leaves them: it updates a msgpack document by writing a JSON one."""
+    first = write(store.inner, {"x": [1], "v1": [1]}, msgpack=True)
+    assert load_snapshot(store, UUID).key == document_key(UUID, msgpack=True)
+    store.put(DOCUMENT, render_document(first.document))
+    assert load_snapshot(store, UUID).key == DOCUMENT
+    with pytest.raises(CommitConflict):
+        publish(store, make_change(store, {"x": [2], "v1": [2]}), first)
 
 
 def test_a_cold_load_reads_one_document(store):

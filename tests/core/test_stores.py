@@ -370,6 +370,12 @@ def test_named_memory_is_shared_in_the_process():
     assert MemoryStore() != MemoryStore()
 
 
+def test_a_simplekv_store_that_takes_no_slashes_says_so():  # A07
+    store = open_store(storefact.get_store_from_url("memory://"))
+    with pytest.raises(InvalidInput, match=r"does not take the key 'uuid/table/x\.parquet'"):
+        store.put("uuid/table/x.parquet", b"")
+
+
 def test_two_adapters_of_one_simplekv_store_compare_and_swap_together():
     kv = storefact.get_store_from_url("hmemory://")
     first, second = open_store(kv), open_store(kv)

@@ -13,10 +13,12 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 
-__all__ = ["COMMITS_KEY", "SCHEMA_KEY", "Commit", "chain_of", "extend_chain", "fingerprint", "is_foreign"]
+__all__ = ["COMMITS_KEY", "MOVING_KEY", "SCHEMA_KEY", "Commit", "chain_of", "extend_chain", "fingerprint", "is_foreign"]
 
 COMMITS_KEY = "kartothek_cube.commits"
 SCHEMA_KEY = "kartothek_cube.schema"
+# While a document with this entry is there, its encoding is being changed and nobody may commit onto it.
+MOVING_KEY = "kartothek_cube.moving"
 LENGTH = 32
 
 

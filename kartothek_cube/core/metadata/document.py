@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import zstandard
 from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encode_partitions, from_mapping, to_mapping
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
-__all__ = ["OWN_PREFIX", "Document", "check_user_metadata", "parse_document", "render_document"]
+__all__ = ["OWN_PREFIX", "Document", "check_user_metadata", "document_from_mapping", "parse_document", "render_document"]
 
 VERSION = 4
 OWN_PREFIX = "kartothek_cube."
@@ -38,8 +39,8 @@ class Document:
 
     @property
     def user_metadata(self) -> dict[str, Any]:
-        """What users see: the metadata without the library's own entries."""
-        return {k: v for k, v in self.metadata.items() if not str(k).startswith(OWN_PREFIX)}
+        """What users see: a copy of the metadata without the library's own entries."""
+        return deepcopy({k: v for k, v in self.metadata.items() if not str(k).startswith(OWN_PREFIX)})
 
 
 class _Members(msgspec.Struct):
@@ -77,12 +78,21 @@ def _parse_json(data: bytes, key: str) -> Document:
 def _parse_msgpack(data: bytes, key: str) -> Document:
     try:
         plain = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_DECOMPRESSED))
-        partitions = plain.pop("partitions", msgspec.UNSET) if isinstance(plain, dict) else msgspec.UNSET
-        members = msgspec.convert(plain, _Members)
     except (msgspec.DecodeError, UnicodeDecodeError, zstandard.ZstdError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
-    _check_members(members, key)
-    return _document(members, None if partitions is msgspec.UNSET else from_mapping(partitions, key))
+    return document_from_mapping(plain, key)
+
+
+def document_from_mapping(plain: Any, where: str) -> Document:
+    """The document that a map of its members describes; errors as of `parse_document`."""
+    rest = dict(plain) if isinstance(plain, dict) else plain
+    partitions = rest.pop("partitions", msgspec.UNSET) if isinstance(rest, dict) else msgspec.UNSET
+    try:
+        members = msgspec.convert(rest, _Members)
+    except msgspec.ValidationError as error:
+        raise CorruptDocument(f"The document {where} cannot be parsed: {error}") from error
+    _check_members(members, where)
+    return _document(members, None if partitions is msgspec.UNSET else from_mapping(partitions, where))
 
 
 def _check_members(members: _Members, key: str) -> None:

@@ -15,8 +15,9 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.errors import UnknownColumn
 
-__all__ = ["Snapshot", "make_snapshot"]
+__all__ = ["Snapshot", "make_snapshot", "type_of_column"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,15 @@ class Snapshot:
     def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
         """The same with more indices loaded."""
         return replace(self, indices={**self.indices, **indices})
+
+
+def type_of_column(schemas: Mapping[str, pa.Schema], column: str, uuid: str) -> pa.DataType:
+    """Type of a column in whichever table has it; a table in which it is null throughout does not say."""
+    kinds = [schema.field(column).type for schema in schemas.values() if column in schema.names]
+    if not kinds:
+        names = sorted({name for schema in schemas.values() for name in schema.names})
+        raise UnknownColumn(f"Dataset {uuid!r} has no column {column!r}. It has {names}.")
+    return next((kind for kind in kinds if not pa.types.is_null(kind)), kinds[0])
 
 
 def make_snapshot(document: Document, key: str, token: Hashable, schemas: Mapping[str, pa.Schema], partitions: PartitionColumns | None = None) -> Snapshot:

@@ -1,0 +1,149 @@
+"""`DatasetFactory`: a dataset that is read when it is first looked at, and then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.compat.stores import lazy_store
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.store import Store
+
+__all__ = ["DatasetFactory"]
+
+
+class DatasetFactory(DatasetMetadataBase):
+    """A dataset that is read when it is first looked at, and then stays as it is until `invalidate`.
+
+    It has all attributes of `DatasetMetadata`. Functions that take ``factory=`` use what it has read, and leave in it the indices that they load.
+    Pickling drops what was read; a copy keeps it.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        Name of the dataset.
+    store_factory : str, path, store or callable
+        Where it lies; everything that `open_store` takes.
+    load_schema : bool, default True
+        Whether to read the schemas.
+    load_all_indices : bool, default False
+        Whether to load all indices at once.
+    load_dataset_metadata : bool, default True
+        Whether to show the user metadata.
+
+    Raises
+    ------
+    InvalidType
+        If ``store_factory`` is nothing that can be opened.
+    DatasetNotFound
+        When it is first looked at and the dataset does not exist.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube
+    >>> from kartothek_cube.core.stores import open_store
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> factory = DatasetFactory("sales++seed", store)
+    >>> factory
+    <DatasetFactory: uuid=sales++seed is_loaded=False>
+    >>> factory.partition_keys, factory.is_loaded
+    (['COUNTRY_CODE'], True)
+    """
+
+    def __init__(
+        self,
+        dataset_uuid: str,
+        store_factory: Any,
+        load_schema: bool = True,
+        load_all_indices: bool = False,
+        load_dataset_metadata: bool = True,
+    ) -> None:
+        self.dataset_uuid = dataset_uuid
+        self.store_factory: Callable[[], Store] = lazy_store(store_factory)
+        self.load_schema = load_schema
+        self.load_dataset_metadata = load_dataset_metadata
+        self._load_all_indices = load_all_indices
+        self.invalidate()
+
+    def invalidate(self) -> None:
+        """Forget what was read, and the opened store."""
+        self._store: Store | None = None
+        self._dataset: DatasetMetadata | None = None
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the dataset has been read."""
+        return self._dataset is not None
+
+    @property
+    def store(self) -> Store:
+        """The opened store."""
+        if self._store is None:
+            self._store = self.store_factory()
+        return self._store
+
+    @property
+    def dataset_metadata(self) -> DatasetMetadata:
+        """What was read, or is read now."""
+        if self._dataset is None:
+            read = DatasetMetadata.load_from_store(self.dataset_uuid, self.store, self.load_schema, self._load_all_indices)
+            self._dataset = read if self.load_dataset_metadata else read.without_metadata()
+        return self._dataset
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot on which functions work that get this factory."""
+        if self.load_schema:
+            return self.dataset_metadata.snapshot
+        if self._snapshot is None:
+            self._snapshot = load_snapshot(self.store, self.dataset_uuid)
+        return self._snapshot
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Keep the indices that are loaded in a snapshot; it has to be of the state that this factory has."""
+        if self.load_schema:
+            self._dataset = self.dataset_metadata.with_snapshot(snapshot)
+        else:
+            self._snapshot = snapshot
+
+    def load_index(self, column: str, store: Any = None) -> DatasetFactory:
+        """Load the index on a column and return this factory; errors as of `DatasetMetadata.load_index`."""
+        self._dataset = self.dataset_metadata.load_index(column, self.store if store is None else store)
+        return self
+
+    def load_all_indices(self, store: Any = None, load_partition_indices: bool = True) -> DatasetFactory:
+        """Load all indices and return this factory; errors as of `DatasetMetadata.load_index`."""
+        self._dataset = self.dataset_metadata.load_all_indices(self.store if store is None else store, load_partition_indices)
+        return self
+
+    def load_partition_indices(self) -> DatasetFactory:
+        """Load the indices of the partition keys and return this factory."""
+        self._dataset = self.dataset_metadata.load_partition_indices()
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        # What begins so is not there yet while an unpickled object or a copy is being made.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.dataset_metadata, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_store": None, "_dataset": None, "_snapshot": None}
+
+    def __copy__(self) -> DatasetFactory:
+        made = DatasetFactory.__new__(DatasetFactory)
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: Any) -> DatasetFactory:
+        # Nothing of what it holds changes in place.
+        return self.__copy__()
+
+    def __repr__(self) -> str:
+        return f"<DatasetFactory: uuid={self.dataset_uuid} is_loaded={self.is_loaded}>"

@@ -1,0 +1,88 @@
+"""Arguments that the dataset verbs share: where a dataset lies, and arguments that are lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.metadata.document import VERSION
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import check_uuid, fresh_id
+from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
+
+__all__ = ["Source", "as_list", "check_version", "source_of", "target_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A dataset in a store, named by its uuid or held by a factory."""
+
+    store: Store
+    uuid: str
+    factory: DatasetFactory | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The factory's snapshot, which stays as it is until it is invalidated, else the newest one."""
+        return self.factory.snapshot if self.factory is not None else load_snapshot(self.store, self.uuid)
+
+
+def source_of(dataset_uuid: Any, store: Any, factory: Any) -> Source:
+    """Exactly ``dataset_uuid`` and ``store``, or exactly ``factory``.
+
+    Raises
+    ------
+    InvalidInput
+        For any other combination.
+    """
+    if factory is None and dataset_uuid is not None and store is not None:
+        return Source(open_store(store), str(dataset_uuid))
+    if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
+        return Source(factory.store, factory.dataset_uuid, factory)
+    raise InvalidInput("Need to supply either a `factory` (a DatasetFactory) or `dataset_uuid` and `store`, and not both.")
+
+
+def as_list(value: Any, argument: str) -> list[Any]:
+    """An argument that is a list of things: None is no thing, a scalar is one.
+
+    Raises
+    ------
+    InvalidInput
+        For sets and dicts, which have no order or mean something else.
+    """
+    if value is None:
+        return []
+    if isinstance(value, (set, frozenset, dict)):
+        raise InvalidInput(f"The argument {argument} is a list; {type(value).__name__} is incompatible for normalisation: {value!r}")
+    if isinstance(value, (str, bytes, int, float)) or not isinstance(value, Iterable):
+        return [value]
+    return list(value)
+
+
+def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: bool = False) -> Source:
+    """Where a writing verb writes: ``store`` and ``dataset_uuid``, or ``factory``.
+
+    Raises
+    ------
+    InvalidType
+        If there is no store, or no uuid and none may be generated.
+    InvalidInput
+        If the uuid has illegal characters, or both forms are given.
+    """
+    if factory is not None:
+        return source_of(dataset_uuid, store, factory)
+    if store is None:
+        raise InvalidType("Provided incompatible store type: None. Give a store, a URL, a path or a callable that returns a store.")
+    if dataset_uuid is None and not generate:
+        raise InvalidType("Give the argument dataset_uuid: the name of the dataset.")
+    return Source(open_store(store), check_uuid(fresh_id() if dataset_uuid is None else dataset_uuid))
+
+
+def check_version(version: Any) -> None:
+    """Refuse versions of the format other than 4."""
+    if version != VERSION:
+        raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")

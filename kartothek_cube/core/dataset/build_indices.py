@@ -1,0 +1,121 @@
+"""Building secondary indices on the partitions that a dataset has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.change import Change, distinct_values
+from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.dataset.plan_write import column_names
+from kartothek_cube.core.dataset.run import commit_change
+from kartothek_cube.core.files import FileRequest, read_rows
+from kartothek_cube.core.index import SecondaryIndex, build_index, index_type
+from kartothek_cube.core.layout import check_index_columns
+from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.store import Store, check_key
+from kartothek_cube.errors import InvalidRequest
+
+__all__ = ["build_dataset_indices", "built_indices", "file_entries"]
+
+
+def build_dataset_indices(
+    store: Any, dataset_uuid: str | None, columns: Iterable[str] | str, factory: Any = None, *, options: Overrides | None = None
+) -> DatasetFactory:
+    """Build secondary indices on columns of a dataset that exists, reading only these columns.
+
+    Other indices and the metadata stay as they are; an index that is there already is made anew.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        Where the dataset lies: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
+    columns : str or list of str
+        The columns.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    DatasetFactory
+        The dataset with its new indices.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    InvalidRequest
+        If no table has a column, or it is a partition key, which is indexed by its path.
+    Unsupported
+        If the type of a column cannot be indexed.
+    CommitConflict
+        If somebody changed the dataset meanwhile; nothing is visible, and the call can be repeated.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
+    >>> from kartothek_cube.core.stores import open_store
+    >>> store = open_store("hmemory://")
+    >>> sales = [pd.DataFrame({"BRAND": ["Acme", "Bolt"], "UNITS": [1, 2]}), pd.DataFrame({"BRAND": ["Bolt"], "UNITS": [3]})]
+    >>> _ = store_dataframes_as_dataset(store, "sales", sales)
+    >>> factory = build_dataset_indices(store, "sales", "BRAND")
+    >>> len(factory.load_index("BRAND").indices["BRAND"].query("Bolt"))
+    2
+    """
+    with use_options(options):
+        source = source_of(dataset_uuid, store, factory)
+        check_store_can_commit(source.store)
+        base = load_snapshot(source.store, source.uuid)
+        names = column_names(columns, "columns")
+        _check(base, names)
+        built = built_indices(source.store, base, names)
+        index_columns = tuple(sorted(base.secondary_columns | set(names)))
+        commit_change(source, Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built), base)
+        return source.factory or DatasetFactory(source.uuid, source.store)
+
+
+def _check(base: Snapshot, columns: Sequence[str]) -> None:
+    known = {name for schema in base.schemas.values() for name in schema.names}
+    missing = [c for c in columns if c not in known]
+    if missing:
+        raise InvalidRequest(f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, which has {sorted(known)}.")
+    for key in check_index_columns(base.schemas, columns, base.partition_keys, base.uuid):
+        check_key(key)
+
+
+def built_indices(store: Store, base: Snapshot, columns: Sequence[str]) -> dict[str, SecondaryIndex]:
+    """Whole indices on columns of a snapshot, from these columns of its files."""
+    tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
+    files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files(base, t)]
+    entries = list(run(lambda file: file_entries(store, base.uuid, base.schemas[file[1]], file[2], tables[file[1]]), files))
+    pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
+    for (label, _, _), found in zip(files, entries, strict=True):
+        for column, values in found.items():
+            pairs[column].setdefault(label, []).append(values)
+    return {c: _index(base, c, by_label) for c, by_label in pairs.items()}
+
+
+def _files(base: Snapshot, table: str) -> list[tuple[str, str]]:
+    keys = base.partitions.files.get(table, pa.nulls(len(base.partitions), pa.string()))
+    return [(label, key) for label, key in zip(base.partitions.labels.to_pylist(), keys.to_pylist(), strict=True) if key is not None]
+
+
+def file_entries(store: Store, uuid: str, schema: pa.Schema, key: str, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """The distinct values that a file has in each column."""
+    rows = read_rows(store, key, FileRequest(uuid, schema, tuple(columns)))
+    return {c: distinct_values(rows.column(c)) for c in columns}
+
+
+def _index(base: Snapshot, column: str, by_label: dict[str, list[pa.Array]]) -> SecondaryIndex:
+    kind = index_type(type_of_column(base.schemas, column, base.uuid), column, base.uuid)
+    entries = [(pc.unique(pa.chunked_array([a.cast(kind) for a in arrays], type=kind)), label) for label, arrays in by_label.items()]
+    return build_index(column, kind, entries)

@@ -1,0 +1,263 @@
+"""Writing partitions in one place and committing them in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.dataset.adopt import adopt_element, completed
+from kartothek_cube.core.dataset.arguments import check_version, target_of
+from kartothek_cube.core.dataset.elements import as_items, elements_in
+from kartothek_cube.core.dataset.plan_write import plan_update
+from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
+from kartothek_cube.core.dataset.run import MetadataArguments, Staged, commit_staged, stage_data, user_metadata
+from kartothek_cube.core.dataset.scope import labels_in_scope, parse_scope
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.snapshots import find_snapshot, load_snapshot, with_indices
+from kartothek_cube.core.store import Store
+from kartothek_cube.errors import InvalidInput, InvalidType
+
+__all__ = ["StagedPartitions", "commit_dataset", "write_single_partition"]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartitions:
+    """Partitions whose files are written and that no document names yet; a small value that can be pickled.
+
+    Iterating gives one `StagedPartitions` for each partition.
+    """
+
+    uuid: str
+    receipts: tuple[Receipt, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the partitions, in order."""
+        return list(dict.fromkeys(r.label for r in self.receipts))
+
+    @property
+    def label(self) -> str:
+        """Label of the only partition; `AttributeError` if there are several."""
+        (label, *others) = self.labels or [""]
+        if others or not label:
+            raise AttributeError(f"These are {len(self.labels)} partitions of dataset {self.uuid!r}; look at `labels`.")
+        return label
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Table → key of the file of the only partition."""
+        return {r.table: r.key for r in self.receipts if r.label == self.label}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[StagedPartitions]:
+        return (StagedPartitions(self.uuid, tuple(r for r in self.receipts if r.label == label)) for label in self.labels)
+
+    def __repr__(self) -> str:
+        rows = sum(r.rows for r in self.receipts)
+        return f"StagedPartitions(uuid={self.uuid!r}, partitions={len(self)}, rows={rows:,})"
+
+
+def write_single_partition(
+    store: Any = None,
+    dataset_uuid: str | None = None,
+    data: Any = None,
+    metadata: Any = None,
+    df_serializer: Any = None,
+    overwrite: bool = False,
+    metadata_merger: Any = None,
+    metadata_version: int = 4,
+    partition_on: Iterable[str] | str | None = None,
+    factory: Any = None,
+    secondary_indices: Iterable[str] | str | None = None,
+    *,
+    options: Overrides | None = None,
+) -> StagedPartitions:
+    """Write the files of one item of rows to an existing dataset, and nothing else: no document, no schema, no index.
+
+    Any number of processes can do so at the same time; `commit_dataset` makes the partitions visible. In a dataset whose document lists no partitions
+    (`create_empty_dataset_header`) they are visible at once.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        Where the dataset lies.
+    data
+        One item, as in `store_dataframes_as_dataset`; rows are checked against the dataset's schema before anything is written.
+    partition_on, secondary_indices
+        As in `update_dataset_from_dataframes`; the values for all indices of the dataset are kept in the result.
+    df_serializer
+        As in `store_dataframes_as_dataset`.
+    metadata, overwrite, metadata_merger
+        Accepted from kartothek and without effect.
+    metadata_version : int
+        Only 4.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    StagedPartitions
+        For `commit_dataset`.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    InvalidType
+        If there is no data.
+    InvalidInput
+        If the rows do not fit the dataset.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.dataset.header import create_empty_dataset_header
+    >>> from kartothek_cube.core.stores import open_store
+    >>> store = open_store("hmemory://")
+    >>> schema = pa.schema([("SALES_DATE", pa.string()), ("UNITS", pa.int64())])
+    >>> _ = create_empty_dataset_header(store, "sales", {"table": schema}, partition_on="SALES_DATE")
+    >>> staged = write_single_partition(store, "sales", pa.table({"SALES_DATE": ["2024-05-01"], "UNITS": [3]}))
+    >>> staged
+    StagedPartitions(uuid='sales', partitions=1, rows=1)
+    >>> len(commit_dataset(store, "sales", new_partitions=[staged]).partitions)
+    1
+    """
+    del metadata, overwrite, metadata_merger
+    with use_options(options):
+        check_version(metadata_version)
+        if data is None:
+            raise InvalidType("The parameter `data` is not optional: give the rows of the partition.")
+        target = target_of(store, dataset_uuid, factory)
+        base = load_snapshot(target.store, target.uuid)
+        request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
+        return StagedPartitions(target.uuid, stage_data(target.store, request, [data]).receipts)
+
+
+def commit_dataset(
+    store: Any = None,
+    dataset_uuid: str | None = None,
+    new_partitions: Any = None,
+    output_dataset_uuid: str | None = None,
+    delete_scope: Iterable[Mapping[str, Any]] | None = None,
+    metadata: Any = None,
+    df_serializer: Any = None,
+    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    default_metadata_version: int = 4,
+    partition_on: Iterable[str] | str | None = None,
+    factory: Any = None,
+    secondary_indices: Iterable[str] | str | None = None,
+    *,
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Make partitions visible that were written before, remove others, set metadata: one commit that writes no data file.
+
+    Parameters
+    ----------
+    store, dataset_uuid, factory
+        Where the dataset lies; one that does not exist is made.
+    new_partitions : list, optional
+        What `write_single_partition` returned, or ``{"label": ..., "data": {table: rows or None}}`` for files that lie under the keys which their labels
+        say. Values for indices that a partition lacks are read from its file.
+    delete_scope, metadata, metadata_merger, partition_on, secondary_indices
+        As in `update_dataset_from_dataframes`.
+    output_dataset_uuid, df_serializer
+        Accepted from kartothek and without effect.
+    default_metadata_version : int
+        Only 4.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset as it was committed.
+
+    Raises
+    ------
+    InvalidInput
+        If there is nothing to commit, or a partition is of another dataset or does not fit the schema.
+    KeyNotFound
+        If the file of a partition does not exist.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
+    >>> from kartothek_cube.core.stores import open_store
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"WEEK": [1], "UNITS": [3]})], partition_on="WEEK")
+    >>> weeks = [write_single_partition(store, "sales", pa.table({"WEEK": [week], "UNITS": [week]})) for week in (2, 3)]
+    >>> len(commit_dataset(store, "sales", weeks, delete_scope=[{"WEEK": 1}], metadata={"source": "till"}).partitions)
+    2
+    """
+    del output_dataset_uuid, df_serializer
+    with use_options(options):
+        check_version(default_metadata_version)
+        target = target_of(store, dataset_uuid, factory)
+        items = [] if new_partitions is None else list(_flat(new_partitions))
+        if not items and not delete_scope and not metadata and metadata_merger is None:
+            raise InvalidInput("Need to provide either new data, new metadata or a delete scope. None of it was provided.")
+        check_store_can_commit(target.store)
+        base = find_snapshot(target.store, target.uuid)
+        request = plan_update(target.uuid, base, partition_on, secondary_indices)
+        scope = parse_scope(delete_scope, base)
+        if not callable(metadata):
+            user_metadata(metadata, target.uuid)
+        staged = _collected(target.store, request, items)
+        removed = None
+        if base is not None and scope:
+            needed = sorted({clause.column for clauses in scope for clause in clauses} & base.secondary_columns)
+            removed = labels_in_scope(with_indices(target.store, base, needed), scope)
+        return commit_staged(target, staged, MetadataArguments(metadata, metadata_merger), removed)
+
+
+def _flat(items: Any) -> Iterator[Any]:
+    """Staged partitions and elements out of nested lists."""
+    for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
+        if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
+            yield from _flat(item)
+        elif item is not None:
+            yield item
+
+
+def _collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Staged:
+    receipts = [completed(store, request, receipt) for receipt in _distinct(request, chain.from_iterable(_receipts(store, request, item) for item in items))]
+    if request.base is None and not receipts:
+        raise InvalidInput(f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from.")
+    schemas = Schemas(request)
+    for tables in _tables_of(receipts):
+        schemas.add(tables)
+    check_final(request, schemas.tables)
+    return Staged(request, tuple(receipts), schemas.tables, len(items))
+
+
+def _receipts(store: Store, request: WriteRequest, item: Any) -> Sequence[Receipt]:
+    if isinstance(item, StagedPartitions):
+        return item.receipts
+    return list(chain.from_iterable(adopt_element(store, request, element) for element in elements_in(item, request.uuid)))
+
+
+def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receipt]:
+    """The same partition twice is one; two different files of one label are not."""
+    found: dict[tuple[str, str], Receipt] = {}
+    for receipt in receipts:
+        if found.setdefault((receipt.label, receipt.table), receipt).key != receipt.key:
+            raise InvalidInput(f"The labels {[receipt.label]} are duplicated. Nothing was committed to dataset {request.uuid!r}.")
+    return list(found.values())
+
+
+def _tables_of(receipts: Sequence[Receipt]) -> Iterator[dict[str, pa.Schema]]:
+    """The schemas of each partition by table."""
+    found: dict[str, dict[str, pa.Schema]] = {}
+    for receipt in receipts:
+        found.setdefault(receipt.label, {})[receipt.table] = receipt.schema
+    yield from found.values()

@@ -1,0 +1,126 @@
+"""Copying and renaming datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.maintenance import copy as run
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.stores import open_store
+
+__all__ = ["copy_dataset", "rename_dataset"]
+
+
+def copy_dataset(
+    source_dataset_uuid: str,
+    store: Any,
+    target_dataset_uuid: str | None = None,
+    target_store: Any = None,
+    *,
+    overwrite: bool = False,
+    options: Overrides | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Copy a dataset, under another name or to another store.
+
+    What is copied is the dataset as it is when the call begins, without garbage; the copy becomes visible when all files are
+    there. It keeps the encoding of the document and the metadata with ``creation_time``; its history begins anew. Inside one
+    store the store copies the files itself, between two stores they are streamed.
+
+    Parameters
+    ----------
+    source_dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        Where it lies; everything that `open_store` takes.
+    target_dataset_uuid : str, optional
+        Name of the copy; by default the same.
+    target_store : str, path, store or callable, optional
+        Where the copy goes; by default the same store.
+    overwrite : bool, default False
+        Replace a dataset of this name. It keeps its encoding, and its files become garbage.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    dict of str to DatasetMetadata
+        Key of the document of the copy → the copy.
+
+    Raises
+    ------
+    InvalidInput
+        If source and target are the same place, or a name is none.
+    DatasetNotFound
+        If the dataset does not exist.
+    AlreadyExists
+        If the target does, and ``overwrite`` is False.
+    KeyNotFound
+        If a file has vanished since the call began; the copy does not exist then.
+    CommitConflict
+        If somebody else wrote to the target while it was to be overwritten.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import copy_dataset, store_dataframes_as_dataset
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pd.DataFrame({"PRODUCT_ID": [1, 2]})])
+    >>> list(copy_dataset("sales", store, "sales_2024"))
+    ['sales_2024.by-dataset-metadata.json']
+    """
+    with use_options(options):
+        source = source_of(source_dataset_uuid, store, None)
+        target = source.store if target_store is None else open_store(target_store)
+        copied = run.copy_dataset(source.store, source.uuid, target, target_dataset_uuid or source.uuid, overwrite=overwrite)
+        return {copied.key: DatasetMetadata.of(copied)}
+
+
+def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
+    """Give a dataset another name: copy it inside its store, then delete the original.
+
+    Nobody can commit onto the original any more when it goes. If the call is interrupted while the original is being deleted,
+    calling it again ends it; if it is interrupted before, both datasets are whole, and the copy is in the way of another try.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        Where it lies; everything that `open_store` takes.
+    new_uuid : str
+        Its new name.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset under its new name.
+
+    Raises
+    ------
+    InvalidInput
+        If the new name is none, or is the old one.
+    DatasetNotFound
+        If the dataset does not exist.
+    AlreadyExists
+        If there is a dataset of the new name. Nothing was changed.
+    CommitConflict
+        If the dataset was changed while it was being copied. It is still there; so is the copy of its older state.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import rename_dataset, store_dataframes_as_dataset
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pd.DataFrame({"PRODUCT_ID": [1, 2]})])
+    >>> rename_dataset("sales", store, "sales_2024").uuid
+    'sales_2024'
+    """
+    with use_options(options):
+        source = source_of(dataset_uuid, store, None)
+        return DatasetMetadata.of(run.rename_dataset(source.store, source.uuid, new_uuid))

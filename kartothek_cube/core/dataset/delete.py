@@ -1,0 +1,59 @@
+"""Deleting a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.maintenance import delete as run
+from kartothek_cube.core.options import Overrides, use_options
+
+__all__ = ["delete_dataset"]
+
+
+def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, options: Overrides | None = None) -> None:
+    """Delete a dataset: its garbage, index files, data files and schema files, and last its document.
+
+    Whoever reads the dataset meanwhile may miss files. If it is interrupted, the dataset is still there in name: call it again.
+    There is no grace period. Files that lie elsewhere are deleted if the document names them, but not those of another dataset: these
+    stay, and a warning is logged. Keys below ``<uuid>/`` that are not the library's stay, too.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        Where it lies; everything that `open_store` takes.
+    factory : DatasetFactory, optional
+        Instead of ``dataset_uuid`` and ``store``. It forgets what it has read.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    CorruptDocument
+        If its document cannot be read; nothing is removed then. Schema files may be damaged or missing.
+    ReadOnlyStore
+        If the store cannot be written to.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import delete_dataset, store_dataframes_as_dataset
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pd.DataFrame({"PRODUCT_ID": [1, 2]})])
+    >>> delete_dataset("sales", store)
+    >>> store.list(recursive=True).keys
+    []
+    """
+    with use_options(options):
+        source = source_of(dataset_uuid, store, factory)
+        try:
+            run.delete_dataset(source.store, source.uuid)
+        finally:
+            invalidate = getattr(source.factory, "invalidate", None)
+            if invalidate is not None:
+                invalidate()

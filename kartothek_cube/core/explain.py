@@ -1,0 +1,159 @@
+"""What planning did, as a value, and how it is shown as text, HTML and JSON. Pure."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kartothek_cube.core.predicates import Clause, Predicates
+from kartothek_cube.errors import InvalidInput, Unsupported
+
+__all__ = ["Explanation", "Step", "StepRow", "clause_text", "predicates_text", "render", "render_html", "render_json", "render_text"]
+
+_FORMATS = ("text", "html", "json")
+_SHOWN_VALUES = 5
+_SHOWN_FILES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One line of a step: what it is about, a count before and after (None where it makes no sense), and a remark."""
+
+    name: str
+    before: int | None
+    after: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of planning; ``unit`` says what is counted."""
+
+    title: str
+    unit: str
+    rows: tuple[StepRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything there is to say of a plan: what was asked for, the steps, the files that are read."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    files: tuple[str, ...]
+
+
+def render(explanation: Explanation, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+    """The explanation as ``"text"``, ``"html"`` or ``"json"``.
+
+    Raises
+    ------
+    InvalidInput
+        For another format; it is an `Unsupported`, too.
+    """
+    if format not in _FORMATS:
+        raise UnknownFormat(f"explain(format={format!r}) is not supported, only {', '.join(map(repr, _FORMATS))}.")
+    return {"text": render_text, "html": render_html, "json": render_json}[format](explanation)
+
+
+class UnknownFormat(Unsupported, InvalidInput):
+    """A format in which nothing is shown."""
+
+
+# --- predicates as text -----------------------------------------------------------------------------------------------
+
+
+def predicates_text(predicates: Predicates | None) -> str:
+    """Predicates in one line.
+
+    Examples
+    --------
+    >>> predicates_text(((Clause("COUNTRY_CODE", "==", "DE"), Clause("WEEK", "in", (1, 2))), (Clause("UNITS", ">", 9),)))
+    "COUNTRY_CODE == 'DE' and WEEK in [1, 2] or UNITS > 9"
+    """
+    return "none" if predicates is None else " or ".join(" and ".join(map(clause_text, conjunction)) for conjunction in predicates)
+
+
+def clause_text(clause: Clause) -> str:
+    """One comparison; of a long list of constants only the first."""
+    return f"{clause.column} {clause.op} {_value_text(clause.value)}"
+
+
+def _value_text(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return repr(value)
+    shown = [repr(v) for v in value[:_SHOWN_VALUES]]
+    return f"[{', '.join(shown)}{f', … {len(value):,} values' if len(value) > _SHOWN_VALUES else ''}]"
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def render_text(explanation: Explanation) -> str:
+    """Aligned text."""
+    facts = [f"{name}: {value}" for name, value in explanation.facts]
+    rows = [row for step in explanation.steps for row in step.rows]
+    width = max((len(row.name) for row in rows), default=0)
+    steps = [line for number, step in enumerate(explanation.steps, 1) for line in ("", *_step_lines(number, step, width))]
+    return "\n".join([explanation.title, *facts, *steps, "", *_file_lines(explanation.files)])
+
+
+def _step_lines(number: int, step: Step, width: int) -> list[str]:
+    head = f"   {'':<{width}}  {'before':>9}  {'after':>9}"
+    return [f"{number}. {step.title} ({step.unit})", head, *(_row_line(row, width) for row in step.rows)]
+
+
+def _row_line(row: StepRow, width: int) -> str:
+    return f"   {row.name:<{width}}  {_count(row.before):>9}  {_count(row.after):>9}  {row.note}".rstrip()
+
+
+def _count(n: int | None) -> str:
+    return "" if n is None else f"{n:,}"
+
+
+def _file_lines(files: Sequence[str]) -> list[str]:
+    return [f"Files that are read: {len(files):,}", *(f"   {key}" for key in _shown(files))]
+
+
+def _shown(files: Sequence[str]) -> list[str]:
+    more = len(files) - _SHOWN_FILES
+    return [*files[:_SHOWN_FILES], *([f"… and {more:,} more"] if more > 0 else [])]
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def render_html(explanation: Explanation) -> str:
+    """A small table, for notebooks; everything in it is escaped."""
+    facts = "".join(f"<br>{_text(name)}: <code>{_text(value)}</code>" for name, value in explanation.facts)
+    head = "<tr><th>step</th><th></th><th>before</th><th>after</th><th></th></tr>"
+    rows = "".join(_html_row(step, row) for step in explanation.steps for row in step.rows)
+    files = "<br>".join(f"<code>{_text(key)}</code>" for key in _shown(explanation.files))
+    shown = f"<details><summary>{len(explanation.files):,} files are read</summary>{files}</details>"
+    return f"<div><strong>{_text(explanation.title)}</strong>{facts}<table>{head}{rows}</table>{shown}</div>"
+
+
+def _html_row(step: Step, row: StepRow) -> str:
+    cells = (f"{step.title} ({step.unit})", row.name, _count(row.before), _count(row.after), row.note)
+    return f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _text(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def render_json(explanation: Explanation) -> str:
+    """One JSON object with ``title``, ``steps``, ``files`` (all of them) and a member for each fact."""
+    steps = [{"title": s.title, "unit": s.unit, "rows": [_json_row(r) for r in s.rows]} for s in explanation.steps]
+    return json.dumps({"title": explanation.title, **dict(explanation.facts), "steps": steps, "files": list(explanation.files)}, ensure_ascii=False)
+
+
+def _json_row(row: StepRow) -> dict[str, Any]:
+    return {"name": row.name, "before": row.before, "after": row.after, "note": row.note}

@@ -1,0 +1,139 @@
+"""Data files of any format: the rows that satisfy predicates, in the types of the dataset. The suffix says the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.csv_format import count_csv_rows, read_csv_inside
+from kartothek_cube.core.evaluate import Mask, clause_on_scalar, matching_rows
+from kartothek_cube.core.parquet import count_parquet_rows, open_parquet_inside, read_parquet_inside
+from kartothek_cube.core.predicates import Clause, Predicates, columns_of, resolve_constants
+from kartothek_cube.core.store import Store
+from kartothek_cube.errors import InvalidInput
+
+__all__ = ["FileRequest", "file_rows", "filter_table", "open_rows", "read_rows"]
+
+
+class _Reader(NamedTuple):
+    """How files of one format are read: columns in the dataset's types and the number of rows, or that number only. In pieces, too."""
+
+    read_inside: Callable[[Store, str, str | None, Sequence[str], pa.Schema, Predicates | None], tuple[pa.Table, int]]
+    open_inside: Callable[[Store, str, str | None, Sequence[str], pa.Schema, Predicates | None, int], tuple[bool, Iterator[tuple[pa.Table, int]]]]
+    count_rows: Callable[[Store, str, str], int]
+
+
+_CSV = _Reader(read_csv_inside, lambda *asked: (True, iter([read_csv_inside(*asked[:-1])])), count_csv_rows)
+_READERS = {".csv.gz": _CSV, ".csv": _CSV, ".parquet": _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """What to read of the files of one dataset; shared by all of them.
+
+    ``schema`` has the types of all columns that occur here, ``columns`` those to return, in order.
+    """
+
+    dataset: str
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    predicates: Predicates | None = None
+
+
+def _reader(key: str, dataset: str) -> _Reader:
+    for suffix, reader in _READERS.items():
+        if key.endswith(suffix):
+            return reader
+    raise InvalidInput(f"The specified file format for '{key}' is not supported (dataset {dataset!r}); files end in {', '.join(_READERS)}.")
+
+
+def file_rows(store: Store, key: str, dataset: str) -> int:
+    """Number of rows of a file; of a Parquet file from its footer."""
+    return _reader(key, dataset).count_rows(store, key, dataset)
+
+
+def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any] | None = None) -> pa.Table:
+    """The rows of one file that satisfy the predicates, in the types of the request.
+
+    ``constants`` are the partition values of the file: they win over a column of the same name inside.
+
+    Raises
+    ------
+    InvalidInput
+        If the suffix of the key belongs to no format.
+    KeyNotFound
+        If the file does not exist.
+    CorruptData
+        If the file cannot be read, or has a column of another type than the dataset.
+    """
+    constants = constants or {}
+    reader = _reader(key, request.dataset)
+    remaining = _resolve(request, constants)
+    if remaining == ():
+        return _output_schema(request).empty_table()
+    table, rows = reader.read_inside(store, key, request.dataset, _inside(request, remaining, constants), request.schema, remaining)
+    return _finished(table, rows, request, remaining, constants)
+
+
+def open_rows(store: Store, key: str, request: FileRequest, nbytes: int, constants: Mapping[str, Any] | None = None) -> tuple[bool, Iterator[pa.Table]]:
+    """Whether all columns of a file that are needed take no more than about ``nbytes`` bytes; and `read_rows` in pieces of that size at most.
+
+    The file is opened here, and its pieces are read one after the other when they are asked for. A piece has at least one row before it is filtered;
+    those without rows after that are left out. CSV comes whole, its size is not known before.
+    """
+    constants = constants or {}
+    reader = _reader(key, request.dataset)
+    remaining = _resolve(request, constants)
+    if remaining == ():
+        return True, iter(())
+    is_small, pieces = reader.open_inside(store, key, request.dataset, _inside(request, remaining, constants), request.schema, remaining, nbytes)
+    tables = (_finished(table, rows, request, remaining, constants) for table, rows in pieces)
+    return is_small, (table for table in tables if table.num_rows)
+
+
+def _wanted(request: FileRequest, remaining: Predicates | None) -> list[str]:
+    return [*request.columns, *sorted(columns_of(remaining) - set(request.columns))]
+
+
+def _inside(request: FileRequest, remaining: Predicates | None, constants: Mapping[str, Any]) -> list[str]:
+    return [c for c in _wanted(request, remaining) if c not in constants]
+
+
+def _finished(table: pa.Table, rows: int, request: FileRequest, remaining: Predicates | None, constants: Mapping[str, Any]) -> pa.Table:
+    """What is asked for of what was inside a file, and of its constants."""
+    table = with_constants(table, rows, _wanted(request, remaining), constants, request.schema)
+    if remaining is not None:
+        table = filter_table(table, matching_rows(table, remaining))
+    return table.select(list(request.columns))
+
+
+def filter_table(table: pa.Table, mask: Mask) -> pa.Table:
+    """The rows where the mask is true; the table itself where all are."""
+    return table if mask.all() else table.filter(pa.array(mask))
+
+
+def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:
+    if request.predicates is None or not constants:
+        return request.predicates
+    scalars = {c: pa.scalar(v, request.schema.field(c).type) for c, v in constants.items()}
+
+    def truth(clause: Clause) -> bool | None:
+        return clause_on_scalar(scalars[clause.column], clause) if clause.column in scalars else None
+
+    return resolve_constants(request.predicates, truth)
+
+
+def _output_schema(request: FileRequest) -> pa.Schema:
+    return pa.schema([request.schema.field(c) for c in request.columns])
+
+
+def with_constants(table: pa.Table, rows: int, wanted: Sequence[str], constants: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    """The wanted columns in order, constants repeated; a table without columns keeps its number of rows."""
+    columns = [pa.repeat(pa.scalar(constants[c], schema.field(c).type), rows) if c in constants else table.column(c) for c in wanted]
+    if not columns:
+        return pa.table({"": np.zeros(rows, dtype=np.int8)}).select([])
+    return pa.table(columns, names=list(wanted))

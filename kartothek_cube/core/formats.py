@@ -1,0 +1,74 @@
+"""What a file format is, and what formats share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.store import Store
+from kartothek_cube.errors import CorruptData, KeyNotFound
+
+__all__ = ["FileFormat", "as_table", "readable"]
+
+
+class FileFormat(ABC):
+    """How data files are written. Formats are values: frozen, equal by their settings, picklable."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def file_suffix(self) -> str:
+        """Suffix of the keys of data files; it says how a file is read."""
+
+    def check(self, schema: pa.Schema) -> None:  # noqa: B027 - most formats carry everything
+        """Raise `Unsupported` for columns that the format cannot carry, before any file is written."""
+
+    @abstractmethod
+    def encode(self, table: pa.Table) -> pa.Buffer:
+        """The bytes of one file.
+
+        Raises
+        ------
+        Unsupported
+            If the format cannot carry a column.
+        """
+
+    @abstractmethod
+    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+        """Write one file piece by piece and return the number of rows; the memory does not grow with the file.
+
+        Parameters
+        ----------
+        batches : iterable of pyarrow.RecordBatch or pyarrow.Table
+            The rows. Columns come in any order and are cast to the types of ``schema``.
+        schema : pyarrow.Schema
+            The columns of the file.
+        sink : binary file object
+            Where the bytes go. It is not closed.
+        """
+
+
+def as_table(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the columns and types of a schema."""
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    return table.select(schema.names).cast(schema)
+
+
+@contextmanager
+def readable(store: Store, key: str, dataset: str | None) -> Iterator[None]:
+    """Name the key and the dataset in errors about a file that is missing or damaged."""
+    try:
+        yield
+    except (FileNotFoundError, KeyNotFound):
+        owner = "" if dataset is None else f", which dataset {dataset!r} names,"
+        raise KeyNotFound(f"The file {key!r}{owner} is not in the store {store.name}.") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
+            raise  # the store or the network, not the file
+        owner = "" if dataset is None else f" of dataset {dataset!r}"
+        raise CorruptData(f"The file {key!r}{owner} cannot be read: {error}") from error

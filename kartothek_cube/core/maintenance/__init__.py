@@ -1,0 +1,1 @@
+"""Maintenance of one dataset: garbage, deletion, copies, change of encoding."""

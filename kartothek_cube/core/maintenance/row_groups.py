@@ -1,0 +1,53 @@
+"""What the footers of data files say of their row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.naming import DATA_SUFFIX
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import open_file
+from kartothek_cube.core.store import Store
+from kartothek_cube.errors import Unsupported
+
+__all__ = ["ROW_GROUP_SCHEMA", "row_group_table"]
+
+ROW_GROUP_SCHEMA = pa.schema(
+    [
+        ("partition_label", pa.string()),
+        ("row_group_id", pa.int64()),
+        ("row_group_compressed_size", pa.int64()),
+        ("row_group_uncompressed_size", pa.int64()),
+        ("number_rows_total", pa.int64()),
+        ("number_row_groups", pa.int64()),
+        ("serialized_size", pa.int64()),
+        ("number_rows_per_row_group", pa.int64()),
+    ]
+)
+
+
+def row_group_table(store: Store, dataset: str, files: Sequence[tuple[str, str]]) -> pa.Table:
+    """One row for each row group of these files, given as ``(label, key)``, in their order; the columns are those of `ROW_GROUP_SCHEMA`."""
+    rows = [row for found in run(lambda file: _row_groups(store, dataset, *file), files) for row in found]
+    return pa.Table.from_pylist(rows, schema=ROW_GROUP_SCHEMA)
+
+
+def _row_groups(store: Store, dataset: str, label: str, key: str) -> list[dict[str, Any]]:
+    if not key.endswith(DATA_SUFFIX):
+        raise Unsupported(f"The file {key!r} of dataset {dataset!r} is no Parquet file, so it has no row groups.")
+    with open_file(store, key, dataset) as source:
+        metadata = source.metadata
+    size = store.tail(key, 0)[1]
+    return [_row(label, metadata, group, size) for group in range(metadata.num_row_groups)]
+
+
+def _row(label: str, metadata: Any, number: int, size: int) -> dict[str, Any]:
+    group = metadata.row_group(number)
+    chunks = [group.column(j) for j in range(group.num_columns)]
+    sizes = np.array([[c.total_compressed_size, c.total_uncompressed_size] for c in chunks], dtype=np.int64).reshape(-1, 2).sum(axis=0)
+    values = (label, number, int(sizes[0]), int(sizes[1]), metadata.num_rows, metadata.num_row_groups, size, group.num_rows)
+    return dict(zip(ROW_GROUP_SCHEMA.names, values, strict=True))
