@@ -17,7 +17,7 @@ from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, extend_c
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
+from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column, with_key_types
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id, label_of
 from kartothek_cube.core.rowkeys import group_starts, pack_one, stable_order
 from kartothek_cube.core.schema import compatible, ordered, unify
@@ -203,7 +203,7 @@ def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
     if old and change.receipts and set(old) != set(change.schemas):
         raise InvalidInput(f"Input partitions for update have different tables than dataset {change.uuid!r}: {sorted(change.schemas)}, not {sorted(old)}.")
     new = {t: ordered(_merged(change, t, old.get(t), s), change.partition_keys) for t, s in change.schemas.items()}
-    schemas = {**old, **new}
+    schemas = with_key_types({**old, **new}, change.partition_keys, change.uuid)
     check_shared_columns(schemas, change.uuid)
     return schemas
 
@@ -272,7 +272,8 @@ def _staged_partitions(change: Change) -> PartitionColumns:
 def _new_indices(change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array) -> dict[str, SecondaryIndex]:
     """The indices that differ from what is stored."""
     if base is not None and not change.receipts and not len(gone):
-        return dict(change.built)
+        first = [c for c in change.index_columns if c not in base.document.indices and c not in change.built]
+        return {**change.built, **{c: _new_index(change, base, schemas, gone, c) for c in first}}
     return {c: _new_index(change, base, schemas, gone, c) for c in change.index_columns}
 
 

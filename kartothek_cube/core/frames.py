@@ -86,6 +86,8 @@ def _text_name(name: Any, dataset: str) -> str:
 
 
 def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
+    if isinstance(series.dtype, pd.CategoricalDtype) and not len(series.dtype.categories):
+        return pa.nulls(len(series))  # pandas says float64 of no categories, whatever they were to be
     try:
         array = pa.Array.from_pandas(series)
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:

@@ -130,7 +130,7 @@ def document_format(value: str) -> str:
     >>> document_format("MsgPack")
     'msgpack'
     """
-    found = value.lower() if isinstance(value, str) else value  # type: ignore[redundant-expr]
+    found = value.lower() if isinstance(value, str) else ""  # type: ignore[redundant-expr]
     if found not in ("json", "msgpack"):
         raise InvalidInput(f"Unknown metadata storage format encountered: {value!r}. It is 'json' or 'msgpack'.")
     return found

@@ -87,7 +87,9 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
     document = replace(state.document, indices={**state.document.indices, **_put_indices(store, change.uuid, state)})
     twin = _stale_twin(store, change, base)
     key, token = _swap(store, change, base, document)
-    _settle_twin(store, change, key, twin, created=base is None)
+    if base is None:
+        _withdraw_before(store, change, key)
+    _drop_msgpack(store, change.uuid, twin)
     if token is None:
         return load_snapshot(store, change.uuid)
     for table, schema in state.schemas.items():
@@ -140,49 +142,56 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
 
 
 def _swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> tuple[str, Hashable]:
-    key, version = (document_key(change.uuid, msgpack=change.msgpack), None) if base is None else (base.key, base.token)
-    return key, _put_until_known(store, change, key, render_document(document, msgpack=key.endswith(".zstd")), version)
+    key = _own_key(change, base)
+    data = render_document(document, msgpack=key.endswith(".zstd"))
+    return key, _put_until_known(store, change, key, data, None if base is None else base.token)
+
+
+def _own_key(change: Change, base: Snapshot | None) -> str:
+    """Key of the document: a new one has the encoding that was asked for, one that exists keeps its own."""
+    return document_key(change.uuid, msgpack=change.msgpack) if base is None else base.key
 
 
 def _stale_twin(store: Store, change: Change, base: Snapshot | None) -> Hashable:
-    """Version of a msgpack document beside the JSON one that is about to be written; None if there is none."""
-    if (document_key(change.uuid, msgpack=change.msgpack) if base is None else base.key) != document_key(change.uuid):
+    """Version of the msgpack document that an old library left beside the JSON one that is about to be written; None if there is none.
+
+    Beside a new document it is no stale one: somebody has created the same dataset since.
+    """
+    key, json_key, msgpack_key = _own_key(change, base), document_key(change.uuid), document_key(change.uuid, msgpack=True)
+    if key != json_key:
         return None
+    if base is None:
+        return _raise_conflict(store, change, msgpack_key) if store.contains(msgpack_key) else None
     try:
-        return store.get_versioned(document_key(change.uuid, msgpack=True))[1]
+        return store.get_versioned(msgpack_key)[1]
     except KeyNotFound:
         return None
-
-
-def _settle_twin(store: Store, change: Change, key: str, twin: Hashable, *, created: bool) -> None:
-    """A dataset has one document: where two creators made one each, or an old library left one behind, the JSON one stays."""
-    if twin is not None:
-        with suppress(Exception):  # the commit has landed; the next one looks again
-            _drop_msgpack(store, change.uuid, twin)
-    elif created and key != document_key(change.uuid):
-        _withdraw_before_json(store, change, key)
 
 
 def _drop_msgpack(store: Store, uuid: str, twin: Hashable) -> None:
     """Unless it is another one than before the commit: somebody may have changed the dataset's encoding since."""
     key = document_key(uuid, msgpack=True)
-    if not store.changed(key, twin):
+    with suppress(Exception):  # the commit has landed; the next one looks again
+        if twin is None or store.changed(key, twin):
+            return
         store.delete(key)
         warnings.warn(f"Dataset {uuid!r} had two documents. {document_key(uuid)!r} counts; {key!r} was removed.", stacklevel=2)
 
 
-def _withdraw_before_json(store: Store, change: Change, key: str) -> None:
+def _withdraw_before(store: Store, change: Change, key: str) -> None:
+    """Of two creators who write documents of different encodings, whoever sees the other's gives up; so at most one has created the dataset."""
+    other = document_key(change.uuid, msgpack=key == document_key(change.uuid))
     try:
-        other = store.contains(document_key(change.uuid))
-        if other:
+        found = store.contains(other)
+        if found:
             store.delete(key)
     except Exception as error:
         raise CommitOutcomeUnknown(
-            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {document_key(change.uuid)!r}, "
-            f"which would count, was created at the same time cannot be asked now ({error!r})."
+            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {other!r} was created at the same time cannot be asked now "
+            f"({error!r}). Look which of them are there before writing again."
         ) from error
-    if other:
-        _raise_conflict(store, change, document_key(change.uuid))
+    if found:
+        _raise_conflict(store, change, other)
 
 
 def _put_until_known(store: Store, change: Change, key: str, data: bytes, version: Hashable) -> Hashable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Never
 
 from kartothek_cube.cube.conjunction import Condition, Conjunction, PredicatePart, SimpleCondition, condition_class, register
 from kartothek_cube.cube.converters import converter_str, converter_tuple
@@ -22,6 +22,7 @@ __all__ = [
     "InIntervalCondition",
     "InequalityCondition",
     "IsInCondition",
+    "IsNotInCondition",
     "LessEqualCondition",
     "LessThanCondition",
     "SimpleCondition",
@@ -39,7 +40,7 @@ class EqualityCondition(SimpleCondition):
 
 
 class InequalityCondition(SimpleCondition):
-    """``C(column) != value``. A null does not match."""
+    """``C(column) != value``. In frames a null does not match; in queries a stored one does."""
 
     __slots__ = ()
     OP = "!="
@@ -80,8 +81,23 @@ class IsInCondition(SimpleCondition):
     OP = "in"
 
     def _check_value(self) -> None:
-        object.__setattr__(self, "value", converter_tuple(self.value))
-        check_values(self.column, self.value)
+        object.__setattr__(self, "value", _constants(self.column, self.value))
+
+
+class IsNotInCondition(SimpleCondition):
+    """``C(column).isnotin(value)``, the same as ``!=`` with each of the values; the value is kept as a tuple."""
+
+    __slots__ = ()
+    OP = "not in"
+
+    def _check_value(self) -> None:
+        object.__setattr__(self, "value", _constants(self.column, self.value))
+
+
+def _constants(column: str, given: Any) -> tuple[Any, ...]:
+    values = converter_tuple(given)
+    check_values(column, values)
+    return values
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -121,6 +137,7 @@ register(
     GreaterThanCondition,
     GreaterEqualCondition,
     IsInCondition,
+    IsNotInCondition,
     InIntervalCondition,
 )
 
@@ -158,6 +175,11 @@ class VirtualColumn(NotAValue):
     def __reduce__(self) -> tuple[Any, ...]:
         return VirtualColumn, (self.name,)
 
+    def __and__(self, other: object) -> Never:
+        raise InvalidType(f"C({self.name!r}) stands beside `&` or `|`, which bind tighter than comparisons. Write brackets: `(C('x') == 1) & (C('y') == 2)`.")
+
+    __rand__ = __or__ = __ror__ = __and__
+
     def __eq__(self, other: object) -> EqualityCondition:  # type: ignore[override]
         return EqualityCondition(self.name, other)
 
@@ -185,6 +207,16 @@ class VirtualColumn(NotAValue):
         IsInCondition(column='COUNTRY_CODE', value=('DE', 'FR'))
         """
         return IsInCondition(self.name, other)
+
+    def isnotin(self, other: object) -> IsNotInCondition:
+        """The column has none of these values, as ``!=`` with each of them. A single value will do; without a value everything matches that ``!=`` may match.
+
+        Examples
+        --------
+        >>> C("COUNTRY_CODE").isnotin(["DE", "FR"])
+        IsNotInCondition(column='COUNTRY_CODE', value=('DE', 'FR'))
+        """
+        return IsNotInCondition(self.name, other)
 
     def in_interval(self, start: object = None, stop: object = None) -> InIntervalCondition:
         """The column is at or after ``start`` and before ``stop``; None leaves an end open.
@@ -218,7 +250,7 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
     if len(predicate) != 3:
         raise InvalidInput(f"Please use predicates consisting of exactly 3 entries: (column, operator, value). Got {predicate!r}.")
     column, op, value = predicate
-    for constant in value if op == "in" else (value,):
+    for constant in value if op in ("in", "not in") else (value,):
         if not isinstance(constant, (str, int, float, dt.datetime)):
             raise InvalidType(f"A predicate takes str, int, float, bool or timestamp, got {constant!r} ({type(constant).__name__}) for column {column!r}.")
     return condition_class(op)(column, value)

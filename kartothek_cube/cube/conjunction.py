@@ -44,11 +44,19 @@ class Restriction(NotAValue, ABC):
     def __and__(self, other: Any) -> Conjunction:
         return Conjunction.from_two(self, other)
 
+    def __rand__(self, other: Any) -> Conjunction:
+        return Conjunction.from_two(other, self)
+
     def __or__(self, other: object) -> Never:
-        raise InvalidType("Conditions cannot be joined by `|`. For several values of one column use isin, else query twice.")
+        raise InvalidType(
+            "Conditions cannot be joined by `|`. For several values of one column there is C(column).isin([...]); "
+            "else query without the condition and filter the result, or query once for each alternative."
+        )
+
+    __ror__ = __or__
 
     def __invert__(self) -> Never:
-        raise InvalidType("Conditions cannot be inverted by `~`. Write the opposite comparison, e.g. `!=` for `==`.")
+        raise InvalidType("Conditions cannot be inverted by `~`. Write the opposite comparison: `!=` for `==`, `>=` for `<`, isnotin for isin.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +81,12 @@ class Condition(Restriction):
 
     @staticmethod
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Condition:
-        """Parse one comparison such as ``PRICE >= 1.5``, bare or in brackets; ``=`` means ``==``.
+        """Parse one comparison such as ``PRICE >= 1.5`` or ``COUNTRY_CODE not in (DE, FR)``, bare or in brackets; ``=`` means ``==``.
 
         Parameters
         ----------
         s : str
-            The text. A string value may be quoted; it cannot hold ``)`` or ``=``.
+            The text. A string value may be quoted. It cannot hold ``)`` or ``=``; in a list it can if it is quoted, as Python would.
         all_types : mapping of str to pyarrow.DataType
             The type of every column, which says how the value is read.
 
@@ -162,7 +170,7 @@ class SimpleCondition(Condition):
 
 @dataclass(frozen=True, init=False)
 class Conjunction(Restriction):
-    """Conditions that all have to hold. There is no *or* and no *not*; a null never matches.
+    """Conditions that all have to hold. There is no *or*.
 
     Parameters
     ----------

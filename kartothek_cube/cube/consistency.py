@@ -14,7 +14,7 @@ from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["DatasetInfo", "check_infos", "info_of", "infos_of"]
+__all__ = ["DatasetInfo", "check_infos", "check_members", "info_of", "infos_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ def check_infos(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
     if cube.seed_dataset not in infos:
         found = ", ".join(sorted(infos)) or "none"
         raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing. Datasets of the cube "{cube.uuid_prefix}": {found}.')
+    check_members(infos, cube)
+
+
+def check_members(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
+    """Raise `InvalidInput` unless these datasets may stand in one valid cube; the seed need not be among them."""
     _check_tables(infos)
     _check_payload_overlap(infos, cube)
     _check_shared_types(infos)

@@ -1,47 +1,101 @@
-"""The steps of a plan, and how they are shown as text. Pure."""
+"""What planning a query did, step by step, as values that `core.explain` shows. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-__all__ = ["Step", "StepRow", "render_text"]
+from kartothek_cube.core.explain import Explanation, Step, StepRow, predicates_text
+from kartothek_cube.cube.intention import DatasetRole, Intention
+from kartothek_cube.cube.partitions import DatasetPartitions
 
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """What one step did to one dataset: a count before and after (None where it makes no sense), and a remark."""
-
-    dataset: str
-    before: int | None
-    after: int | None
-    note: str = ""
+__all__ = ["alignment_step", "conditions_step", "explanation", "join_step", "labels_step", "order_step", "partition_by_step", "regrouping_step"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of planning; ``unit`` says what is counted."""
-
-    number: int
-    title: str
-    unit: str
-    rows: tuple[StepRow, ...]
-
-
-def render_text(title: str, steps: Sequence[Step]) -> str:
-    """All steps as aligned text."""
-    width = max([len("dataset"), *(len(row.dataset) for step in steps for row in step.rows)])
-    return "\n".join([title, *(line for step in steps for line in ("", *_step_lines(step, width)))])
+def explanation(intention: Intention, steps: Sequence[Step], files: Iterable[str]) -> Explanation:
+    """Everything there is to say of a plan."""
+    clauses = intention.conjunction.clauses
+    facts = (
+        ("columns", ", ".join(intention.output_columns)),
+        ("conditions", predicates_text((tuple(clauses),) if clauses else None)),
+        ("partition by", ", ".join(intention.partition_by) or "none"),
+    )
+    return Explanation(f"Query of cube {intention.cube.uuid_prefix!r}", facts, tuple(steps), tuple(files))
 
 
-def _step_lines(step: Step, width: int) -> list[str]:
-    head = f"   {'dataset':<{width}}  {'before':>9}  {'after':>9}  ({step.unit})"
-    return [f"{step.number}. {step.title}", head, *(_row_line(row, width) for row in step.rows)]
+def labels_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
+    """All files of each dataset."""
+    rows = [StepRow(r.id, None, partitions[r.id].total, _keys_note(r)) for r in intention.roles]
+    rows += [StepRow(i, None, None, "gives nothing to this query") for i in intention.left_out]
+    return Step("Labels", "files", tuple(rows))
 
 
-def _row_line(row: StepRow, width: int) -> str:
-    return f"   {row.dataset:<{width}}  {_count(row.before):>9}  {_count(row.after):>9}  {row.note}".rstrip()
+def _keys_note(role: DatasetRole) -> str:
+    return f"partitioned by {', '.join(role.partition_keys)}" if role.partition_keys else "not partitioned"
 
 
-def _count(n: int | None) -> str:
-    return "" if n is None else f"{n:,}"
+def conditions_step(intention: Intention, partitions: Mapping[str, DatasetPartitions], indexed: Mapping[str, Collection[str]]) -> Step:
+    """What partition values and secondary indices, given by column, drop."""
+    rows = [StepRow(r.id, partitions[r.id].total, partitions[r.id].matched, _conditions_note(r, indexed.get(r.id, ()))) for r in intention.roles]
+    return Step("Pre-conditions", "files", tuple(rows))
+
+
+def _conditions_note(role: DatasetRole, indexed: Collection[str]) -> str:
+    asked = {c.column for c in role.clauses}
+    by_key, by_index = sorted(asked & set(role.partition_keys)), sorted(asked & set(indexed))
+    by_rows = sorted(asked - set(by_key) - set(by_index))
+    notes = [("partition index", by_key), ("secondary index", by_index), ("rows only", by_rows)]
+    return "; ".join(f"{name}: {', '.join(columns)}" for name, columns in notes if columns)
+
+
+def partition_by_step(partitions: Mapping[str, DatasetPartitions]) -> Step:
+    """Files by the values that alignment and groups go by."""
+    rows = [StepRow(i, p.matched, len(p), _values_note(p)) for i, p in partitions.items()]
+    return Step("Partition by", "files → partitions", tuple(rows))
+
+
+def _values_note(partitions: DatasetPartitions) -> str:
+    lost = [f"; in no group: {_plural(n, 'file')} without a value of {column}" for column, n in partitions.without_value.items() if n]
+    return f"by {', '.join(partitions.keys.column_names) or 'nothing'}{''.join(lost)}"
+
+
+def _plural(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def alignment_step(roles: Sequence[DatasetRole], counts: Sequence[int]) -> Step:
+    """The aligned partitions after each dataset has joined."""
+    before = (None, *counts[:-1])
+    rows = [StepRow(r.id, b, n, "seed" if r.is_seed else f"{_join(r)} join") for r, b, n in zip(roles, before, counts, strict=True)]
+    return Step("Alignment", "partitions", tuple(rows))
+
+
+def _join(role: DatasetRole) -> str:
+    return "inner" if role.restricts else "left"
+
+
+def regrouping_step(intention: Intention, aligned: int, groups: int) -> Step:
+    """Aligned partitions by group; which rows are in no group."""
+    by = intention.partition_by
+    own = sorted(set(by) - set(intention.cube.dimension_columns) - set(intention.cube.partition_columns))
+    note = f"by {', '.join(by)}" if by else "one group an aligned partition"
+    lost = f"; cells without a value of {' or '.join(own)} are in no group" if own else ""
+    return Step("Re-grouping", "partitions → groups", (StepRow("all", aligned, groups, note + lost),))
+
+
+def join_step(intention: Intention, files: Mapping[str, int], cell_columns: Sequence[str]) -> Step:
+    """The distinct files of each dataset, and how its rows meet those of the seed."""
+    return Step("Join inside a partition", "files", tuple(StepRow(r.id, None, files[r.id], _join_note(r, cell_columns)) for r in intention.roles))
+
+
+def _join_note(role: DatasetRole, cell_columns: Sequence[str]) -> str:
+    if not role.is_seed:
+        return f"{_join(role)} join on {', '.join(role.dimensions)}"
+    dropped = set(role.dimensions) - set(cell_columns)
+    return f"cells by {', '.join(role.dimensions)}" + (f", projected to {', '.join(cell_columns)}" if dropped else "")
+
+
+def order_step(order: Sequence[str], files: int, reads: int) -> Step:
+    """How often files would be read if every group were loaded alone."""
+    amplification = reads / files if files else 1.0
+    note = f"{amplification:.1f} reads per file if every group were loaded alone"
+    return Step(f"Concatenation, ordered by {', '.join(order)}", "files → reads", (StepRow("all", files, reads, note),))

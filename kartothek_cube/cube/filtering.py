@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.evaluate import matching_rows
-from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.predicates import Clause, constants_of
 from kartothek_cube.core.schema import check_literal
 from kartothek_cube.errors import InvalidInput, InvalidType
 
@@ -63,9 +63,8 @@ def _checked(clause: Clause, kind: pa.DataType) -> Clause:
     if clause.value is None:
         return clause
     kind = kind.value_type if pt.is_dictionary(kind) else kind
-    values = clause.value if clause.op == "in" else (clause.value,)
-    suited = tuple(_suited(value, kind, clause.column) for value in values)
-    return Clause(clause.column, clause.op, suited if clause.op == "in" else suited[0])
+    suited = tuple(_suited(value, kind, clause.column) for value in constants_of(clause))
+    return Clause(clause.column, clause.op, suited if isinstance(clause.value, tuple) else suited[0])
 
 
 def _suited(value: Any, kind: pa.DataType, column: str) -> Any:
@@ -73,7 +72,7 @@ def _suited(value: Any, kind: pa.DataType, column: str) -> Any:
         value = _as_timestamp(value, column)
     elif isinstance(value, np.integer):
         value = int(value)  # a signed constant may meet an unsigned column
-    check_literal(value, kind, column)
+    check_literal(value, kind, column, strict=True)
     return value
 
 

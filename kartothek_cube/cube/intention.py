@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.predicates import Clause, is_null
+from kartothek_cube.core.predicates import Clause, constants_of, is_null
 from kartothek_cube.core.schema import check_literal
 from kartothek_cube.cube.columns import get_payload_subset
 from kartothek_cube.cube.conditions import Conjunction
@@ -146,7 +146,7 @@ def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo]
     if missing:
         raise InvalidInput(f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. {_columns_of(available)}")
     for clause in conjunction.clauses:
-        for value in clause.value if clause.op == "in" else (clause.value,):
+        for value in constants_of(clause):
             _check_value(clause, value, infos)
 
 
@@ -155,7 +155,7 @@ def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -
         if clause.column in info.schema.names and not is_null(value):
             kind = info.schema.field(clause.column).type
             try:
-                check_literal(value, kind, clause.column, f' of dataset "{name}"')
+                check_literal(value, kind, clause.column, f' of dataset "{name}"', strict=True)
             except InvalidType:
                 text = f"{clause.column} {clause.op} {clause.value}"
                 raise InvalidType(

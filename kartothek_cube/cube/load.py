@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.evaluate import matching_rows
-from kartothek_cube.core.parquet import FileRequest, filter_table, read_rows
+from kartothek_cube.core.files import FileRequest, filter_table, read_rows
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.store import Store

@@ -34,6 +34,9 @@ class DatasetPartitions:
         in the order of the document.
     total, matched : int
         Files of the dataset, and those left by the pre-conditions.
+    without_value : Mapping[str, int]
+        Of those, the files in which a ``partition_by`` column has no value at all, by column; none where a condition on
+        the column has dropped them anyway.
     """
 
     keys: pa.Table
@@ -41,6 +44,7 @@ class DatasetPartitions:
     files: IntArray
     total: int
     matched: int
+    without_value: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -71,11 +75,13 @@ def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapsh
     alive = labels.alive()
     files = np.flatnonzero(alive)
     rows = take_rows(snapshot.values.select(shared), files)
+    without_value = {}
     for column in intention.partition_by:
         if column in snapshot.indexed_columns and column in role.schema.names and column not in shared:
-            where, values = labels.pairs(column, alive)
-            files, rows = _expand(files, rows, column, where, values)
-    return _compact(files, rows, len(snapshot.partitions), int(alive.sum()))
+            pairs = labels.indexed_pairs(column)
+            without_value[column] = labels.without_value(column, pairs[0], alive)
+            files, rows = _expand(files, rows, column, *labels.pairs(column, pairs, alive))
+    return _compact(files, rows, alive, without_value)
 
 
 def _units(snapshot: Snapshot, shared: Sequence[str]) -> IntArray:
@@ -130,14 +136,21 @@ class _Labels:
             return np.ones(len(self.units), dtype=bool)
         return index_mask(self.indices[column], clauses, self.snapshot.partitions.labels)
 
-    def pairs(self, column: str, alive: Mask) -> tuple[IntArray, pa.Array]:
-        """(label, value) pairs of the labels that are alive, with the values that satisfy the conditions on the column."""
-        where, values = self._indexed_pairs(column)
+    def without_value(self, column: str, where: IntArray, alive: Mask) -> int:
+        """How many labels that are alive the index does not know; none with conditions on the column, for which it may have been read in part."""
+        known = np.zeros(len(alive), dtype=bool)
+        known[where] = True
+        return 0 if column in by_column(self.role.clauses) else int((alive & ~known).sum())
+
+    def pairs(self, column: str, pairs: tuple[IntArray, pa.Array], alive: Mask) -> tuple[IntArray, pa.Array]:
+        """Those of the column's pairs whose labels are alive; a value of payload spreads over all files that may hold the same cells."""
+        where, values = pairs
         keep = alive[where]
         where, values = where[keep], values.filter(pa.array(keep))
         return (where, values) if self._is_address(column) else self._spread(where, values, alive)
 
-    def _indexed_pairs(self, column: str) -> tuple[IntArray, pa.Array]:
+    def indexed_pairs(self, column: str) -> tuple[IntArray, pa.Array]:
+        """(label, value) pairs of an indexed column, with the values that satisfy the conditions on it."""
         clauses = by_column(self.role.clauses).get(column, [])
         if column in self.snapshot.partition_keys:
             values = self.snapshot.values.column(column).combine_chunks()
@@ -169,10 +182,10 @@ def _expand(files: IntArray, rows: pa.Table, column: str, where: IntArray, value
     return files[repeated], take_rows(rows, repeated).append_column(column, pa.chunked_array([picked]))
 
 
-def _compact(files: IntArray, rows: pa.Table, total: int, matched: int) -> DatasetPartitions:
+def _compact(files: IntArray, rows: pa.Table, alive: Mask, without_value: Mapping[str, int]) -> DatasetPartitions:
     """Rows with equal keys become one partition with a list of files."""
     keys = pack([rows], rows.column_names)[0] if rows.num_columns else np.zeros(len(files), dtype=np.int64)
     order = np.lexsort((files, keys))
     starts = group_starts(keys[order])
     offsets = np.append(starts, len(files)).astype(np.int64)
-    return DatasetPartitions(take_rows(rows, order[starts]), offsets, files[order], total, matched)
+    return DatasetPartitions(take_rows(rows, order[starts]), offsets, files[order], len(alive), int(alive.sum()), without_value)

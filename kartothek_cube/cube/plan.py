@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.explain import Step, render
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one, take_rows
 from kartothek_cube.cube.align import Aligned, align, sort_into_groups, start
-from kartothek_cube.cube.explain import Step, StepRow, render_text
+from kartothek_cube.cube.explain import (
+    alignment_step,
+    conditions_step,
+    explanation,
+    join_step,
+    labels_step,
+    order_step,
+    partition_by_step,
+    regrouping_step,
+)
 from kartothek_cube.cube.intention import DatasetRole, Intention
 from kartothek_cube.cube.partitions import DatasetPartitions, dataset_partitions
-from kartothek_cube.errors import Unsupported
 
 __all__ = ["DatasetFiles", "Group", "GroupContext", "GroupPartition", "QueryPlan", "plan_query"]
 
@@ -179,19 +189,25 @@ class QueryPlan:
         return self.reads() / files if files else 1.0
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
-        """Every step of planning as a small table with the files before and after it.
+        """What was asked for, every step of planning with what was there before and after it, and the files that are read.
+
+        Parameters
+        ----------
+        format : {"text", "html", "json"}
+            JSON has all files, the others the first few.
 
         Raises
         ------
-        Unsupported
-            For another format than ``"text"``.
+        InvalidInput
+            For another format.
         """
-        if format != "text":
-            raise Unsupported(f"explain(format={format!r}) is not supported, only 'text'.")
-        return render_text(f"Query of cube {self.context.uuid_prefix!r}", self.steps)
+        return render(explanation(self.intention, self.steps, chain.from_iterable(self.files().values())), format)
 
     def __repr__(self) -> str:
         return f"QueryPlan(cube={self.context.uuid_prefix!r}, groups={len(self.groups)}, files={sum(self.file_counts().values())})"
+
+    def _repr_html_(self) -> str:
+        return self.explain("html")
 
     def make_group(self, i: int) -> Group:
         """Group number ``i``."""
@@ -232,14 +248,17 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
     """Plan a query, step by step as kartothek's query system. ``indices`` has what `needed_indices` asked for, by dataset."""
     roles = intention.roles
     partitions = {r.id: dataset_partitions(r, intention, snapshots[r.id], indices.get(r.id, {})) for r in roles}
-    steps = [_labels_step(intention, partitions), _conditions_step(intention, partitions, indices), _partition_by_step(intention, partitions)]
     aligned = start(roles[0].id, partitions[roles[0].id])
-    rows = [StepRow(roles[0].id, None, len(aligned), "seed")]
+    counts = [len(aligned)]
     for role in roles[1:]:
-        before = len(aligned)
         aligned = align(aligned, role.id, partitions[role.id], inner=role.restricts)
-        rows.append(StepRow(role.id, before, len(aligned), "inner join" if role.restricts else "left join"))
-    steps.append(Step(4, "Alignment", "partitions", tuple(rows)))
+        counts.append(len(aligned))
+    steps = [
+        labels_step(intention, partitions),
+        conditions_step(intention, partitions, indices),
+        partition_by_step(partitions),
+        alignment_step(roles, counts),
+    ]
     columns = intention.cube.partition_columns
     aligned, offsets = sort_into_groups(aligned, intention.partition_by, columns)
     order, slices = _slices(aligned, columns)
@@ -258,7 +277,7 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
         {i: take_rows(snapshots[i].values, positions) for i, positions in used.items()},
         (),
     )
-    return _with_steps(plan, [*steps, *_last_steps(plan)])
+    return replace(plan, steps=(*steps, *_last_steps(plan)))
 
 
 def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
@@ -273,56 +292,10 @@ def _used_files(own: DatasetPartitions, parts: IntArray) -> IntArray:
     return _present(own.files_of(_present(parts[parts >= 0], len(own))), own.total)
 
 
-def _with_steps(plan: QueryPlan, steps: Sequence[Step]) -> QueryPlan:
-    return replace(plan, steps=tuple(steps))
-
-
-def _labels_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
-    rows = [StepRow(r.id, None, partitions[r.id].total, _keys_note(r)) for r in intention.roles]
-    rows += [StepRow(i, None, None, "gives nothing to this query") for i in intention.left_out]
-    return Step(1, "Labels", "files", tuple(rows))
-
-
-def _keys_note(role: DatasetRole) -> str:
-    return f"partitioned by {', '.join(role.partition_keys)}" if role.partition_keys else "not partitioned"
-
-
-def _conditions_step(intention: Intention, partitions: Mapping[str, DatasetPartitions], indices: Mapping[str, Mapping[str, SecondaryIndex]]) -> Step:
-    rows = [StepRow(r.id, partitions[r.id].total, partitions[r.id].matched, _conditions_note(r, indices.get(r.id, {}))) for r in intention.roles]
-    return Step(2, f"Pre-conditions: {intention.conjunction}" if intention.conjunction.clauses else "Pre-conditions: none", "files", tuple(rows))
-
-
-def _conditions_note(role: DatasetRole, indices: Mapping[str, SecondaryIndex]) -> str:
-    asked = {c.column for c in role.clauses}
-    by_key, by_index = sorted(asked & set(role.partition_keys)), sorted(asked & set(indices))
-    by_rows = sorted(asked - set(by_key) - set(by_index))
-    notes = [("partition index", by_key), ("secondary index", by_index), ("rows only", by_rows)]
-    return "; ".join(f"{name}: {', '.join(columns)}" for name, columns in notes if columns)
-
-
-def _partition_by_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
-    notes = {i: f"by {', '.join(p.keys.column_names) or 'nothing'}" for i, p in partitions.items()}
-    rows = [StepRow(i, p.matched, len(p), notes[i]) for i, p in partitions.items()]
-    by = ", ".join(intention.partition_by)
-    return Step(3, f"Partition by {by}" if by else "Partition by: nothing asked for", "files → partitions", tuple(rows))
-
-
-def _last_steps(plan: QueryPlan) -> list[Step]:
-    by = plan.context.partition_by
-    total = StepRow("all", len(plan.aligned), len(plan.groups), f"by {', '.join(by)}" if by else "one group an aligned partition")
-    counts = plan.file_counts()
-    joins = [StepRow(r.id, None, counts[r.id], _join_note(r, plan.context)) for r in plan.context.roles]
-    order = ", ".join((*plan.context.dimension_columns, *plan.context.partition_columns))
-    reads = StepRow("all", sum(counts.values()), plan.reads(), f"{plan.amplification():.1f} reads per file if every group were loaded alone")
-    return [
-        Step(5, "Re-grouping", "partitions → groups", (total,)),
-        Step(6, "Join inside a partition", "files", tuple(joins)),
-        Step(7, f"Concatenation, ordered by {order}", "files → reads", (reads,)),
-    ]
-
-
-def _join_note(role: DatasetRole, context: GroupContext) -> str:
-    if role.is_seed:
-        dropped = set(role.dimensions) - set(context.cell_columns)
-        return f"cells by {', '.join(role.dimensions)}" + (f", projected to {', '.join(context.cell_columns)}" if dropped else "")
-    return f"{'inner' if role.restricts else 'left'} join on {', '.join(role.dimensions)}"
+def _last_steps(plan: QueryPlan) -> tuple[Step, ...]:
+    files, context = plan.file_counts(), plan.context
+    return (
+        regrouping_step(plan.intention, len(plan.aligned), len(plan.groups)),
+        join_step(plan.intention, files, context.cell_columns),
+        order_step((*context.dimension_columns, *context.partition_columns), sum(files.values()), plan.reads()),
+    )

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.change import Part, split_rows
+from kartothek_cube.core.compat.serializers import ParquetSerializer
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
-from kartothek_cube.core.metadata.partition_values import partition_text
+from kartothek_cube.core.layout import check_partition_types
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
-from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
@@ -23,7 +24,7 @@ from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "make_write", "prepare_parts"]
+__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_visible", "make_write", "prepare_parts"]
 
 CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 
@@ -61,7 +62,7 @@ def make_write(
     name: str,
     schema: pa.Schema,
     partition_on: tuple[str, ...],
-    serializer: ParquetSerializer | None = None,
+    serializer: FileFormat | None = None,
     indexed: Collection[str] | None = None,
 ) -> DatasetWrite:
     """How a dataset with these columns is written. ``indexed``: the indices that it has, if it exists already."""
@@ -73,10 +74,12 @@ def make_write(
     secondary = tuple(sorted(wanted if indexed is None else indexed))
     _check_dimension_types(schema, dims, name)
     _check_indices(schema, secondary, cube.ktk_dataset_uuid(name))
-    _check_partition_types(schema, partition_on, name)
+    check_partition_types(schema, partition_on, name)
     roles = [(c, "partition") for c in partition_on] + [(c, "dimension") for c in sorted(dims)] + [(c, "index") for c in sorted(cube.index_columns & columns)]
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
-    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, _checked(serializer))
+    checked = _checked(serializer)
+    checked.check(pa.schema([f for f in schema if f.name not in partition_on]))
+    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, checked)
     return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
 
 
@@ -94,26 +97,10 @@ def _check_dimension_types(schema: pa.Schema, dims: Sequence[str], name: str) ->
             raise InvalidType(f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted.")
 
 
-def _checked(serializer: ParquetSerializer | None) -> ParquetSerializer:
-    if serializer is not None and not isinstance(serializer, ParquetSerializer):
-        raise InvalidType(f'df_serializer should be a ParquetSerializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.')
+def _checked(serializer: FileFormat | None) -> FileFormat:
+    if serializer is not None and not isinstance(serializer, FileFormat):
+        raise InvalidType(f'df_serializer should be a ParquetSerializer or a CsvSerializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.')
     return serializer or CUBE_SERIALIZER
-
-
-_SAMPLES = {pa.bool_(): True, pa.string(): "", pa.binary(): b"", pa.date32(): "", pa.timestamp("us"): ""}
-
-
-def _check_partition_types(schema: pa.Schema, partition_on: Sequence[str], name: str) -> None:
-    for column in partition_on:
-        kind = schema.field(column).type
-        if column == "partition":
-            raise InvalidInput(f"A column called 'partition' cannot be a partition column of dataset {name!r}: index files use the name. Rename it.")
-        if pa.types.is_null(kind):
-            continue  # all values are null, which is refused with a better message
-        try:
-            partition_text(_SAMPLES.get(kind, 0), kind)
-        except Unsupported as error:
-            raise Unsupported(f"Partition column {column!r} of dataset {name!r}: {error}") from None
 
 
 def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str]) -> None:
@@ -129,6 +116,17 @@ def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on:
         raise InvalidInput(f'Missing partition columns in dataset "{name}": {", ".join(absent)}')
     if set(columns) == set(partition_on):
         raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {name!r}.")
+
+
+def check_visible(cube: Cube, name: str, columns: Collection[str]) -> None:
+    """Columns with a role that no query would see."""
+    roles = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns} & set(columns)
+    hidden = sorted(roles - set(visible_columns(roles)))
+    if hidden:
+        raise InvalidInput(
+            f'Columns of dataset "{name}" that are dimension, partition or index columns would be hidden in every query: {", ".join(hidden)}. '
+            'Names must not begin with "__" nor be KLEE_TS. Rename them.'
+        )
 
 
 def check_payload(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str], existing: Collection[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -11,14 +13,66 @@ from kartothek_cube.core.change import Change, Part, Receipt, apply_change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_base, check_store_can_commit, publish
 from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
+from kartothek_cube.cube.duplicates import refuse_duplicates
+from kartothek_cube.cube.inflow import Inflow, Planner
+from kartothek_cube.cube.inputs import Gathered, chunk_bytes, collect
 from kartothek_cube.cube.prepare import DatasetWrite, prepare_parts
 from kartothek_cube.cube.write import CubeWrite
 from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, KartothekCubeError, MultiTableCommitAborted
 
-__all__ = ["commit_cube_write", "run_cube_write", "stage_table"]
+__all__ = ["commit_cube_write", "run_cube_write", "stage_table", "write_gathered"]
+
+T = TypeVar("T")
+
+
+def write_gathered(store: Store, plan: Planner, gathered: Gathered) -> dict[str, DatasetMetadata]:
+    """Plan, check, stage and publish rows. Those that are in memory are checked whole before the first file; others chunk by chunk."""
+    if gathered.rest is not None:
+        return _write_stream(store, plan, gathered)
+    tables = collect(gathered.held)
+    return run_cube_write(store, plan({i: t.schema for i, t in tables.items()}), tables)
+
+
+def _write_stream(store: Store, plan: Planner, gathered: Gathered) -> dict[str, DatasetMetadata]:
+    check_store_can_commit(store)
+    inflow = Inflow(plan, chunk_bytes())
+    chunks = inflow.chunks(chain(_given_up(gathered.held), gathered.rest or ()))
+    receipts: dict[str, list[Receipt]] = {}
+    # Four times, as the rows that gather, their sorted copy and the files take their share of the same bytes.
+    for name, staged in run(lambda item: _stage(store, *item), _parts(chunks), weight=lambda item: 4 * item[1].table.nbytes):
+        receipts.setdefault(name, []).extend(staged)
+    write = inflow.complete()
+    if not write.allow_empty:
+        _refuse_empty([i for i in write.datasets if not receipts.get(i)])
+    for name, own in receipts.items():
+        refuse_duplicates(store, write.datasets[name], own)
+    return commit_cube_write(store, write, receipts)
+
+
+def _parts(chunks: Iterable[tuple[DatasetWrite, pa.Table]]) -> Iterator[tuple[DatasetWrite, Part]]:
+    # `map` and `_given_up`: no variable keeps rows that are stored.
+    for write, parts in map(_prepared, chunks):
+        for part in _given_up(parts):
+            yield write, part
+
+
+def _prepared(chunk: tuple[DatasetWrite, pa.Table]) -> tuple[DatasetWrite, list[Part]]:
+    return chunk[0], prepare_parts(*chunk, fresh_id())
+
+
+def _given_up(items: list[T]) -> Iterator[T]:
+    """The items in their order, without keeping those that were given."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
+def _stage(store: Store, write: DatasetWrite, part: Part) -> tuple[str, list[Receipt]]:
+    return write.id, stage_parts(store, write.request, [part], write.schema)
 
 
 def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table]) -> dict[str, DatasetMetadata]:
@@ -60,7 +114,7 @@ def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Seq
     # New cells appear with everything that belongs to them; what goes disappears with the seed.
     for i in sorted(changes, key=lambda name: (name == write.cube.seed_dataset) != write.may_vanish):
         landed[i] = _publish_one(store, write, i, changes, landed)
-    return {i: DatasetMetadata(landed[i]) for i in changes}
+    return {i: DatasetMetadata.of(landed[i]) for i in changes}
 
 
 def _publish_one(store: Store, write: CubeWrite, name: str, changes: Mapping[str, Change], landed: Mapping[str, Snapshot]) -> Snapshot:

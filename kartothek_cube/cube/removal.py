@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,21 +13,32 @@ from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["labels_to_remove"]
+__all__ = ["labels_to_remove", "removal_conditions"]
 
 
-def labels_to_remove(cube: Cube, name: str, snapshot: Snapshot, conjunction: Conjunction, *, named: bool) -> pa.Array:
+def removal_conditions(cube: Cube, conditions: Any) -> Conjunction:
+    """The conditions of a removal.
+
+    Raises
+    ------
+    InvalidInput
+        For conditions on other columns than the cube's partition columns.
+    """
+    conjunction = Conjunction(conditions)
+    foreign = sorted(set(conjunction.columns) - set(cube.partition_columns))
+    if foreign:
+        raise InvalidInput(f"Can only remove partitions with conditions concerning cubes physical partition columns, not {', '.join(foreign)}.")
+    return conjunction
+
+
+def labels_to_remove(name: str, snapshot: Snapshot, conjunction: Conjunction, *, named: bool) -> pa.Array:
     """Labels of the physical partitions in which the conditions hold.
 
     Raises
     ------
     InvalidInput
-        For conditions on other columns than the cube's partition columns, and for a dataset that is partitioned by none
-        of them, unless it was named: then it loses everything.
+        For a dataset that is partitioned by none of the columns, unless it was named: then it loses everything.
     """
-    foreign = sorted(set(conjunction.columns) - set(cube.partition_columns))
-    if foreign:
-        raise InvalidInput(f"Can only remove partitions with conditions concerning cubes physical partition columns, not {', '.join(foreign)}.")
     clauses = tuple(c for c in conjunction.clauses if c.column in snapshot.partition_keys)
     if conjunction.columns and not clauses and not named:
         columns = ", ".join(sorted(conjunction.columns))

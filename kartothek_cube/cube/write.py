@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.schema import ordered, unify
 from kartothek_cube.cube.columns import get_payload_subset
 from kartothek_cube.cube.conditions import Conjunction
-from kartothek_cube.cube.consistency import DatasetInfo, check_infos, infos_of
+from kartothek_cube.cube.consistency import DatasetInfo, check_infos, check_members, infos_of
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.inputs import cube_metadata, resolve_metadata, resolve_partition_on
-from kartothek_cube.cube.prepare import DatasetWrite, check_columns, check_payload, make_write
-from kartothek_cube.cube.removal import labels_to_remove
+from kartothek_cube.cube.prepare import DatasetWrite, check_columns, check_payload, check_visible, make_write
+from kartothek_cube.cube.removal import labels_to_remove, removal_conditions
 from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
 
-__all__ = ["CubeWrite", "plan_append", "plan_build", "plan_extend", "plan_removal", "plan_update"]
+__all__ = ["CubeWrite", "check_arguments", "check_extension", "plan_append", "plan_build", "plan_extend", "plan_removal", "plan_update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,24 @@ class CubeWrite:
         write = self.datasets[name]
         keys, schema = write.request.partition_on, ordered(write.schema, write.request.partition_on)
         removed = self.removed.get(name, pa.array([], type=pa.string()))
-        args = (write.request.uuid, tuple(receipts), schema, keys, write.request.index_columns)
+        args = (write.request.uuid, tuple(receipts), {SINGLE_TABLE: schema}, keys, write.request.index_columns)
         return Change(*args, metadata=self.metadata[name], removed=removed, replace=self.replace)
+
+
+Arguments: TypeAlias = tuple[dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]
+
+
+def check_arguments(cube: Cube, names: Collection[str], metadata: Any, partition_on: Any, *, more: bool = False) -> Arguments:
+    """Partition columns and user metadata by dataset. ``more``: further datasets may follow, here and in all plans; what is missing is no error then."""
+    return resolve_partition_on(cube, names, partition_on), resolve_metadata(metadata, names, more=more)
+
+
+def check_extension(cube: Cube, names: Collection[str], metadata: Any, partition_on: Any, *, more: bool = False) -> Arguments:
+    """The same for an extension, whatever the cube has."""
+    arguments = check_arguments(cube, names, metadata, partition_on, more=more)
+    if cube.seed_dataset in names:
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") cannot be written during extension.')
+    return arguments
 
 
 def plan_build(
@@ -71,20 +88,26 @@ def plan_build(
     metadata: Any = None,
     overwrite: bool = False,
     partition_on: Any = None,
-    serializer: ParquetSerializer | None = None,
+    serializer: FileFormat | None = None,
+    *,
+    more: bool = False,
 ) -> CubeWrite:
     """Check a build from the columns of its data. ``existing``: the datasets that the store has under the cube's prefix."""
-    keys = resolve_partition_on(cube, schemas, partition_on)
-    user = resolve_metadata(metadata, schemas)
-    if cube.seed_dataset not in schemas:
-        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing.')
-    left = sorted(set(existing) - set(schemas))
-    if left:
-        raise InvalidInput(f"Following datasets exists but are not overwritten (partial overwrite), this is not allowed: {', '.join(left)}")
+    keys, user = check_arguments(cube, schemas, metadata, partition_on, more=more)
+    if not more:
+        _check_complete(cube, schemas, existing)
     writes = _new_writes(cube, schemas, keys, (), serializer)
     _check_absent(cube, existing, schemas, overwrite)
-    _check_result(cube, {}, writes)
+    _check_result(cube, {}, writes, more=more)
     return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user))
+
+
+def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str]) -> None:
+    if cube.seed_dataset not in names:
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing.')
+    left = sorted(set(existing) - set(names))
+    if left:
+        raise InvalidInput(f"Following datasets exists but are not overwritten (partial overwrite), this is not allowed: {', '.join(left)}")
 
 
 def plan_extend(
@@ -94,18 +117,19 @@ def plan_extend(
     metadata: Any = None,
     overwrite: bool = False,
     partition_on: Any = None,
-    serializer: ParquetSerializer | None = None,
+    serializer: FileFormat | None = None,
+    *,
+    more: bool = False,
 ) -> CubeWrite:
     """Check an extension from the columns of its data. ``existing``: the datasets of the valid cube."""
-    keys = resolve_partition_on(cube, schemas, partition_on)
-    user = resolve_metadata(metadata, schemas)
-    if cube.seed_dataset in schemas:
-        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") cannot be written during extension.')
-    kept = {i: info for i, info in infos_of(existing).items() if not (overwrite and i in schemas)}
+    keys, user = check_extension(cube, schemas, metadata, partition_on, more=more)
+    # What may yet be replaced may give up its columns.
+    replaced = (set(existing) - {cube.seed_dataset} if more else set(schemas)) if overwrite else ()
+    kept = {i: info for i, info in infos_of(existing).items() if i not in replaced}
     payload = {c for info in kept.values() for c in get_payload_subset(info.columns, cube)}
     writes = _new_writes(cube, schemas, keys, payload, serializer)
     _check_absent(cube, existing, schemas, overwrite)
-    _check_result(cube, kept, writes)
+    _check_result(cube, kept, writes, more=more)
     return CubeWrite(cube, writes, {i: existing[i] for i in schemas if i in existing}, overwrite, _metadata(cube, schemas, user))
 
 
@@ -114,13 +138,15 @@ def plan_append(
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
     metadata: Any = None,
-    serializer: ParquetSerializer | None = None,
+    serializer: FileFormat | None = None,
+    *,
+    more: bool = False,
 ) -> CubeWrite:
     """Check an append from the columns of its data. ``existing``: the datasets of the valid cube."""
-    user = resolve_metadata(metadata, schemas)
     unknown = sorted(set(schemas) - set(existing))
     if unknown:
         raise InvalidInput(f"Unknown / non-existing datasets: {', '.join(unknown)}")
+    user = resolve_metadata(metadata, schemas, more=more)
     writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in schemas.items()}
     return CubeWrite(cube, writes, {i: existing[i] for i in schemas}, False, _metadata(cube, schemas, user))
 
@@ -132,12 +158,15 @@ def plan_update(
     remove_conditions: Any,
     names: Collection[str] | None = None,
     metadata: Any = None,
-    serializer: ParquetSerializer | None = None,
+    serializer: FileFormat | None = None,
+    *,
+    more: bool = False,
 ) -> CubeWrite:
     """Check an update: an append that also removes the partitions in which the conditions hold.
 
     ``names``: the datasets concerned, by default those with data.
     """
+    conjunction = None if remove_conditions is None else removal_conditions(cube, remove_conditions)
     concerned = list(dict.fromkeys((*(names or ()), *schemas)))
     unknown = sorted(set(concerned) - set(existing))
     if unknown:
@@ -146,10 +175,10 @@ def plan_update(
         raise InvalidInput(f"There is data for datasets that ktk_cube_dataset_ids does not name: {', '.join(sorted(set(schemas) - set(names)))}")
     if names is None and not schemas and remove_conditions is not None:
         raise InvalidInput("There are conditions but no data, so no dataset is concerned. Name the datasets in ktk_cube_dataset_ids.")
-    user = resolve_metadata(metadata, concerned)
+    user = resolve_metadata(metadata, concerned, more=more)
     full = {i: schemas[i] if i in schemas else existing[i].schema for i in concerned}
     writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in full.items()}
-    removed = {} if remove_conditions is None else _removed(cube, remove_conditions, {i: existing[i] for i in concerned}, named=names is not None)
+    removed = {} if conjunction is None else _removed(conjunction, {i: existing[i] for i in concerned}, named=names is not None)
     return CubeWrite(cube, writes, {i: existing[i] for i in concerned}, False, _metadata(cube, concerned, user), removed, allow_empty=True)
 
 
@@ -157,31 +186,32 @@ def plan_removal(
     cube: Cube, existing: Mapping[str, Snapshot], conditions: Any, names: Collection[str], metadata: Any = None, *, named: bool = False
 ) -> CubeWrite:
     """Check a removal of partitions without new rows; a dataset may end up empty."""
+    conjunction = removal_conditions(cube, conditions)
     unknown = sorted(set(names) - set(existing))
     if unknown:
         raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}")
     user = resolve_metadata(metadata, names)
     bases = {i: existing[i] for i in names}
     writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
-    removed = _removed(cube, conditions, bases, named=named)
+    removed = _removed(conjunction, bases, named=named)
     return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, allow_empty=True, may_vanish=True)
 
 
-def _removed(cube: Cube, conditions: Any, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, pa.Array]:
-    conjunction = Conjunction(conditions)
-    return {i: labels_to_remove(cube, i, base, conjunction, named=named) for i, base in bases.items()}
+def _removed(conjunction: Conjunction, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, pa.Array]:
+    return {i: labels_to_remove(i, base, conjunction, named=named) for i, base in bases.items()}
 
 
 def _new_writes(
-    cube: Cube, schemas: Mapping[str, pa.Schema], keys: Mapping[str, tuple[str, ...]], payload: Collection[str], serializer: ParquetSerializer | None
+    cube: Cube, schemas: Mapping[str, pa.Schema], keys: Mapping[str, tuple[str, ...]], payload: Collection[str], serializer: FileFormat | None
 ) -> dict[str, DatasetWrite]:
     for name, schema in schemas.items():
         check_columns(cube, name, schema.names, keys[name])
+        check_visible(cube, name, schema.names)
         check_payload(cube, name, schema.names, keys[name], payload)
     return {name: make_write(cube, name, schema, keys[name], serializer) for name, schema in schemas.items()}
 
 
-def _append_write(cube: Cube, name: str, schema: pa.Schema, base: Snapshot, serializer: ParquetSerializer | None) -> DatasetWrite:
+def _append_write(cube: Cube, name: str, schema: pa.Schema, base: Snapshot, serializer: FileFormat | None) -> DatasetWrite:
     check_columns(cube, name, schema.names, base.partition_keys)
     unified = unify([base.schema, schema], f'dataset "{name}"')
     typed = pa.schema([unified.field(f.name) if pa.types.is_null(f.type) else f for f in schema])
@@ -194,11 +224,12 @@ def _check_absent(cube: Cube, existing: Collection[str], names: Collection[str],
         raise AlreadyExists(f"Dataset `{', '.join(present)}` already exists and overwrite is not permitted! Say overwrite=True to replace it.")
 
 
-def _check_result(cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite]) -> None:
+def _check_result(cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite], *, more: bool) -> None:
     """The checks that kartothek makes after writing; here they come first, so that nothing has to be rolled back."""
+    check = check_members if more else check_infos
     new = {i: DatasetInfo(i, ordered(w.schema, w.request.partition_on), w.request.partition_on, frozenset(w.request.index_columns)) for i, w in writes.items()}
     try:
-        check_infos({**kept, **new}, cube)
+        check({**kept, **new}, cube)
     except KartothekCubeError as error:
         raise MultiTableCommitAborted(f"The datasets would not make a valid cube; nothing was written. {error}") from error
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.regroup import group_numbers
 from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group, QueryPlan
-from kartothek_cube.cube.run import row_groups
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import spark_schema, to_spark
@@ -56,7 +56,7 @@ def _messages(slices: Sequence[Group], store: Any, keys: pa.Table, n_tasks: int)
     loader = Loader(open_store(store))
     for part in slices:
         table = loader.load(part)
-        numbers = row_groups(keys, table)
+        numbers = group_numbers(keys, table)
         table = table.append_column(_NUMBER, pa.array(numbers))
         # Neighbouring groups share a task, so that the result comes in the order of the groups; -1 is in no group and no task.
         tasks = numbers * n_tasks // max(keys.num_rows, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import zstandard
 
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.types import spark_schema
 
@@ -26,9 +27,13 @@ def task_count(items: int, cores: int, per_task: int | None = None) -> int:
     """Into how many tasks a number of items goes: a few for each core, since a task costs 40 ms; or as many as ``per_task`` asks for."""
     if per_task is None:
         return min(items, TASKS_PER_CORE * cores)
-    if per_task < 1:
+    try:
+        size = operator.index(per_task)
+    except TypeError as error:
+        raise InvalidType(f"blocksize={per_task!r} is no whole number.") from error
+    if size < 1:
         raise InvalidInput(f"blocksize={per_task!r} is no positive number of groups.")
-    return -(-items // per_task)
+    return -(-items // size)
 
 
 def pack(items: Sequence[Any], n_tasks: int) -> list[bytes]:

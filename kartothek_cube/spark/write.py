@@ -11,20 +11,20 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
+from kartothek_cube.cube.duplicates import refuse_duplicates
 from kartothek_cube.cube.publish import commit_cube_write
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
-from kartothek_cube.spark.duplicates import refuse_duplicates
 from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.receipts import accepted
 from kartothek_cube.spark.session import cores, session_of
@@ -59,7 +59,7 @@ def build_cube_from_spark(
     shuffle: bool = False,
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     timestamps: Timestamps = "refuse",
     spark: SparkSession | None = None,
@@ -127,7 +127,7 @@ def extend_cube_from_spark(
     metadata: dict[str, dict[str, Any]] | None = None,
     overwrite: bool = False,
     partition_on: dict[str, Any] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
@@ -161,7 +161,7 @@ def append_to_cube_from_spark(
     cube: Cube,
     store: Any,
     metadata: dict[str, dict[str, Any]] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
@@ -196,7 +196,7 @@ def update_cube_from_spark(
     remove_conditions: Any,
     ktk_cube_dataset_ids: Iterable[str] | None = None,
     metadata: dict[str, dict[str, Any]] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
@@ -258,7 +258,7 @@ def _run(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, DatasetMetada
     receipts = _stage(job, write, layout)
     for name, own in receipts.items():
         if not layout.keeps_cells_together(write.datasets[name]):
-            refuse_duplicates(job.store, write.datasets[name], own)
+            refuse_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
     return commit_cube_write(job.store, write, receipts)
 
 

@@ -10,7 +10,7 @@ import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +33,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "in": lambda value, choices: value in choices,
+    "not in": lambda value, choices: value not in choices,
 }
 
 
@@ -131,9 +132,49 @@ class NaiveCube:
             self.datasets[name] = self.datasets[name].written(rows)
 
     def remove_partitions(self, conditions: object = None, datasets: Iterable[str] | None = None) -> None:
-        """Remove the physical partitions that match, from these datasets or from all."""
-        for name in list(self.datasets) if datasets is None else datasets:
-            self.datasets[name] = self.datasets[name].without(_active(conditions))
+        """Remove the physical partitions that match, from these datasets or from all.
+
+        Raises
+        ------
+        InvalidInput
+            If a dataset that is not named is partitioned by none of the columns of the conditions.
+        """
+        where = _active(conditions)
+        self.datasets |= {name: self.datasets[name].without(where) for name in self._concerned(where, datasets, self.datasets)}
+
+    def update(self, data: Mapping[str, Sequence[Row]], conditions: object, datasets: Iterable[str] | None = None) -> None:
+        """Remove partitions of these datasets, or of those in ``data``, and add rows; conditions of None remove nothing.
+
+        Raises
+        ------
+        InvalidInput
+            As `remove_partitions`.
+        MultiTableCommitAborted
+            If a dataset would lose all its rows.
+        """
+        names = list(data if datasets is None else datasets)
+        where = _active(conditions)
+        concerned = [] if conditions is None else self._concerned(where, None if datasets is None else names, names)
+        changed = {name: self.datasets[name].without(where) if name in concerned else self.datasets[name] for name in names}
+        changed |= {name: changed[name].written(rows) for name, rows in data.items()}
+        if empty := sorted(name for name, dataset in changed.items() if not dataset.files and self.datasets[name].files):
+            raise MultiTableCommitAborted(f"Nothing would be left of {empty}.")
+        self.datasets |= changed
+
+    def build_index(self, column: str, datasets: Iterable[str] | None = None) -> None:
+        """Make it possible to form groups by a column of these datasets, or of all that have it and are not partitioned by it."""
+        for name in list(self.datasets if datasets is None else datasets):
+            dataset = self.datasets[name]
+            if column in dataset.columns and (name == self.cube.seed_dataset or column not in self.cube.dimension_columns):
+                self.datasets[name] = replace(dataset, indexed=dataset.indexed | {column})
+
+    def _concerned(self, where: Sequence[Any], named: Iterable[str] | None, otherwise: Iterable[str]) -> list[str]:
+        if named is not None:
+            return list(named)
+        columns = {condition.column for condition in where}
+        if lost := sorted(name for name in otherwise if columns and not columns & set(self.datasets[name].partition_on)):
+            raise InvalidInput(f"Datasets {lost} would lose everything, and are not named.")
+        return list(otherwise)
 
     def query(
         self,
@@ -191,10 +232,10 @@ class NaiveCube:
 
 
 def matches(row: Row, condition: Any) -> bool:
-    """Tell whether a row satisfies one condition. A stored ``None`` satisfies ``!=`` alone, a cell that is not there nothing."""
+    """Tell whether a row satisfies one condition. A stored ``None`` satisfies ``!=`` and ``not in`` alone, a cell that is not there nothing."""
     value = row[condition.column]
     if value is None or value is ABSENT:
-        return value is None and getattr(condition, "OP", "") == "!="
+        return value is None and getattr(condition, "OP", "") in ("!=", "not in")
     if hasattr(condition, "OP"):
         return bool(_COMPARISONS[condition.OP](value, condition.value))
     return (condition.start is None or value >= condition.start) and (condition.stop is None or value < condition.stop)

@@ -28,7 +28,23 @@ from kartothek_cube.testing.model import NaiveCube, Row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["CubeCase", "Kind", "Layout", "Query", "Removal", "Write", "cubes_with_data", "queries"]
+__all__ = [
+    "CubeCase",
+    "Kind",
+    "Layout",
+    "Query",
+    "Removal",
+    "Step",
+    "Update",
+    "Write",
+    "apply_step",
+    "cubes_with_data",
+    "empty_cubes",
+    "queries",
+    "removals",
+    "updates",
+    "writes",
+]
 
 Kind: TypeAlias = Literal["int", "float", "str", "bool", "date", "timestamp"]
 """The type of a column: the Arrow types int64, double, string, bool, date32 and timestamp[us]."""
@@ -86,7 +102,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write call: rows per dataset."""
+    """One write call: rows per dataset. A build or an extension replaces datasets that are there."""
 
     verb: Literal["build", "extend", "append"]
     data: Mapping[str, Sequence[Row]]
@@ -95,10 +111,23 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """One removal of partitions from some datasets."""
+    """One removal of partitions from some datasets, or from all."""
 
     conditions: tuple[Condition, ...]
-    datasets: tuple[str, ...]
+    datasets: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One removal of partitions, and rows per dataset, in one call; conditions of None remove nothing."""
+
+    data: Mapping[str, Sequence[Row]]
+    conditions: tuple[Condition, ...] | None
+    datasets: tuple[str, ...] | None
+
+
+Step: TypeAlias = Write | Removal | Update
+"""One call that changes a cube."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +142,24 @@ class CubeCase:
         Dataset id to columns and partitioning.
     steps
         The calls in order; the first one is a build.
+    pool
+        The cells that rows are drawn for: values of all dimension and partition columns.
+    indexed
+        Columns that got an index after the dataset was written.
     """
 
     cube: Cube
     kinds: Mapping[str, Kind]
     layouts: Mapping[str, Layout]
-    steps: tuple[Write | Removal, ...]
+    steps: tuple[Step, ...] = ()
+    pool: tuple[Row, ...] = ()
+    indexed: frozenset[str] = frozenset()
 
     def model(self) -> NaiveCube:
         """Return the naive model after all steps."""
         model = NaiveCube(self.cube)
         for step in self.steps:
-            _apply(model, step)
+            apply_step(model, step)
         return model
 
 
@@ -153,13 +188,46 @@ def cubes_with_data(draw: st.DrawFn) -> CubeCase:
     the seed lacks; up to three appends that write some cells again, now and then a removal. At most 12 rows a call and 3 partitions, so that it
     shrinks quickly.
     """
+    case = draw(empty_cubes())
+    first = _first_writes(draw, case)
+    case = replace(case, steps=tuple(first))
+    return replace(case, steps=(*first, *(_later_step(draw, case) for _ in range(draw(st.integers(0, 3))))))
+
+
+@st.composite
+def empty_cubes(draw: st.DrawFn) -> CubeCase:
+    """Draw a cube as `cubes_with_data` does, without any call: the layouts of its datasets and the cells that `writes` take."""
     cube = draw(_cubes())
     layouts = _draw_layouts(draw, cube)
-    kinds = _draw_kinds(draw, cube, layouts)
-    case = CubeCase(cube, kinds, layouts, ())
-    pool = _draw_keys(draw, case)
-    steps = [*_first_writes(draw, case, pool), *(_later_step(draw, case, pool) for _ in range(draw(st.integers(0, 3))))]
-    return replace(case, steps=tuple(steps))
+    case = CubeCase(cube, _draw_kinds(draw, cube, layouts), layouts)
+    return replace(case, pool=tuple(_draw_keys(draw, case)))
+
+
+@st.composite
+def writes(draw: st.DrawFn, case: CubeCase, verb: Literal["build", "extend", "append"], names: Sequence[str]) -> Write:
+    """Draw rows for these datasets, at least one for each."""
+    told = {name: case.layouts[name].partition_on for name in names if not case.layouts[name].is_default}
+    return Write(verb, {name: _draw_rows(draw, case, name) for name in names}, {} if verb == "append" else told)
+
+
+@st.composite
+def removals(draw: st.DrawFn, case: CubeCase) -> Removal:
+    """Draw conditions on partition columns and the datasets that they are about, or None for all of them; some are to be refused."""
+    # No condition is all partitions, after which nothing is left to ask.
+    fewest = 0 if _rarely(draw) else 1
+    conditions = tuple(draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=fewest, max_size=2)))
+    return Removal(conditions, draw(st.none() | st.lists(st.sampled_from(list(case.layouts)), unique=True).map(tuple)))
+
+
+@st.composite
+def updates(draw: st.DrawFn, case: CubeCase) -> Update:
+    """Draw a removal together with rows; some are to be refused."""
+    removal = draw(removals(case))
+    names = list(case.layouts if removal.datasets is None else removal.datasets)
+    write = draw(writes(case, "append", draw(st.lists(st.sampled_from(names), unique=True)) if names else []))
+    # Without rows, the datasets have to be named.
+    datasets = removal.datasets if write.data else tuple(names)
+    return Update(write.data, None if _rarely(draw) else removal.conditions, datasets)
 
 
 @st.composite
@@ -245,10 +313,10 @@ def _values(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
     return tuple(row[column] for column in columns)
 
 
-def _draw_rows(draw: st.DrawFn, case: CubeCase, name: str, pool: Sequence[Row]) -> list[Row]:
+def _draw_rows(draw: st.DrawFn, case: CubeCase, name: str) -> list[Row]:
     layout = case.layouts[name]
     key = layout.key(case.cube)
-    keys = list({_values(row, key): row for row in pool}.values())[:12]
+    keys = list({_values(row, key): row for row in case.pool}.values())[:12]
     # One number with a bit for each row: half of them on average, and quick to draw and to shrink.
     chosen = draw(st.integers(1, 2 ** len(keys) - 1))
     rows = [row for number, row in enumerate(keys) if chosen >> number & 1]
@@ -260,25 +328,19 @@ def _draw_payload(draw: st.DrawFn, case: CubeCase, layout: Layout) -> Row:
     return {column: draw(st.sampled_from((*nulls[column], *_VALUES[case.kinds[column]]))) for column in layout.payload}
 
 
-def _first_writes(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row]) -> list[Write]:
+def _first_writes(draw: st.DrawFn, case: CubeCase) -> list[Write]:
     later = [name for name in case.layouts if name != case.cube.seed_dataset and draw(st.booleans())]
     together = [name for name in case.layouts if name not in later]
-    writes = [_draw_write(draw, case, pool, "build", together)]
-    return [*writes, _draw_write(draw, case, pool, "extend", later)] if later else writes
+    first = [draw(writes(case, "build", together))]
+    return [*first, draw(writes(case, "extend", later))] if later else first
 
 
-def _draw_write(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row], verb: Literal["build", "extend", "append"], names: Sequence[str]) -> Write:
-    told = {name: case.layouts[name].partition_on for name in names if not case.layouts[name].is_default}
-    return Write(verb, {name: _draw_rows(draw, case, name, pool) for name in names}, {} if verb == "append" else told)
-
-
-def _later_step(draw: st.DrawFn, case: CubeCase, pool: Sequence[Row]) -> Write | Removal:
+def _later_step(draw: st.DrawFn, case: CubeCase) -> Write | Removal:
     if _rarely(draw):
         conditions = tuple(draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=1, max_size=2)))
         columns = {condition.column for condition in conditions}
         return Removal(conditions, tuple(name for name, layout in case.layouts.items() if columns <= set(layout.partition_on)))
-    names = draw(st.lists(st.sampled_from(list(case.layouts)), min_size=1, unique=True))
-    return _draw_write(draw, case, pool, "append", names)
+    return draw(writes(case, "append", draw(st.lists(st.sampled_from(list(case.layouts)), min_size=1, unique=True))))
 
 
 def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Condition]:
@@ -289,7 +351,7 @@ def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Conditio
 
 def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
     kind = case.kinds[column]
-    written = [row.get(column) for step in case.steps if isinstance(step, Write) for rows in step.data.values() for row in rows]
+    written = [row.get(column) for step in case.steps if not isinstance(step, Removal) for rows in step.data.values() for row in rows]
     anything = st.sampled_from(_VALUES[kind] + _NEARBY[kind])
     seen = list(dict.fromkeys(value for value in written if value is not None))
     return st.sampled_from(seen) | anything if seen else anything
@@ -298,8 +360,10 @@ def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
 def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStrategy[Condition]:
     bound = st.none() | literal
     compare = [st.builds(operation, st.just(C(column)), literal) for operation in _COMPARISONS]
-    isin = st.lists(literal, max_size=4).map(lambda values: C(column).isin(tuple(values)))
-    return st.one_of(*compare, isin, st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound))
+    lists = st.lists(literal, max_size=4).map(tuple)
+    return st.one_of(
+        *compare, lists.map(C(column).isin), lists.map(C(column).isnotin), st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound)
+    )
 
 
 def _draw_datasets(draw: st.DrawFn, case: CubeCase) -> tuple[str, ...] | None:
@@ -319,7 +383,8 @@ def _usable_columns(draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | N
 def _draw_partition_by(draw: st.DrawFn, case: CubeCase, usable: set[str]) -> tuple[str, ...] | None:
     if draw(st.booleans()):
         return None
-    indexed = {column for layout in case.layouts.values() for column in layout.partition_on} | case.cube.index_columns | set(case.cube.dimension_columns)
+    keys = {column for layout in case.layouts.values() for column in layout.partition_on}
+    indexed = keys | case.cube.index_columns | set(case.cube.dimension_columns) | case.indexed
     choices = usable if _rarely(draw) else usable & indexed
     return draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True).map(tuple))
 
@@ -331,10 +396,13 @@ def _draw_payload_columns(draw: st.DrawFn, cube: Cube, usable: set[str], dimensi
     return draw(st.lists(st.sampled_from(sorted(usable)), unique=True).map(tuple))
 
 
-def _apply(model: NaiveCube, step: Write | Removal) -> None:
+def apply_step(model: NaiveCube, step: Step) -> None:
+    """Make the call on the naive model, which raises what the library has to raise."""
     if isinstance(step, Removal):
         model.remove_partitions(step.conditions, step.datasets)
+    elif isinstance(step, Update):
+        model.update(step.data, step.conditions, step.datasets)
     elif step.verb == "append":
         model.append(step.data)
     else:
-        (model.build if step.verb == "build" else model.extend)(step.data, step.partition_on)
+        {"build": model.build, "extend": model.extend}[step.verb](step.data, step.partition_on)

@@ -217,3 +217,8 @@ def test_the_result_may_be_changed():
     frame = to_frame(pa.table({"x": [1, 2], "y": ["a", "b"]}))
     frame.loc[0, "x"] = 5
     assert frame["x"].tolist() == [5, 2]
+
+
+def test_a_categorical_without_categories_may_become_anything():
+    frame = pd.DataFrame({"x": pd.Categorical([None, None]), "v1": [1, 2]})
+    assert to_table(frame, "uuid").schema.field("x").type == pa.null()

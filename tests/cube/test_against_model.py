@@ -115,7 +115,7 @@ def answer(model, arguments):
 
 @given(st.data())
 @settings(max_examples=max(150, settings().max_examples), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_queries_answer_as_the_model_does(data):
+def test_queries_answer_as_the_model_does(data):  # cube 193
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()
     for query in data.draw(st.lists(queries(case), min_size=1, max_size=4)):

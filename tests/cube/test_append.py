@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube
-from kartothek_cube.core.parquet import ParquetSerializer
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.cube.cubes import CUBE, SEED, answers, build_two, contents, files, index_of, refused, snapshot, table, with_column
@@ -23,7 +23,7 @@ def store():
     return store
 
 
-def test_old_partitions_stay_and_new_ones_follow(store):
+def test_old_partitions_stay_and_new_ones_follow(store):  # cube 117
     old = files(store)
     assert set(append_to_cube(NEW, CUBE, store)) == {"seed"}
     new = files(store)
@@ -32,7 +32,7 @@ def test_old_partitions_stay_and_new_ones_follow(store):
     assert len(set(new)) == 4
 
 
-def test_the_later_file_wins_a_cell(store):
+def test_the_later_file_wins_a_cell(store):  # cube 134
     append_to_cube(NEW, CUBE, store)
     assert [(row["x"], row["y"], row["v1"]) for row in answers(store)] == [(0, "a", 9.5), (0, "b", 1.5), (1, "a", None), (1, "b", 3.5), (2, "c", 4.5)]
 
@@ -42,20 +42,20 @@ def test_a_cell_in_another_partition_is_another_cell(store):
     assert [row["v1"] for row in answers(store, conditions=(C("x") == 0) & (C("y") == "a"))] == [0.5, 9.5]
 
 
-def test_other_datasets_are_not_touched(store):
+def test_other_datasets_are_not_touched(store):  # cube 118
     before = contents(store)
     append_to_cube({"e": table(x=[0], i2=["new"], v2=[5])}, CUBE, store)
     after = contents(store)
     assert {k: v for k, v in after.items() if k.startswith("cube++seed")} == {k: v for k, v in before.items() if k.startswith("cube++seed")}
 
 
-def test_a_dataset_without_partitions_takes_more_rows(store):
+def test_a_dataset_without_partitions_takes_more_rows(store):  # cube 119
     append_to_cube({"e": table(x=[0, 1], i2=["zero", "uno"], v2=[5, 11])}, CUBE, store)
     assert len(files(store, "e")) == 2
     assert [(row["x"], row["i2"], row["v2"]) for row in answers(store, conditions=C("y") == "a")] == [(0, "zero", 5), (1, "uno", 11)]
 
 
-def test_indices_have_old_and_new_values(store):
+def test_indices_have_old_and_new_values(store):  # cube 120
     append_to_cube(NEW, CUBE, store)
     zero, one, zero_again, two = snapshot(store).partitions.labels.to_pylist()
     assert index_of(store, "x") == {0: {zero, zero_again}, 1: {one}, 2: {two}}
@@ -86,13 +86,13 @@ def test_indices_have_old_and_new_values(store):
         (pd.Series([1]), InvalidType, ["Series"]),
     ],
 )
-def test_a_wrong_append_changes_nothing_in_any_dataset(store, data, error, words):
+def test_a_wrong_append_changes_nothing_in_any_dataset(store, data, error, words):  # cube 121, 122, 123, 124, 125, 131
     with refused(store, error, *words):
         append_to_cube(data, CUBE, store)
 
 
 @pytest.mark.parametrize(("metadata", "error"), [({"u": {}}, InvalidInput), ({"seed": 1}, InvalidType), ("seed", InvalidType), ({"e": {}}, InvalidInput)])
-def test_wrong_metadata_is_refused(store, metadata, error):
+def test_wrong_metadata_is_refused(store, metadata, error):  # cube 84
     with refused(store, error):
         append_to_cube(NEW, CUBE, store, metadata=metadata)
 
@@ -104,7 +104,7 @@ def test_nothing_to_append(store):
 
 
 @pytest.mark.parametrize("values", [[None, None], pa.nulls(2), pa.nulls(2, pa.float32())])
-def test_a_typed_column_takes_only_nulls(store, values):
+def test_a_typed_column_takes_only_nulls(store, values):  # cube 126
     append_to_cube(with_column(NEW, "v1", values), CUBE, store)
     assert snapshot(store).schema.field("v1").type == pa.float64()
     assert [row["v1"] for row in answers(store)] == [None, 1.5, None, 3.5, None]
@@ -130,7 +130,7 @@ def test_the_order_of_columns_does_not_matter(store):
     assert len(answers(store)) == 5
 
 
-def test_metadata_is_merged_key_by_key(store):
+def test_metadata_is_merged_key_by_key(store):  # cube 127
     build_cube(SEED, CUBE.copy(uuid_prefix="other"), store, metadata={"seed": {"a": {"b": 1}, "c": 1, "ktk_cube_is_seed": False}})
     other = CUBE.copy(uuid_prefix="other")
     created = snapshot(store, prefix="other").document.metadata["creation_time"]
@@ -140,21 +140,21 @@ def test_metadata_is_merged_key_by_key(store):
     assert (found["creation_time"], found["ktk_cube_is_seed"], found["ktk_cube_dimension_columns"]) == (created, True, ["x", "y"])
 
 
-def test_metadata_of_other_datasets_stays(store):
+def test_metadata_of_other_datasets_stays(store):  # cube 128
     before = snapshot(store, "e").document.metadata
     append_to_cube(NEW, CUBE, store, metadata={"seed": {"a": 1}})
     assert snapshot(store, "e").document.metadata == before
 
 
-def test_files_keep_the_layout_of_their_writer(store):
+def test_files_keep_the_layout_of_their_writer(store):  # cube 129, 130
     data = table(x=[0, 1, 2], y=["z"] * 3, p=[0] * 3, i1=[1] * 3, v1=[1.0] * 3)
-    append_to_cube(data, CUBE, store, df_serializer=ParquetSerializer(compression="GZIP", chunk_size=1))
+    append_to_cube(data, CUBE, store, df_serializer=ParquetFormat(compression="GZIP", chunk_size=1))
     groups = [pq.ParquetFile(pa.BufferReader(store.get(key))).metadata for key in files(store)]
     assert [(m.num_row_groups, m.row_group(0).column(0).compression) for m in groups] == [(1, "ZSTD"), (1, "ZSTD"), (3, "GZIP")]
 
 
 @pytest.mark.parametrize("changes", [{"index_columns": []}, {"suppress_index_on": ["x", "y"]}])
-def test_indices_that_the_cube_does_not_mention_are_kept_up(store, changes):
+def test_indices_that_the_cube_does_not_mention_are_kept_up(store, changes):  # cube 132, 246
     append_to_cube(NEW, CUBE.copy(**changes), store)
     assert snapshot(store).secondary_columns == {"x", "y", "i1"}
     assert set(index_of(store, "x")) == {0, 1, 2}
@@ -167,7 +167,7 @@ def test_nulls_are_allowed_in_an_index_column_that_the_cube_does_not_mention(sto
     assert [row["i1"] for row in answers(store, CUBE.copy(index_columns=[]), conditions=C("y") == "a")] == [None, 10]
 
 
-def test_an_index_that_the_store_lacks_is_refused(store):
+def test_an_index_that_the_store_lacks_is_refused(store):  # cube 133, 246
     with refused(store, InvalidInput, "v1", "seed"):
         append_to_cube(NEW, CUBE.copy(index_columns=["i1", "v1"]), store)
 
@@ -187,3 +187,8 @@ def test_each_of_many_appends_wins_in_turn(store):
         append_to_cube(with_column(NEW, "v1", [float(i), float(-i)]), CUBE, store)
     assert len(files(store)) == 12
     assert query_cube(CUBE, store, conditions=C("x") == 2)[0]["v1"].tolist() == [-4.0]
+
+
+def test_unknown_datasets_come_before_metadata_and_frames(store):
+    with refused(store, InvalidInput, "Unknown / non-existing datasets: u"):
+        append_to_cube({"u": NEW, "seed": NEW.drop_columns(["x"])}, CUBE, store, metadata={"t": {}})

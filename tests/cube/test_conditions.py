@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.api.cube import Cube, build_cube, build_cube_index, extend_cube, plan_cube_query, query_cube_arrow, remove_partitions
 from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.conditions import (
     C,
     Condition,
@@ -24,6 +26,7 @@ from kartothek_cube.cube.conditions import (
     InequalityCondition,
     InIntervalCondition,
     IsInCondition,
+    IsNotInCondition,
     LessEqualCondition,
     LessThanCondition,
     SimpleCondition,
@@ -43,7 +46,7 @@ OPERATORS = [
     (operator.gt, GreaterThanCondition, ">"),
     (operator.ge, GreaterEqualCondition, ">="),
 ]
-ALL_EIGHT = [*(compare(C("x"), 1) for compare, _, _ in OPERATORS), C("x").isin([1, 2]), C("x").in_interval(1, 2)]
+ALL_NINE = [*(compare(C("x"), 1) for compare, _, _ in OPERATORS), C("x").isin([1, 2]), C("x").isnotin([1, 2]), C("x").in_interval(1, 2)]
 NULLS = [None, float("nan"), np.float64("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 
 
@@ -74,16 +77,34 @@ def test_isin_keeps_a_tuple():
     assert repr(condition) == "IsInCondition(column='x', value=(1, 2))"
 
 
+def test_isnotin_keeps_a_tuple():
+    condition = C("x").isnotin(i for i in (1, 2))
+    assert condition == IsNotInCondition("x", (1, 2))
+    assert condition != C("x").isin([1, 2])
+    assert (condition.OP, condition.predicate_part, str(condition)) == ("not in", [("x", "not in", (1, 2))], "x not in (1, 2)")
+    assert repr(condition) == "IsNotInCondition(column='x', value=(1, 2))"
+    assert Conjunction(condition).clauses == (Clause("x", "not in", (1, 2)),)
+    assert C("x").isnotin("abc").value == ("abc",)
+    assert pickle.loads(pickle.dumps(condition)) == condition
+    assert len({condition, C("x").isnotin([1, 2]), C("x").isin([1, 2])}) == 2
+
+
+def test_isnotin_of_nothing_is_active_and_excludes_only_nulls_of_a_frame():
+    condition = C("x").isnotin([])
+    assert condition.active
+    assert list(condition.filter_df(pd.DataFrame({"x": [1.0, None, 2.0]})).index) == [0, 2]
+
+
 @pytest.mark.parametrize("values", [{1: "a", 2: "b"}.keys(), (i for i in (1, 2)), np.array([1, 2]), pd.Series([1, 2]), range(1, 3)])
 def test_isin_takes_any_iterable(values):
     assert C("x").isin(values) == C("x").isin([1, 2])
 
 
-def test_isin_of_a_scalar_is_isin_of_one_value():
+def test_isin_of_a_scalar_is_isin_of_one_value():  # cube 25
     assert C("x").isin(42) == C("x").isin([42])
 
 
-def test_isin_of_a_text_is_isin_of_that_text():
+def test_isin_of_a_text_is_isin_of_that_text():  # cube 26
     assert C("x").isin("abc").value == ("abc",)
 
 
@@ -98,7 +119,7 @@ def test_isin_of_nothing_is_active_and_matches_nothing(nothing):
     ("start", "stop", "parts"),
     [(1, 2, [("x", ">=", 1), ("x", "<", 2)]), (1, None, [("x", ">=", 1)]), (None, 2, [("x", "<", 2)]), (None, None, [])],
 )
-def test_intervals_are_half_open_and_none_is_an_open_end(start, stop, parts):
+def test_intervals_are_half_open_and_none_is_an_open_end(start, stop, parts):  # cube 21, 27
     condition = C("x").in_interval(start, stop)
     assert condition == InIntervalCondition("x", start, stop)
     assert condition.predicate_part == parts
@@ -126,19 +147,20 @@ def test_a_virtual_column_has_a_name_and_no_hash():
 
 @pytest.mark.parametrize("null", NULLS, ids=repr)
 @pytest.mark.parametrize("compare", [o[0] for o in OPERATORS])
-def test_comparing_with_a_null_names_the_column(compare, null):
+def test_comparing_with_a_null_names_the_column(compare, null):  # cube 19
     with pytest.raises(InvalidInput, match='Cannot use NULL-value to compare w/ column "x"'):
         compare(C("x"), null)
 
 
 @pytest.mark.parametrize("null", NULLS, ids=repr)
-def test_a_null_among_the_values_of_isin_is_refused(null):
+@pytest.mark.parametrize("compare", [C("x").isin, C("x").isnotin], ids=["isin", "isnotin"])
+def test_a_null_among_the_values_of_isin_is_refused(compare, null):  # cube 20
     with pytest.raises(InvalidInput, match='Cannot use NULL-value to compare w/ column "x"'):
-        C("x").isin([1, null])
+        compare([1, null])
 
 
 @pytest.mark.parametrize("null", NULLS[1:], ids=repr)
-def test_a_null_other_than_none_is_no_bound(null):
+def test_a_null_other_than_none_is_no_bound(null):  # cube 21
     for bounds in ((null, None), (1, null)):
         with pytest.raises(InvalidInput, match='Cannot use NULL-value to compare w/ column "x"'):
             C("x").in_interval(*bounds)
@@ -154,13 +176,13 @@ def refused(value):
 
 
 @pytest.mark.parametrize("make", list(refused(C("y"))))
-def test_two_columns_cannot_be_compared(make):
+def test_two_columns_cannot_be_compared(make):  # cube 22
     with pytest.raises(InvalidType, match="Cannot compare two columns"):
         make()
 
 
 @pytest.mark.parametrize("value", [C("y") == 1, C("y").in_interval(1), Conjunction([])], ids=repr)
-def test_a_condition_is_no_value(value):
+def test_a_condition_is_no_value(value):  # cube 23
     for make in refused(value):
         with pytest.raises(InvalidType, match="Cannot use nested conditions"):
             make()
@@ -188,7 +210,7 @@ def test_the_abstract_condition_cannot_be_made():
 # --- conditions as values ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("condition", ALL_EIGHT, ids=str)
+@pytest.mark.parametrize("condition", ALL_NINE, ids=str)
 def test_conditions_are_immutable_hashable_and_picklable(condition):
     twin = pickle.loads(pickle.dumps(condition))
     assert twin == condition
@@ -200,7 +222,7 @@ def test_conditions_are_immutable_hashable_and_picklable(condition):
 
 
 def test_different_conditions_are_unequal_and_hash_differently():
-    everything = [*ALL_EIGHT, C("y") == 1, C("x") == 2, C("x").isin([1]), C("x").in_interval(1)]
+    everything = [*ALL_NINE, C("y") == 1, C("x") == 2, C("x").isin([1]), C("x").in_interval(1)]
     assert len(set(everything)) == len(everything) == len({hash(c) for c in everything})
     assert (C("x") == 1) != 1
 
@@ -209,23 +231,40 @@ def test_values_are_equal_as_python_has_it():
     assert (C("x") == 1) == (C("x") == 1.0)
 
 
-@pytest.mark.parametrize("condition", ALL_EIGHT, ids=str)
+@pytest.mark.parametrize("condition", ALL_NINE, ids=str)
 def test_conditions_have_no_truth_value(condition):
     with pytest.raises(InvalidType, match="Cannot check if a condition is non-zero"):
         bool(condition)
 
 
-def test_chained_comparisons_are_refused():
+def test_chained_comparisons_are_refused():  # cube 24
     with pytest.raises(TypeError, match="Cannot check if a condition is non-zero"):
         1 < C("x") <= 5  # noqa: B015 -- the comparison is the subject
 
 
-def test_or_and_not_say_what_to_write_instead():
-    for left in (C("x") == 1, Conjunction(C("x") == 1)):
-        with pytest.raises(InvalidType, match="isin"):
-            operator.or_(left, C("x") == 2)
-        with pytest.raises(InvalidType, match="!="):
-            operator.inv(left)
+@pytest.mark.parametrize("side", [C("x") == 1, Conjunction(C("x") == 1)], ids=["condition", "conjunction"])
+def test_or_and_not_say_what_to_write_instead(side):
+    for left, right in ((side, C("y") == 2), (side, 1), (1, side), (True, side)):
+        with pytest.raises(InvalidType, match=r"cannot be joined by `\|`.*isin.*filter the result"):
+            operator.or_(left, right)
+    with pytest.raises(InvalidType, match=r"cannot be inverted by `~`.*!=.*isnotin"):
+        operator.inv(side)
+
+
+@pytest.mark.parametrize("join", [operator.and_, operator.or_])
+@pytest.mark.parametrize("other", [1, "a", C("y"), C("y") == 1], ids=repr)
+def test_forgotten_brackets_are_said_to_be_missing(join, other):
+    with pytest.raises(InvalidType, match="brackets"):
+        join(C("x"), other)
+
+
+def test_forgotten_brackets_on_the_right_are_said_to_be_missing():
+    with pytest.raises(InvalidType, match="brackets"):
+        _ = C("x") == 1 & C("y") == 2
+    with pytest.raises(InvalidType, match="brackets"):
+        _ = C("x") == 1 | C("y") == 2
+    with pytest.raises(InvalidType, match="brackets"):
+        _ = 1 & (C("y") == 2)
 
 
 # --- conjunctions -----------------------------------------------------------------------------------------------------
@@ -237,19 +276,19 @@ a, b, c, d = C("a") == 1, C("b") < 2, C("c").isin([3]), C("d").in_interval(4)
     ("argument", "expected"),
     [(None, ()), ([], ()), (a, (a,)), ([a, b], (a, b)), ((a, b), (a, b)), ({a}, (a,)), ({b: 1, a: 2}.keys(), (b, a)), (Conjunction([a, b]), (a, b))],
 )
-def test_a_conjunction_is_made_of_nothing_one_several_or_another_conjunction(argument, expected):
+def test_a_conjunction_is_made_of_nothing_one_several_or_another_conjunction(argument, expected):  # cube 31
     assert Conjunction(argument).conditions == expected
     assert Conjunction(condition for condition in expected).conditions == expected
 
 
 @pytest.mark.parametrize("argument", [1, "abc", C("a"), [1], [None], [Conjunction([])], [C("a")]], ids=repr)
-def test_a_conjunction_is_made_of_conditions_only(argument):
+def test_a_conjunction_is_made_of_conditions_only(argument):  # cube 31
     with pytest.raises(InvalidType, match="Can only build conjunction out of conditions"):
         Conjunction(argument)
 
 
 @pytest.mark.parametrize("joined", [a & b & c & d, (a & b) & (c & d), a & (b & (c & d)), (a & (b & c)) & d])
-def test_and_is_associative(joined):
+def test_and_is_associative(joined):  # cube 29
     assert joined.conditions == (a, b, c, d)
 
 
@@ -258,13 +297,13 @@ def test_from_two_puts_left_before_right():
 
 
 @pytest.mark.parametrize("other", [None, 1, "a", C("a"), [b]], ids=repr)
-def test_and_takes_conditions_only(other):
+def test_and_takes_conditions_only(other):  # cube 30
     for left in (a, Conjunction(a)):
         with pytest.raises(InvalidType, match="Can only build conjunction out of conditions"):
             left & other
 
 
-def test_conjunctions_are_values():
+def test_conjunctions_are_values():  # cube 32
     both = a & d
     assert hash(both) == hash(a & d)
     assert len({hash(j) for j in (a & b, b & a, Conjunction(a), Conjunction(C("a") != 1), Conjunction(None))}) == 5
@@ -275,7 +314,7 @@ def test_conjunctions_are_values():
         both.conditions = ()
 
 
-def test_inactive_conditions_vanish():
+def test_inactive_conditions_vanish():  # cube 27, 28
     inactive = C("x").in_interval()
     both = inactive & (C("y") == 1)
     assert both.columns == {"y"}
@@ -334,7 +373,7 @@ BELOW = {"i": "lm", "u": "lm"}
 
 @pytest.mark.parametrize("column", VALUES)
 @pytest.mark.parametrize(("compare", "equal", "below", "above"), [(op[0], op[0](1, 1), op[0](0, 1), op[0](2, 1)) for op in OPERATORS])
-def test_every_operator_on_every_type_keeps_labels_and_never_matches_null(frame, column, compare, equal, below, above):
+def test_every_operator_on_every_type_keeps_labels_and_never_matches_null(frame, column, compare, equal, below, above):  # cube 34, 35
     small = BELOW.get(column, "m")
     expected = "k" * equal + small * below + "n" * above  # row k holds the value, n a larger one, m (and l, where it is no null) smaller ones
     result = compare(C(column), VALUES[column]).filter_df(frame)
@@ -346,6 +385,7 @@ def test_every_operator_on_every_type_keeps_labels_and_never_matches_null(frame,
 def test_isin_and_interval_on_every_type(frame, column):
     value = VALUES[column]
     assert list(C(column).isin([value]).filter_df(frame).index) == ["k"]
+    assert list(C(column).isnotin([value]).filter_df(frame).index) == list((C(column) != value).filter_df(frame).index)
     assert list(C(column).in_interval(value).filter_df(frame).index) == ["k", "n"]
     assert list(C(column).in_interval(None, value).filter_df(frame).index) == list(BELOW.get(column, "m"))
     assert len(C(column).in_interval(value, value).filter_df(frame)) == 0
@@ -356,7 +396,7 @@ def test_booleans_are_compared_with_booleans(frame):
     assert list((C("b") != np.True_).filter_df(frame).index) == ["l", "m"]
 
 
-def test_an_empty_conjunction_returns_all_rows_as_a_new_frame(frame):
+def test_an_empty_conjunction_returns_all_rows_as_a_new_frame(frame):  # cube 33
     for conjunction in (Conjunction(None), Conjunction(C("nonsense").in_interval())):
         result = conjunction.filter_df(frame)
         assert result is not frame
@@ -368,7 +408,7 @@ def test_conditions_are_joined_by_and(frame):
     assert list(((C("i") > 1) & (C("i") > 2)).filter_df(frame).index) == ["k", "n"]
 
 
-def test_nulls_of_one_restricted_column_drop_the_row_for_all(frame):
+def test_nulls_of_one_restricted_column_drop_the_row_for_all(frame):  # cube 34
     frame.loc["m", "s"] = None
     assert list(((C("s") != "zzz") & (C("f") != 0.0)).filter_df(frame).index) == ["k", "n"]
 
@@ -403,7 +443,7 @@ def test_a_column_without_values_matches_nothing():
     assert len((C("x") != "a").filter_df(df)) == 0
 
 
-def test_repeated_row_labels_are_kept():
+def test_repeated_row_labels_are_kept():  # cube 35
     df = pd.DataFrame({"x": [1, 2, 3]}, index=[7, 7, 7])
     assert (C("x") > 1).filter_df(df)["x"].tolist() == [2, 3]
 
@@ -474,6 +514,15 @@ def test_filter_agrees_with_python(values, entry, value):
     assert list(entry[0](C("x"), value).filter_df(df).index) == expected
 
 
+@given(st.lists(st.none() | st.integers(-3, 3)), st.lists(st.integers(-3, 3)))
+def test_isnotin_is_unequal_to_each_value(values, excluded):
+    df = pd.DataFrame({"x": pd.array(values, dtype="Int64")})
+    expected = [i for i, v in enumerate(values) if v is not None and v not in excluded]
+    assert list(C("x").isnotin(excluded).filter_df(df).index) == expected
+    if excluded:
+        assert list(Conjunction(C("x") != v for v in excluded).filter_df(df).index) == expected
+
+
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
@@ -498,9 +547,16 @@ def test_filter_agrees_with_python(values, entry, value):
         ("f < 1.5", C("f") < 1.5),
         ("b == True", C("b") == True),  # noqa: E712 -- makes a condition
         ("t >= 2020-01-02 03:04", C("t") >= pd.Timestamp(2020, 1, 2, 3, 4)),
+        ("i in (1, 2)", C("i").isin([1, 2])),
+        ("(i in(1,))", C("i").isin([1])),
+        (" ( i  not  in ( 1 ,-2 ) ) ", C("i").isnotin([1, -2])),
+        ("i not in ()", C("i").isnotin([])),
+        ("s not in (a b, 'c, (d)=e', \"it's\")", C("s").isnotin(["a b", "c, (d)=e", "it's"])),
+        (r"s in ('a\\b')", C("s").isin(["a\\b"])),
+        ("t in (2020-01-02, '2020-01-03 04:05')", C("t").isin([pd.Timestamp(2020, 1, 2), pd.Timestamp(2020, 1, 3, 4, 5)])),
     ],
 )
-def test_one_condition_is_read_from_text(text, expected):
+def test_one_condition_is_read_from_text(text, expected):  # cube 36, 37
     assert Condition.from_string(text, TYPES) == expected
     assert Conjunction.from_string(text, TYPES) == Conjunction(expected)
 
@@ -511,14 +567,32 @@ def test_a_bracketed_or_lonely_condition_may_have_an_empty_text_as_value():
     assert Conjunction.from_string(str(Conjunction(empty)), TYPES) == Conjunction(empty)
 
 
-@pytest.mark.parametrize("text", ["", "i", "==1", "i==", "((i==1))", "i ~ 1", "i in (1, 2)", "i.in_interval(1, 2)", "i==1==2"])
-def test_text_that_is_no_condition_is_quoted_in_the_error(text):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "i",
+        "==1",
+        "i==",
+        "((i==1))",
+        "i ~ 1",
+        "i in 1",
+        "i in (1",
+        "i in (1,,2)",
+        "i in (,)",
+        "i in ((1, 2))",
+        "s in ('a' b)",
+        "i.in_interval(1, 2)",
+        "i==1==2",
+    ],
+)
+def test_text_that_is_no_condition_is_quoted_in_the_error(text):  # cube 39
     with pytest.raises(InvalidInput) as error:
         Condition.from_string(text, TYPES)
     assert f'Cannot parse condition "{text}"' in str(error.value)
 
 
-def test_an_unknown_column_is_named_with_the_text_and_the_known_ones():
+def test_an_unknown_column_is_named_with_the_text_and_the_known_ones():  # cube 39
     with pytest.raises(InvalidInput, match=r'Unknown column "z" in condition "z == 1".*b, f, i, l, s, t'):
         Condition.from_string("z == 1", TYPES)
 
@@ -529,12 +603,18 @@ def test_a_value_that_is_no_literal_or_a_null_is_a_value_error(text):
         Condition.from_string(text, TYPES)
 
 
+@pytest.mark.parametrize("text", ["i in (a)", "i not in (1.5)", "f in (1, x)", "l in (1)", "l in ('1')", "f in (nan)", "t not in (nat)"])
+def test_a_list_of_values_that_are_no_literals_is_a_value_error(text):
+    with pytest.raises(ValueError):
+        Condition.from_string(text, TYPES)
+
+
 @pytest.mark.parametrize("text", ["", "  ", "\n"])
-def test_blank_text_is_no_restriction(text):
+def test_blank_text_is_no_restriction(text):  # cube 38
     assert Conjunction.from_string(text, TYPES) == Conjunction(None)
 
 
-def test_several_conditions_are_read_from_text():
+def test_several_conditions_are_read_from_text():  # cube 40
     expected = (C("i") == 1) & (C("s") != "b")
     for text in ("i==1&s!=b", "(i == 1) & (s != b)", "(i==1 & s!=b)", str(expected)):
         assert Conjunction.from_string(text, TYPES) == expected
@@ -557,10 +637,21 @@ simple = st.one_of(
 
 
 @given(st.lists(simple))
-def test_simple_conditions_survive_text(conditions):
+def test_simple_conditions_survive_text(conditions):  # cube 40
     conjunction = Conjunction(conditions)
     assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
     for condition in conditions:
+        assert Condition.from_string(str(condition), TYPES) == condition
+
+
+any_text = st.text(st.characters(exclude_characters="&", codec="utf-8"))
+
+
+@given(st.sampled_from([IsInCondition, IsNotInCondition]), st.lists(st.integers()), st.lists(any_text), st.lists(st.floats(allow_nan=False)))
+def test_lists_of_numbers_and_texts_survive_text(cls, numbers, texts, floats):
+    conjunction = Conjunction([cls("i", numbers), cls("s", texts), cls("f", floats)])
+    assert Conjunction.from_string(str(conjunction), TYPES) == conjunction
+    for condition in conjunction.conditions:
         assert Condition.from_string(str(condition), TYPES) == condition
 
 
@@ -580,18 +671,22 @@ def test_json_keeps_values_that_json_does_not_know():
     assert Conjunction(C("t") == now).to_jsonarray()[0]["value"] is now
 
 
-def test_all_eight_classes_survive_json():
-    conjunction = Conjunction(ALL_EIGHT)
+def test_all_nine_classes_survive_json():  # cube 41
+    conjunction = Conjunction(ALL_NINE)
     array = conjunction.to_jsonarray()
     before = [dict(item) for item in array]
     restored = Conjunction.from_jsonarray(array)
     assert restored == conjunction
-    assert [type(r) for r in restored.conditions] == [type(e) for e in ALL_EIGHT]
+    assert [type(r) for r in restored.conditions] == [type(e) for e in ALL_NINE]
     assert array == before
 
 
 @given(
-    st.lists(simple | st.builds(lambda v: C("s").isin(v), st.lists(st.text())) | st.builds(lambda v, w: C("i").in_interval(v, w), st.integers(), st.integers()))
+    st.lists(
+        simple
+        | st.builds(lambda cls, v: cls("s", v), st.sampled_from([IsInCondition, IsNotInCondition]), st.lists(st.text()))
+        | st.builds(lambda v, w: C("i").in_interval(v, w), st.integers(), st.integers())
+    )
 )
 def test_conditions_survive_json(conditions):
     conjunction = Conjunction(conditions)
@@ -616,7 +711,7 @@ def test_conditions_survive_json(conditions):
     ],
     ids=repr,
 )
-def test_json_that_describes_no_condition_is_refused(array, error, words):
+def test_json_that_describes_no_condition_is_refused(array, error, words):  # cube 42
     with pytest.raises(error, match=words):
         Conjunction.from_jsonarray(array)
 
@@ -633,6 +728,7 @@ def test_predicates_become_conditions_with_their_exact_values(compare, cls, op, 
 
 def test_predicates_with_in_become_isin():
     assert write_predicate_as_cube_condition(("x", "in", [1, 2])) == C("x").isin([1, 2])
+    assert write_predicate_as_cube_condition(("x", "not in", [1, 2])) == C("x").isnotin([1, 2])
 
 
 def test_one_inner_list_of_predicates_becomes_a_tuple_of_conditions():
@@ -641,19 +737,19 @@ def test_one_inner_list_of_predicates_becomes_a_tuple_of_conditions():
 
 
 @pytest.mark.parametrize("predicate", [(), ("x", "=="), ("x", "==", 1, 2)], ids=repr)
-def test_predicates_of_wrong_length_are_refused(predicate):
+def test_predicates_of_wrong_length_are_refused(predicate):  # cube 43
     with pytest.raises(InvalidInput, match="exactly 3 entries"):
         write_predicate_as_cube_condition(predicate)
 
 
 @pytest.mark.parametrize("predicates", [[], [[("x", "==", 1)], [("x", "==", 2)]]], ids=repr)
-def test_predicates_with_an_or_are_refused(predicates):
+def test_predicates_with_an_or_are_refused(predicates):  # cube 43
     with pytest.raises(InvalidInput, match="Cube conditions cannot handle 'or' operators"):
         convert_predicates_to_cube_conditions(predicates)
 
 
 @pytest.mark.parametrize("value", [dt.date(2020, 1, 1), None, [1]], ids=repr)
-def test_predicates_on_dates_nulls_and_lists_are_refused(value):
+def test_predicates_on_dates_nulls_and_lists_are_refused(value):  # cube 43
     with pytest.raises(InvalidType):
         write_predicate_as_cube_condition(("x", "==", value))
     with pytest.raises(InvalidType):
@@ -666,5 +762,60 @@ def test_predicates_with_an_unknown_operator_are_refused():
 
 
 def test_simple_condition_is_the_base_of_all_with_one_operator():
-    assert all(isinstance(condition, SimpleCondition) for condition in ALL_EIGHT[:-1])
-    assert not isinstance(ALL_EIGHT[-1], SimpleCondition)
+    assert all(isinstance(condition, SimpleCondition) for condition in ALL_NINE[:-1])
+    assert not isinstance(ALL_NINE[-1], SimpleCondition)
+
+
+# --- isnotin in queries -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cube_store():
+    """Three partitions; `i1` is indexed and is null where x is 3, dataset `e` lacks the cell x=5 and has a null for x=4."""
+    store = MemoryStore()
+    cube = Cube(["x"], ["p"], "cube", suppress_index_on=["x"])
+    build_cube(pa.table({"x": range(6), "p": [0, 0, 1, 1, 2, 2], "i1": [10, 20, 10, None, 30, 20]}), cube, store)
+    extend_cube({"e": pa.table({"x": range(5), "v1": ["a", "b", "c", "d", None]})}, cube, store, partition_on={"e": []})
+    build_cube_index(cube, store, ["i1"], ["seed"])
+    return cube, store
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected", "files"),
+    [
+        (C("x").isnotin([0, 5, 9]), [1, 2, 3, 4], 3),
+        (C("p").isnotin([0, 2]), [2, 3], 1),
+        (C("p").isnotin([0]) & C("p").isnotin([1]), [4, 5], 1),
+        (C("p").isnotin([]), [0, 1, 2, 3, 4, 5], 3),
+        (C("i1").isnotin([10, 20]), [3, 4], 3),
+        (C("i1").isnotin([]), [0, 1, 2, 3, 4, 5], 3),
+        (C("v1").isnotin(["a", "c"]), [1, 3, 4], 3),
+        (C("v1").isnotin([]), [0, 1, 2, 3, 4], 3),
+    ],
+    ids=str,
+)
+def test_isnotin_matches_in_queries_what_unequal_to_each_value_matches(cube_store, condition, expected, files):
+    cube, store = cube_store
+    plan = plan_cube_query(cube, store, condition)
+    assert query_cube_arrow(cube, store, condition).column("x").to_pylist() == expected
+    assert len(plan.files()["seed"]) == files
+    same = [C(part.column) != value for part in Conjunction(condition).conditions for value in part.value]
+    if same:
+        assert query_cube_arrow(cube, store, same).column("x").to_pylist() == expected
+
+
+@pytest.mark.parametrize(("column", "value"), [("x", "a"), ("i1", 1.5), ("v1", 1), ("p", "0")])
+def test_isnotin_is_checked_against_the_type_of_its_column(cube_store, column, value):
+    with pytest.raises(InvalidType, match=f'`{column} not in .*"{column}"'):
+        query_cube_arrow(*cube_store, C(column).isnotin([value]))
+
+
+def test_isnotin_says_which_partitions_are_removed():
+    store, cube = MemoryStore(), Cube(["x"], ["p"], "cube")
+    build_cube(pa.table({"x": [1, 2, 3], "p": ["a", "b", "c"]}), cube, store)
+    remove_partitions(cube, store, C("p").isnotin(["b"]))
+    assert query_cube_arrow(cube, store).column("p").to_pylist() == ["b"]
+
+
+def test_isnotin_is_shown_by_a_plan(cube_store):
+    assert "x not in [1, 2]" in plan_cube_query(*cube_store, C("x").isnotin([1, 2])).explain()

@@ -48,7 +48,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_valid_cubes(name):
+def test_valid_cubes(name):  # cube 225, 229, 230
     check(**ACCEPTED[name])
 
 
@@ -73,7 +73,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_invalid_cubes(name):
+def test_invalid_cubes(name):  # cube 224, 226, 227, 228
     infos, words = REFUSED[name]
     with pytest.raises(InvalidInput) as caught:
         check(**infos)

@@ -40,13 +40,13 @@ def test_arguments_have_the_documented_order_and_defaults():
 
 
 @pytest.mark.parametrize("given_columns", ["x", b"x", ["x"], (b"x",)])
-def test_one_text_or_an_iterable_of_texts_becomes_a_tuple_for_ordered_columns(given_columns):
+def test_one_text_or_an_iterable_of_texts_becomes_a_tuple_for_ordered_columns(given_columns):  # cube 1
     assert make(dimension_columns=given_columns).dimension_columns == ("x",)
 
 
 @pytest.mark.parametrize("name", ["index_columns", "suppress_index_on"])
 @pytest.mark.parametrize("given_columns", ["x", b"x", ["x", b"x"], {"x"}, {"x": 1}, {"x": 1}.keys()])
-def test_one_text_or_an_iterable_of_texts_becomes_a_set_for_the_others(name, given_columns):
+def test_one_text_or_an_iterable_of_texts_becomes_a_set_for_the_others(name, given_columns):  # cube 1
     changes = {"dimension_columns": "y"} if name == "index_columns" else {}
     assert getattr(make(**changes, **{name: given_columns}), name) == frozenset({"x"})
 
@@ -57,60 +57,60 @@ def test_generators_of_columns_are_taken():
     )
 
 
-def test_bytes_are_decoded_in_every_attribute():
+def test_bytes_are_decoded_in_every_attribute():  # cube 2
     assert Cube([b"x"], [b"p"], b"cube", b"seed", [b"i1"], [b"x"]) == Cube(["x"], ["p"], "cube", "seed", ["i1"], ["x"])
 
 
 @pytest.mark.parametrize("name", ["dimension_columns", "partition_columns"])
 @pytest.mark.parametrize("columns", [{"x"}, frozenset({"x"}), {"x": 1}])
-def test_ordered_columns_are_no_set_and_no_dict(name, columns):
+def test_ordered_columns_are_no_set_and_no_dict(name, columns):  # cube 3
     with pytest.raises(InvalidType, match="unstable iteration order"):
         make(**{name: columns})
 
 
 @pytest.mark.parametrize("columns", [["x", "x"], [b"x", "x"]])
-def test_duplicate_dimension_columns_are_refused(columns):
+def test_duplicate_dimension_columns_are_refused(columns):  # cube 4
     with pytest.raises(InvalidInput, match="Tuple-set contains duplicates: x, x"):
         make(dimension_columns=columns)
 
 
 @pytest.mark.parametrize("name", ["dimension_columns", "partition_columns"])
 @pytest.mark.parametrize("nothing", [[], (), None])
-def test_dimension_and_partition_columns_are_not_empty(name, nothing):
+def test_dimension_and_partition_columns_are_not_empty(name, nothing):  # cube 5
     with pytest.raises(InvalidInput, match=f"{name} must not be empty"):
         make(**{name: nothing})
 
 
-def test_a_partition_column_is_no_dimension_column():
+def test_a_partition_column_is_no_dimension_column():  # cube 6
     with pytest.raises(InvalidInput, match="partition_columns cannot share columns with dimension_columns, but share the following: x, y"):
         make(partition_columns=["y", "p", "x"])
 
 
 @pytest.mark.parametrize(("column", "other"), [("x", "dimension_columns"), ("p", "partition_columns")])
-def test_an_index_column_is_neither_dimension_nor_partition_column(column, other):
+def test_an_index_column_is_neither_dimension_nor_partition_column(column, other):  # cube 7
     with pytest.raises(InvalidInput, match=f"index_columns cannot share columns with {other}, but share the following: {column}"):
         make(index_columns=[column, "i1"])
 
 
-def test_indices_are_suppressed_on_dimension_columns_only():
+def test_indices_are_suppressed_on_dimension_columns_only():  # cube 8
     with pytest.raises(InvalidInput, match="suppress_index_on must be a subset of dimension_columns, but it has additional values: a, p"):
         make(suppress_index_on=["x", "p", "a"])
 
 
-def test_no_index_columns_and_no_suppressed_ones_are_empty_sets():
+def test_no_index_columns_and_no_suppressed_ones_are_empty_sets():  # cube 9
     cube = make(index_columns=None, suppress_index_on=None)
     assert cube.index_columns == cube.suppress_index_on == frozenset()
 
 
 @pytest.mark.parametrize("name", ["uuid_prefix", "seed_dataset"])
 @pytest.mark.parametrize("text", ["a b", "a.b", "a/b", "ä", "", "a\n"])
-def test_names_are_made_of_ascii_letters_digits_plus_minus_underscore(name, text):
+def test_names_are_made_of_ascii_letters_digits_plus_minus_underscore(name, text):  # cube 10
     with pytest.raises(InvalidInput, match=f'{name} \\("{text}"\\) is not compatible with kartothek'):
         make(**{name: text})
 
 
 @pytest.mark.parametrize("name", ["uuid_prefix", "seed_dataset"])
-def test_names_do_not_hold_the_separator(name):
+def test_names_do_not_hold_the_separator(name):  # cube 11
     with pytest.raises(InvalidInput, match=f'{name} \\("a\\+\\+b"\\) must not contain UUID separator \\+\\+'):
         make(**{name: "a++b"})
 
@@ -137,7 +137,7 @@ def test_dataset_uuid_joins_prefix_and_id():
 
 
 @pytest.mark.parametrize("dataset_id", ["f ", "f++", "", "f\n"])
-def test_dataset_uuid_checks_the_id_by_its_argument_name(dataset_id):
+def test_dataset_uuid_checks_the_id_by_its_argument_name(dataset_id):  # cube 12
     with pytest.raises(InvalidInput, match="ktk_cube_dataset_id"):
         make().ktk_dataset_uuid(dataset_id)
 
@@ -148,7 +148,7 @@ def test_dataset_uuid_takes_text(dataset_id):
         make().ktk_dataset_uuid(dataset_id)
 
 
-def test_a_uuid_is_split_in_one_way_only():
+def test_a_uuid_is_split_in_one_way_only():  # cube 12
     assert make(uuid_prefix="a+").ktk_dataset_uuid("s") == "a+++s"
     with pytest.raises(InvalidInput, match='must not begin with "\\+"'):
         make(uuid_prefix="a").ktk_dataset_uuid("+s")
@@ -156,7 +156,7 @@ def test_a_uuid_is_split_in_one_way_only():
         make(seed_dataset="+s")
 
 
-def test_copy_converts_and_checks_again():
+def test_copy_converts_and_checks_again():  # cube 13
     cube = make()
     assert cube.copy(dimension_columns=b"z", uuid_prefix="other") == make(dimension_columns=["z"], uuid_prefix="other")
     assert cube.copy() == cube
@@ -166,20 +166,20 @@ def test_copy_converts_and_checks_again():
         cube.copy(partition_columns="x")
 
 
-def test_copy_refuses_unknown_attributes():
+def test_copy_refuses_unknown_attributes():  # cube 14
     with pytest.raises(TypeError, match="nonsense"):
         make().copy(nonsense=1)
 
 
 @pytest.mark.parametrize("name", ["dimension_columns", "seed_dataset", "ktk_index_columns", "nonsense"])
-def test_attributes_cannot_be_assigned(name):
+def test_attributes_cannot_be_assigned(name):  # cube 15
     with pytest.raises(AttributeError):
         setattr(make(), name, "a")
     with pytest.raises(AttributeError):
         delattr(make(), name)
 
 
-def test_equal_cubes_have_equal_hashes():
+def test_equal_cubes_have_equal_hashes():  # cube 16
     assert make(index_columns=["i1", "i2"]) == make(index_columns=["i2", "i1"])
     assert hash(make(index_columns=["i1", "i2"])) == hash(make(index_columns=["i2", "i1"]))
 
@@ -195,7 +195,7 @@ def test_equal_cubes_have_equal_hashes():
         {"suppress_index_on": ["x"]},
     ],
 )
-def test_cubes_that_differ_in_one_attribute_or_in_the_order_of_columns_are_unequal(changes):
+def test_cubes_that_differ_in_one_attribute_or_in_the_order_of_columns_are_unequal(changes):  # cube 17
     assert make(**changes) != make()
     assert hash(make(**changes)) != hash(make())
     assert make() != "cube"
@@ -206,7 +206,7 @@ def test_cubes_are_ordered_by_their_attributes():
     assert make(uuid_prefix="b") > make(uuid_prefix="a")
 
 
-def test_index_columns_of_all_datasets_leave_out_suppressed_dimensions():
+def test_index_columns_of_all_datasets_leave_out_suppressed_dimensions():  # cube 18
     columns = make(index_columns="i1", suppress_index_on="y").ktk_index_columns
     assert columns == {"x", "p", "q", "i1"}
     assert type(columns) is set

@@ -1,13 +1,26 @@
-"""The text of `explain`, pinned for the examples with which the query system is explained, and the answers that go with it."""
+"""`explain`, pinned for the examples with which the query system is explained and a query of a cube of sales, and the answers that go with it.
+
+The snapshots are files; ``REGENERATE=1`` writes them anew.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, build_cube, plan_cube_query, query_cube_arrow
+from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, plan_cube_query, query_cube_arrow
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.explain import Step, StepRow, render_text
-from tests.cube.cubes import table
+from tests.cube.cubes import CUBE, SEED, build_two, table, with_column
+from tests.interop import grocery
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+LABEL = re.compile(r"[0-9a-f]{32}")
 
 PRODUCTS = [1, 2, 3, 5, 6]
 LINES = ["l1", "l2"]
@@ -42,8 +55,13 @@ def deep():
     return cube, build(cube, table(PRODUCT=[p for p, _ in cells], LINE=[line for _, line in cells], PART=[p % 2 for p, _ in cells], UNITS=list(range(10))))
 
 
-def explained(cube, store, *arguments, **named):
-    return plan_cube_query(cube, store, *arguments, **named).explain()
+def assert_explained(name, plan):
+    """The plan says what the snapshots say, but for the random names of files."""
+    for suffix, shown in ((".txt", "text"), (".html", "html")):
+        path, found = SNAPSHOTS / (name + suffix), LABEL.sub("LABEL", plan.explain(shown)) + "\n"
+        if os.environ.get("REGENERATE"):
+            path.write_text(found, encoding="utf-8")
+        assert found == path.read_text(encoding="utf-8"), "REGENERATE=1 pytest tests/cube/test_explain.py"
 
 
 def test_conditions_on_two_datasets_restrict_a_third(flat):
@@ -51,7 +69,7 @@ def test_conditions_on_two_datasets_restrict_a_third(flat):
     conditions = (C("OK") == TRUE) & (C("SCHED") == TRUE)
     rows = query_cube_arrow(cube, store, conditions, payload_columns=["PRED"]).to_pylist()
     assert [(row["PRODUCT"], row["PRED"]) for row in rows] == [(1, 10), (5, None)]
-    assert explained(cube, store, conditions, payload_columns=["PRED"]) == EXPLAINED["restricted"]
+    assert_explained("restricted", plan_cube_query(cube, store, conditions, payload_columns=["PRED"]))
 
 
 def test_a_condition_of_fewer_dimensions_removes_all_cells_of_the_product(deep):
@@ -60,7 +78,7 @@ def test_a_condition_of_fewer_dimensions_removes_all_cells_of_the_product(deep):
     assert [(row["PRODUCT"], row["LINE"], row["UNITS"]) for row in rows] == [
         (p, line, 2 * PRODUCTS.index(p) + i) for p in (1, 2, 5) for i, line in enumerate(LINES)
     ]
-    assert explained(cube, store, C("SCHED") == TRUE, partition_by="PRODUCT", payload_columns=["UNITS"]) == EXPLAINED["fewer dimensions"]
+    assert_explained("fewer dimensions", plan_cube_query(cube, store, C("SCHED") == TRUE, partition_by="PRODUCT", payload_columns=["UNITS"]))
 
 
 def test_a_projection_leaves_the_other_dimension_out(deep):
@@ -68,136 +86,132 @@ def test_a_projection_leaves_the_other_dimension_out(deep):
     arguments = {"conditions": C("OK") == TRUE, "dimension_columns": "PRODUCT", "payload_columns": ["PRED"]}
     rows = query_cube_arrow(cube, store, **arguments).to_pylist()
     assert [(row["PRODUCT"], row["PRED"]) for row in rows] == [(1, 10), (3, 30), (5, None), (6, 60)]
-    assert explained(cube, store, **arguments) == EXPLAINED["projection"]
+    assert_explained("projection", plan_cube_query(cube, store, **arguments))
 
 
-def test_a_step_without_counts_has_blanks():
-    text = render_text("Title", [Step(1, "First", "files", (StepRow("a", None, 1_234_567, "note"), StepRow("longer name", 0, None)))])
-    assert text == "Title\n\n1. First\n   dataset         before      after  (files)\n   a                       1,234,567  note\n   longer name          0"
+@pytest.fixture(scope="module")
+def sales():
+    store = MemoryStore()
+    build_cube(grocery.first_delivery(), grocery.CUBE, store, partition_on={"products": [], "stores": ["STORE_GROUP"]})
+    names = {name: keys for name, keys in grocery.PARTITION_ON.items() if name in grocery.enrichments()}
+    extend_cube(grocery.enrichments(), grocery.CUBE, store, partition_on=names)
+    return store
 
 
-EXPLAINED = {
-    "restricted": """\
-Query of cube 'flat'
+def test_a_question_of_the_demonstration(sales):
+    conditions = (C("DEPARTMENT") == "MEAT") & (C("STORE_CLASS") == "A") & (C("PERIOD") < 3) & (C("MAILER") != "0")
+    arguments = {"conditions": conditions, "payload_columns": ["UNITS", "SALES_VALUE"]}
+    assert query_cube_arrow(grocery.CUBE, sales, **arguments).num_rows > 0
+    assert_explained("grocery", plan_cube_query(grocery.CUBE, sales, **arguments))
 
-1. Labels
-   dataset         before      after  (files)
-   source                          2  partitioned by PART
-   data_checks                     1  not partitioned
-   schedule                        1  not partitioned
-   predictions                     1  not partitioned
 
-2. Pre-conditions: (OK == True) & (SCHED == True)
-   dataset         before      after  (files)
-   source               2          2
-   data_checks          1          1  rows only: OK
-   schedule             1          1  rows only: SCHED
-   predictions          1          1
+def test_a_group_for_each_department(sales):
+    plan = plan_cube_query(grocery.CUBE, sales, partition_by="DEPARTMENT", payload_columns=["UNITS"])
+    assert len(plan.groups) == len(grocery.DEPARTMENTS)
+    assert_explained("departments", plan)
 
-3. Partition by: nothing asked for
-   dataset         before      after  (files → partitions)
-   source               2          2  by PART
-   data_checks          1          1  by nothing
-   schedule             1          1  by nothing
-   predictions          1          1  by nothing
 
-4. Alignment
-   dataset         before      after  (partitions)
-   source                          2  seed
-   data_checks          2          2  inner join
-   schedule             2          2  inner join
-   predictions          2          2  left join
+def test_there_is_no_snapshot_that_nobody_looks_at():
+    names = re.findall(r'assert_explained\("([a-z ]+)"', Path(__file__).read_text(encoding="utf-8"))
+    assert sorted(path.name for path in SNAPSHOTS.iterdir()) == sorted(name + suffix for name in names for suffix in (".txt", ".html"))
 
-5. Re-grouping
-   dataset         before      after  (partitions → groups)
-   all                  2          2  one group an aligned partition
 
-6. Join inside a partition
-   dataset         before      after  (files)
-   source                          2  cells by PRODUCT
-   data_checks                     1  inner join on PRODUCT
-   schedule                        1  inner join on PRODUCT
-   predictions                     1  left join on PRODUCT
+# --- rows in no group -------------------------------------------------------------------------------------------------
 
-7. Concatenation, ordered by PRODUCT, PART
-   dataset         before      after  (files → reads)
-   all                  5          8  1.6 reads per file if every group were loaded alone""",
-    "fewer dimensions": """\
-Query of cube 'deep'
 
-1. Labels
-   dataset         before      after  (files)
-   source                          2  partitioned by PART
-   schedule                        1  not partitioned
-   data_checks                        gives nothing to this query
-   predictions                        gives nothing to this query
+def rows_of(plan, title):
+    (step,) = [step for step in json.loads(plan.explain("json"))["steps"] if step["title"] == title]
+    return {row["name"]: row for row in step["rows"]}
 
-2. Pre-conditions: (SCHED == True)
-   dataset         before      after  (files)
-   source               2          2
-   schedule             1          1  rows only: SCHED
 
-3. Partition by PRODUCT
-   dataset         before      after  (files → partitions)
-   source               2          5  by PART, PRODUCT
-   schedule             1          1  by nothing
+@pytest.fixture
+def with_nulls():
+    """The seed, and twice the same cells in new partitions without any value of `i1`."""
+    store, bare = MemoryStore(), CUBE.copy(index_columns=[])
+    build_cube(SEED, CUBE, store)
+    for offset in (2, 4):
+        other = with_column(with_column(SEED, "i1", pa.nulls(4, pa.int64())), "p", pa.array([p + offset for p in SEED["p"].to_pylist()]))
+        append_to_cube(other, bare, store)
+    return store
 
-4. Alignment
-   dataset         before      after  (partitions)
-   source                          5  seed
-   schedule             5          5  inner join
 
-5. Re-grouping
-   dataset         before      after  (partitions → groups)
-   all                  5          5  by PRODUCT
+def test_files_without_a_value_of_the_group_are_counted(with_nulls):
+    cube = CUBE.copy(index_columns=[])
+    plan = plan_cube_query(cube, with_nulls, partition_by="i1")
+    assert sum(rows.num_rows for _, rows in iter_cube(cube, with_nulls, partition_by="i1")) == 4
+    assert rows_of(plan, "Partition by")["seed"] == {"name": "seed", "before": 6, "after": 4, "note": "by p, i1; in no group: 4 files without a value of i1"}
+    assert rows_of(plan, "Re-grouping")["all"]["note"] == "by i1; cells without a value of i1 are in no group"
+    assert sum(len(keys) for keys in plan.files().values()) == 2
 
-6. Join inside a partition
-   dataset         before      after  (files)
-   source                          2  cells by PRODUCT, LINE
-   schedule                        1  inner join on PRODUCT
 
-7. Concatenation, ordered by PRODUCT, LINE, PART
-   dataset         before      after  (files → reads)
-   all                  3         10  3.3 reads per file if every group were loaded alone""",
-    "projection": """\
-Query of cube 'deep'
+@pytest.mark.parametrize(("condition", "count"), [(C("p") == 2, "1 file"), (C("p") >= 4, "2 files")])
+def test_only_files_that_the_conditions_leave_are_counted(with_nulls, condition, count):
+    plan = plan_cube_query(CUBE.copy(index_columns=[]), with_nulls, condition, partition_by="i1")
+    assert rows_of(plan, "Partition by")["seed"]["note"].endswith(f"{count} without a value of i1")
 
-1. Labels
-   dataset         before      after  (files)
-   source                          2  partitioned by PART
-   data_checks                     1  not partitioned
-   predictions                     1  not partitioned
-   schedule                           gives nothing to this query
 
-2. Pre-conditions: (OK == True)
-   dataset         before      after  (files)
-   source               2          2
-   data_checks          1          1  rows only: OK
-   predictions          1          1
+@pytest.mark.parametrize("arguments", [{"partition_by": "i1", "conditions": C("i1") == 10}, {"partition_by": "x"}, {"partition_by": "p"}, {}], ids=str)
+def test_where_nothing_is_lost_nothing_is_said(with_nulls, arguments):
+    plan = plan_cube_query(CUBE.copy(index_columns=[]), with_nulls, **arguments)
+    assert "in no group" not in rows_of(plan, "Partition by")["seed"]["note"]
 
-3. Partition by: nothing asked for
-   dataset         before      after  (files → partitions)
-   source               2          2  by PART
-   data_checks          1          1  by nothing
-   predictions          1          1  by nothing
 
-4. Alignment
-   dataset         before      after  (partitions)
-   source                          2  seed
-   data_checks          2          2  inner join
-   predictions          2          2  left join
+def test_an_overwritten_value_does_not_count_for_its_newer_file():
+    store, bare = MemoryStore(), CUBE.copy(index_columns=[])
+    build_cube(SEED, CUBE, store)
+    append_to_cube(with_column(SEED, "i1", pa.nulls(4, pa.int64())), bare, store)
+    plan = plan_cube_query(bare, store, partition_by="i1")
+    assert rows_of(plan, "Partition by")["seed"]["note"] == "by p, i1; in no group: 2 files without a value of i1"
+    assert list(iter_cube(bare, store, partition_by="i1")) == []
 
-5. Re-grouping
-   dataset         before      after  (partitions → groups)
-   all                  2          2  one group an aligned partition
 
-6. Join inside a partition
-   dataset         before      after  (files)
-   source                          2  cells by PRODUCT, LINE, projected to PRODUCT
-   data_checks                     1  inner join on PRODUCT
-   predictions                     1  left join on PRODUCT
+# --- formats ----------------------------------------------------------------------------------------------------------
 
-7. Concatenation, ordered by PRODUCT, PART
-   dataset         before      after  (files → reads)
-   all                  4          6  1.5 reads per file if every group were loaded alone""",
-}
+
+def test_json_has_everything():
+    store = MemoryStore()
+    build_two(store)
+    plan = plan_cube_query(CUBE, store, (C("i1") >= 10) & (C("x").isin(range(20))), partition_by="i2")
+    found = json.loads(plan.explain("json"))
+    assert list(found) == ["title", "columns", "conditions", "partition by", "steps", "files"]
+    assert found["conditions"] == "i1 >= 10 and x in [0, 1, 2, 3, 4, … 20 values]"
+    assert found["files"] == [key for keys in plan.files().values() for key in keys]
+    titles = ["Labels", "Pre-conditions", "Partition by", "Alignment", "Re-grouping", "Join inside a partition", "Concatenation, ordered by x, y, p"]
+    assert [step["title"] for step in found["steps"]] == titles
+
+
+class Tags(HTMLParser):
+    """The tags and texts of a page; fails where they do not match."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.texts = [], set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.add(tag)
+        assert attrs == []
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_a_notebook_shows_a_table_in_which_everything_is_escaped():
+    cube, store = Cube(["x"], ["<p>"], "sales"), MemoryStore()
+    build_cube(table(**{"x": [1], "<p>": ["</table><script>alert(1)</script>"], "a&b": [1]}), cube, store)
+    plan = plan_cube_query(cube, store, C("a&b") < 7)
+    assert plan._repr_html_() == plan.explain("html")
+    tags = Tags()
+    tags.feed(plan._repr_html_())
+    assert tags.open == []
+    assert tags.seen == {"div", "strong", "br", "code", "table", "tr", "th", "td", "details", "summary"}
+    assert "a&b < 7" in tags.texts
+    assert "rows only: a&b" in tags.texts
+
+
+def test_html_says_no_colours():
+    assert not re.search(r"style|color|class=", (SNAPSHOTS / "grocery.html").read_text(encoding="utf-8"))

@@ -15,8 +15,8 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
 from kartothek_cube.core.frames import to_frame
+from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.run import AMPLIFICATION_LIMIT
 from kartothek_cube.testing.stores import Call, CountingStore
 from tests.cube.cubes import ColdStore, table
 
@@ -99,7 +99,7 @@ def test_nothing_is_read_before_the_first_step_but_arguments_are_checked(store):
     assert all(isinstance(call, Call) for call in counting.calls)
 
 
-def test_empty_groups_are_left_out(store):
+def test_empty_groups_are_left_out(store):  # cube 192
     assert [key for key, _ in iter_cube(CUBE, store, C("v1") == 1.0)] == [{"p": 2}]
     assert list(iter_cube(CUBE, store, C("v1") == -5.0)) == []
 

@@ -35,13 +35,13 @@ def rebuild(store):
 # --- cleanup ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_clean_cube_loses_nothing(store):
+def test_a_clean_cube_loses_nothing(store):  # cube 215
     before = contents(store)
     assert cleanup_cube(CUBE, store, options=NOW).keys == []
     assert contents(store) == before
 
 
-def test_files_of_an_overwritten_cube_go_and_the_answers_stay(store):
+def test_files_of_an_overwritten_cube_go_and_the_answers_stay(store):  # cube 216
     first, seen = set(contents(store)), answers(store)
     rebuild(store)
     report = cleanup_cube(CUBE, store, options=NOW)
@@ -71,7 +71,7 @@ def test_a_dry_run_removes_nothing_and_names_the_same_keys(store):
     assert cleanup_cube(CUBE, store, options=NOW).keys == planned.keys
 
 
-def test_other_cubes_and_other_keys_are_left_alone(store):
+def test_other_cubes_and_other_keys_are_left_alone(store):  # cube 217
     for prefix in ("cube+", "cubes"):
         build_cube(pa.table({"x": [1], "y": ["a"], "p": [0]}), Cube(["x", "y"], ["p"], prefix), store)
     for key in ("cube.foo", "cube/foo", "cube+++seed/table/left.parquet", "cubes++foo"):
@@ -106,7 +106,7 @@ def test_temporary_files_of_killed_writers_go_when_they_are_old(store_url):
 # --- statistics -------------------------------------------------------------------------------------------------------
 
 
-def test_two_files_in_one_partition_are_one_partition(store):
+def test_two_files_in_one_partition_are_one_partition(store):  # cube 212, 213
     append_to_cube(table(x=[1], y=["b"], p=[1], i1=[1], v1=[9.0]), CUBE, store)
     stats = collect_stats(CUBE, ReadOnlyView(store))
     sizes = {key: len(data) for key, data in contents(store).items() if key.startswith("cube++seed/table/p=")}
@@ -114,7 +114,7 @@ def test_two_files_in_one_partition_are_one_partition(store):
     assert {k: stats["e"][k] for k in ("files", "partitions", "rows")} == {"files": 1, "partitions": 1, "rows": 2}
 
 
-def test_emptied_datasets(store):
+def test_emptied_datasets(store):  # cube 214
     remove_partitions(CUBE, store)
     assert collect_stats(CUBE, store) == {"e": {"blobsize": 0, "files": 0, "partitions": 1, "rows": 0}}
 

@@ -176,7 +176,7 @@ def test_a_plan_counts_files_reads_and_amplification(store):
     assert plan_cube_query(WIDE, store, C("p") == 99).amplification() == 1.0
 
 
-def test_a_plan_travels_and_answers_elsewhere(store):
+def test_a_plan_travels_and_answers_elsewhere(store):  # cube 242
     plan = pickle.loads(pickle.dumps(plan_cube_query(WIDE, store, C("i1") > 0, partition_by="i2")))
     assert [load_group(group, store).num_rows for group in plan.groups] == [7, 6]
     assert repr(plan) == "QueryPlan(cube='wide', groups=2, files=21)"

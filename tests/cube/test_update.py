@@ -31,7 +31,7 @@ def cells(store, **arguments):
 
 @pytest.mark.parametrize("conditions", [None, C("p").isin([])])
 @pytest.mark.parametrize("names", [[], ["seed"], ["seed", "f"]])
-def test_removing_nothing_and_adding_nothing(store, conditions, names):
+def test_removing_nothing_and_adding_nothing(store, conditions, names):  # cube 135
     before, seen = answers(store), files(store)
     update_cube({}, CUBE, store, conditions, names)
     assert answers(store) == before
@@ -44,25 +44,25 @@ def test_without_conditions_it_is_an_append(store):
     assert len(cells(store)) == 6
 
 
-def test_a_partition_is_replaced(store):
+def test_a_partition_is_replaced(store):  # cube 136
     assert set(update_cube(NEW, CUBE, store, C("p") == 0)) == {"seed"}
     assert cells(store) == [(1, 1, "a"), (1, 1, "b"), (0, 5, "a"), (0, 5, "b")]
     assert index_of(store, "x") == {1: {snapshot(store).partitions.labels[0].as_py()}, 5: {snapshot(store).partitions.labels[1].as_py()}}
 
 
 @pytest.mark.parametrize("conditions", [[], Conjunction([]), C("p") >= 0])
-def test_all_partitions_are_replaced(store, conditions):
+def test_all_partitions_are_replaced(store, conditions):  # cube 137
     update_cube(NEW, CUBE, store, conditions)
     assert cells(store) == [(0, 5, "a"), (0, 5, "b")]
 
 
 @pytest.mark.parametrize("data", [{}, [], [{}], {"seed": NEW[:0]}])
-def test_partitions_are_removed_without_new_rows(store, data):
+def test_partitions_are_removed_without_new_rows(store, data):  # cube 138
     update_cube(data, CUBE, store, C("p") == 0, ["seed"])
     assert cells(store) == [(1, 1, "a"), (1, 1, "b")]
 
 
-def test_only_the_named_datasets_lose_partitions(store):
+def test_only_the_named_datasets_lose_partitions(store):  # cube 139
     update_cube({"seed": NEW}, CUBE, store, C("p") == 0, ["seed", "f"])
     assert [key.split("/")[2] for key in files(store, "f")] == ["p=1"]
     assert len(files(store, "e")) == 1
@@ -70,7 +70,7 @@ def test_only_the_named_datasets_lose_partitions(store):
     assert [key.split("/")[2] for key in files(store, "f")] == ["p=1"]
 
 
-def test_no_datasets_named_and_no_data_changes_nothing(store):
+def test_no_datasets_named_and_no_data_changes_nothing(store):  # cube 140
     before = contents(store)
     assert update_cube({}, CUBE, store, C("p") == 0, []) == {}
     assert contents(store) == before
@@ -83,13 +83,13 @@ def test_conditions_without_data_have_to_name_the_datasets(store):
     assert contents(store) == before
 
 
-def test_metadata_is_merged(store):
+def test_metadata_is_merged(store):  # cube 141
     update_cube(NEW, CUBE, store, C("p") == 0, metadata={"seed": {"b": 2}})
     assert {k: snapshot(store).document.metadata[k] for k in "ab"} == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("changes", [{"index_columns": []}, {"suppress_index_on": ["x"]}])
-def test_indices_that_the_cube_does_not_mention_are_kept_up(store, changes):
+def test_indices_that_the_cube_does_not_mention_are_kept_up(store, changes):  # cube 142, 143, 246
     update_cube(NEW, CUBE.copy(**changes), store, C("p") == 0)
     assert set(index_of(store, "x")) == {1, 5}
     assert set(index_of(store, "i1")) == {10, 20, 50}
@@ -121,13 +121,13 @@ WRONG_UPDATES = {
 
 
 @pytest.mark.parametrize("name", WRONG_UPDATES)
-def test_a_wrong_update_changes_nothing(store, name):
+def test_a_wrong_update_changes_nothing(store, name):  # cube 144, 145, 240
     data, conditions, names, error, words = WRONG_UPDATES[name]
     with refused(store, error, *words):
         update_cube(data, CUBE, store, conditions, names)
 
 
-def test_an_index_that_the_store_lacks_is_refused(store):
+def test_an_index_that_the_store_lacks_is_refused(store):  # cube 246
     with refused(store, InvalidInput, "v1", "seed"):
         update_cube(NEW, CUBE.copy(index_columns=["i1", "v1"]), store, C("p") == 0)
 
@@ -145,7 +145,7 @@ def test_a_dataset_that_is_not_partitioned_so_loses_everything_if_named(store):
 # --- remove -----------------------------------------------------------------------------------------------------------
 
 
-def test_removing_without_conditions_empties_all_and_keeps_the_cube(store):
+def test_removing_without_conditions_empties_all_and_keeps_the_cube(store):  # cube 146, 231
     assert set(remove_partitions(CUBE, store)) == {"seed", "e", "f"}
     assert [files(store, name) for name in ("seed", "e", "f")] == [[], [], []]
     assert query_cube(CUBE, store) == []
@@ -153,7 +153,7 @@ def test_removing_without_conditions_empties_all_and_keeps_the_cube(store):
     assert [row["v2"] for row in answers(store)] == [None, None, 10, 10]
 
 
-def test_only_matching_partitions_of_the_named_datasets_go(store):
+def test_only_matching_partitions_of_the_named_datasets_go(store):  # cube 147, 148, 152
     result = remove_partitions(CUBE, store, C("p") == 0, ["seed"])
     assert set(result) == {"seed", "e", "f"}
     assert {i: len(dataset.partitions) for i, dataset in result.items()} == {"seed": 1, "e": 1, "f": 2}
@@ -167,7 +167,7 @@ def test_files_stay_in_the_store(store):
 
 
 @pytest.mark.parametrize("names", [["seed", "f"], [], "f"])
-def test_a_condition_that_matches_nothing_removes_nothing(store, names):
+def test_a_condition_that_matches_nothing_removes_nothing(store, names):  # cube 149
     before = answers(store)
     remove_partitions(CUBE, store, C("p") == 77, names)
     assert answers(store) == before
@@ -183,25 +183,25 @@ def test_a_condition_that_matches_nothing_removes_nothing(store, names):
         (C("p") == 0.5, ["seed"], InvalidType, ["p", "seed"]),
     ],
 )
-def test_a_wrong_removal_changes_nothing(store, conditions, names, error, words):
+def test_a_wrong_removal_changes_nothing(store, conditions, names, error, words):  # cube 150, 151, 153
     with refused(store, error, *words):
         remove_partitions(CUBE, store, conditions, names)
 
 
-def test_a_removed_enrichment_partition_gives_missing_values(store):
+def test_a_removed_enrichment_partition_gives_missing_values(store):  # cube 180
     remove_partitions(CUBE, store, C("p") == 0, ["f"])
     assert [(row["x"], row["y"], row["v3"]) for row in answers(store)] == [(0, "a", None), (0, "b", None), (1, "a", 11), (1, "b", None)]
     append_to_cube({"f": table(x=[0], y=["b"], p=[0], v3=[77])}, CUBE, store)
     assert [row["v3"] for row in answers(store)] == [None, 77, 11, None]
 
 
-def test_negated_equality_excludes_cells_of_removed_partitions(store):
+def test_negated_equality_excludes_cells_of_removed_partitions(store):  # cube 196
     remove_partitions(CUBE, store, C("p") == 0, ["f"])
     assert cells(store, conditions=C("v3") != 7) == [(1, 1, "a")]
 
 
 @pytest.mark.parametrize("name", ["e", "f", "seed"])
-def test_an_emptied_dataset_takes_rows_again(store, name):
+def test_an_emptied_dataset_takes_rows_again(store, name):  # cube 154
     before = answers(store)
     remove_partitions(CUBE, store, None, [name])
     append_to_cube({name: {"e": ENRICH, "f": PART, "seed": SEED}[name]}, CUBE, store)
@@ -227,3 +227,21 @@ def test_a_removal_concerns_every_condition_column_that_the_dataset_has():
     assert [key.split("/")[2] for key in files(store, "f")] == ["p=1"]
     extend_cube({"g": table(x=[3], v4=[1])}, cube, store, partition_on={"g": []})
     assert pq.read_table(pa.BufferReader(store.get(files(store, "g")[0]))).num_rows == 1
+
+
+def test_conditions_are_looked_at_before_the_names_of_datasets(store):
+    with refused(store, InvalidInput, "partition columns, not x"):
+        remove_partitions(CUBE, store, C("x") == 1, ["u"])
+    with refused(store, InvalidInput, "partition columns, not x"):
+        remove_partitions(CUBE, store, C("x") == 1, [])
+    with refused(store, InvalidInput, "partition columns, not x"):
+        update_cube({}, CUBE, store, C("x") == 1, [])
+
+
+def test_conditions_may_be_read_only_once(store):
+    before = contents(store)
+    remove_partitions(CUBE, store, iter([C("p") == 7]), ["seed", "f"])
+    assert len(files(store)) == 2
+    update_cube({}, CUBE, store, (c for c in [C("p") >= 1]), ["seed"])
+    assert len(files(store)) == 1
+    assert before.keys() <= contents(store).keys()

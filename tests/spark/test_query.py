@@ -34,7 +34,7 @@ def ordered(table):
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-def test_rows_and_types_are_those_of_the_eager_query(spark, cube, built, query):
+def test_rows_and_types_are_those_of_the_eager_query(spark, cube, built, query):  # cube 243
     found = query_cube_spark(cube, built, **query).toArrow()
     expected = query_cube_arrow(cube, built, **query)
     assert found.schema.equals(expected.schema)
@@ -42,7 +42,7 @@ def test_rows_and_types_are_those_of_the_eager_query(spark, cube, built, query):
 
 
 @pytest.mark.parametrize(("by", "blocksize"), [("p", None), ("p", 3), ("i1", None), ("i1", 1), ("i1", 2), ("x", None), (["i1", "y"], 4), (["y", "p"], None)])
-def test_a_group_is_in_one_task_in_order(spark, cube, built, by, blocksize):
+def test_a_group_is_in_one_task_in_order(spark, cube, built, by, blocksize):  # cube 243
     from pyspark.sql import functions as F
 
     names = [by] if isinstance(by, str) else by
@@ -85,7 +85,7 @@ def test_wrong_queries_are_refused_when_they_are_made(spark, cube, built, argume
         query_cube_spark(cube, built, **arguments)
 
 
-def test_a_store_in_memory_is_refused(spark, cube):
+def test_a_store_in_memory_is_refused(spark, cube):  # cube 238
     with pytest.raises(InvalidType, match="memory of this process"):
         query_cube_spark(cube, "hmemory://")
 
@@ -149,7 +149,7 @@ def open_unpicklable(url):
 
 
 @pytest.mark.usefixtures("pickled_by_value")
-def test_a_function_that_opens_the_store_travels_where_the_store_cannot(spark, cube, built):
+def test_a_function_that_opens_the_store_travels_where_the_store_cannot(spark, cube, built):  # cube 238
     factory = partial(open_unpicklable, built)
     assert query_cube_spark(cube, factory).count() == 200
     assert query_cube_spark(cube, factory, partition_by="x").count() == 200

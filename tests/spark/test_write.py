@@ -28,7 +28,7 @@ def test_build_stores_what_the_eager_verb_stores(cube, frame, seed, store_url, t
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_file_was_staged_once_and_is_named(cube, frame, store_url, files, layout):
+def test_every_file_was_staged_once_and_is_named(cube, frame, store_url, files, layout):  # cube 241
     result = build_cube_from_spark(frame, cube, store_url, **layout)
     assert files() == sorted(f for p in result["seed"].partitions.values() for f in p["files"].values())
 
@@ -54,7 +54,7 @@ def test_without_a_shuffle_there_is_a_file_for_each_task_and_value(cube, frame, 
     assert len(files()) == 4
 
 
-def test_a_shuffled_dataset_without_partition_columns_is_one_file(cube, built, spark, files):
+def test_a_shuffled_dataset_without_partition_columns_is_one_file(cube, built, spark, files):  # cube 244
     more = spark.range(0, 10, 1, 4).selectExpr("id AS x", "id * 2 AS v3")
     extend_cube_from_spark({"more": more}, cube, built, partition_on={"more": []}, shuffle=True)
     assert len(files("more")) == 1
@@ -62,7 +62,7 @@ def test_a_shuffled_dataset_without_partition_columns_is_one_file(cube, built, s
     assert len(files("more4")) == 4
 
 
-def test_all_datasets_of_a_call_are_staged_in_one_job(cube, frame, spark, store_url, files):
+def test_all_datasets_of_a_call_are_staged_in_one_job(cube, frame, spark, store_url, files):  # cube 242
     e = spark.range(0, 10, 1, 1).selectExpr("id AS x", "id * 2 AS v3")
     result = build_cube_from_spark({"seed": frame, "e": e}, cube, store_url, partition_on={"e": []}, shuffle=True)
     assert sorted(result) == ["e", "seed"]
@@ -171,7 +171,7 @@ def test_what_is_no_spark_frame_is_refused(cube, store_url, data):
         build_cube_from_spark(data, cube, store_url)
 
 
-def test_a_store_in_memory_is_refused_on_the_driver(cube, frame):
+def test_a_store_in_memory_is_refused_on_the_driver(cube, frame):  # cube 238
     with pytest.raises(InvalidType, match="memory of this process"):
         build_cube_from_spark(frame, cube, "hmemory://")
 
@@ -212,7 +212,7 @@ def test_nulls_are_refused_where_none_may_stand(cube, built, frame, column, layo
         {"shuffle": True, "num_buckets": 7, "bucket_by": ["v1"]},
     ],
 )
-def test_a_cell_that_two_tasks_have_is_refused(cube, built, frame, layout):
+def test_a_cell_that_two_tasks_have_is_refused(cube, built, frame, layout):  # cube 245
     before = rows(cube, built)
     twice = frame.unionAll(frame.where("x = 3 AND y = 2 AND p = 1").withColumn("v1", frame["v1"] + 1))
     with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 rows.*'x': 3") as caught:

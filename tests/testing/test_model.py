@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.cube.conditions import C, Conjunction
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.model import NaiveCube, matches
 from kartothek_cube.testing.strategies import Removal, cubes_with_data, queries
 
@@ -254,6 +254,63 @@ class TestRemoval:
         assert model.query() == []
         model.append({"seed": rows("x p", (1, 1)), "e": rows("x p v2", (1, 1, "c"))})
         assert cells(model, "p v2") == [(1, "c")]
+
+    def test_that_would_empty_a_dataset_is_refused_unless_it_is_named(self, model):
+        model.extend({"f": rows("x v3", (1, 7))}, {"f": []})
+        with pytest.raises(InvalidInput, match="'f'"):
+            model.remove_partitions(C("p") == 0)
+        assert cells(model, "p v2 v3") == [(0, "a", 7), (1, "b", 7)]
+        model.remove_partitions(C("p") == 77, ["f"])
+        assert cells(model, "p v2 v3") == [(0, "a", None), (1, "b", None)]
+
+
+class TestUpdate:
+    @pytest.fixture
+    def model(self):
+        return model_of({"seed": rows("x p v1", (1, 0, 1), (2, 1, 2)), "e": rows("x v2", (1, "a"))}, {"e": []})
+
+    def test_removes_old_rows_and_keeps_new_ones(self, model):
+        model.update({"seed": rows("x p v1", (3, 0, 3), (2, 1, 9))}, C("p") == 0)
+        assert cells(model, "x p v1") == [(2, 1, 9), (3, 0, 3)]
+
+    @pytest.mark.parametrize(("conditions", "left"), [(None, [1, 2, 3]), ([], [3]), (C("p").in_interval(), [3]), (C("p") == 1, [1, 3])])
+    def test_removes_what_the_conditions_say(self, model, conditions, left):
+        model.update({"seed": rows("x p v1", (3, 0, 3))}, conditions)
+        assert [x for (x,) in cells(model, "x")] == left
+
+    def test_concerns_the_named_datasets(self, model):
+        model.update({}, C("p") == 1, ["seed"])
+        assert cells(model, "x v2") == [(1, "a")]
+        model.update({"e": rows("x v2", (2, "b"))}, C("p") == 0, ["e"])
+        assert cells(model, "x v2") == [(1, None)]
+
+    @pytest.mark.parametrize(
+        ("arguments", "error"),
+        [
+            (({}, C("p") >= 0, ["seed"]), MultiTableCommitAborted),
+            (({"seed": rows("x p v1", (3, 0, 3))}, [], ["seed", "e"]), MultiTableCommitAborted),
+            (({"e": rows("x v2", (2, "b"))}, C("p") == 0), InvalidInput),
+        ],
+    )
+    def test_is_refused_as_a_whole(self, model, arguments, error):
+        before = dict(model.datasets)
+        with pytest.raises(error):
+            model.update(*arguments)
+        assert model.datasets == before
+
+
+def test_an_index_makes_groups_possible_where_values_are_those_of_the_seed():
+    model = model_of(
+        {"seed": rows("x y p v1", (1, 1, 0, 5), (2, 1, 0, None)), "e": rows("x y v2", (1, 1, 6))}, {"e": []}, dimensions="x y", suppress_index_on="y"
+    )
+    model.build_index("v1")
+    model.build_index("v2", ["e"])
+    model.build_index("y", ["e"])
+    assert [[row["x"] for row in group] for by in (["v1"], ["v2"]) for group in model.query(partition_by=by)] == [[1], [1]]
+    with pytest.raises(InvalidInput, match="index"):
+        model.query(partition_by=["y"])
+    model.build_index("y")
+    assert [[row["x"] for row in group] for group in model.query(partition_by=["y"])] == [[1, 2]]
 
 
 def test_dates_compare_as_dates():

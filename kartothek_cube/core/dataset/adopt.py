@@ -12,7 +12,6 @@ from kartothek_cube.core.change import Receipt
 from kartothek_cube.core.dataset.build_indices import file_entries
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.prepare import WriteRequest
-from kartothek_cube.core.files import file_rows
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.metadata.partition_values import partition_table
 from kartothek_cube.core.naming import data_key
@@ -46,17 +45,24 @@ def adopt_element(store: Store, request: WriteRequest, element: Element) -> list
 def _adopt(store: Store, request: WriteRequest, label: str, table: str, rows: pa.Table | None) -> Receipt:
     check_table_name(table, request.uuid)
     key = data_key(request.uuid, table, label)
-    if not store.contains(key):
-        raise KeyNotFound(f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, which is not in the store {store.name}.")
-    schema = _schema(store, request, table, key, rows)
+    try:
+        inside, count = _footer(store, request.uuid, key)
+    except KeyNotFound:
+        raise KeyNotFound(f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, which is not in the store {store.name}.") from None
+    schema = _schema(request, table, key, inside, rows)
     values: Mapping[str, Any] = partition_table(pa.array([key]), request.partition_on, schema, request.uuid).to_pylist()[0] if request.partition_on else {}
-    return Receipt(request.uuid, label, key, values, file_rows(store, key, request.uuid), store.tail(key, 0)[1], schema, {}, table=table)
+    return Receipt(request.uuid, label, key, values, count, store.tail(key, 0)[1], schema, {}, table=table)
 
 
-def _schema(store: Store, request: WriteRequest, table: str, key: str, rows: pa.Table | None) -> pa.Schema:
+def _footer(store: Store, uuid: str, key: str) -> tuple[pa.Schema, int]:
+    """The columns of a file, without the row labels of pandas, and its number of rows."""
+    with open_file(store, key, uuid) as source:
+        columns = pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")])
+        return stored_schema(columns, f" of the file {key!r}"), source.metadata.num_rows
+
+
+def _schema(request: WriteRequest, table: str, key: str, inside: pa.Schema, rows: pa.Table | None) -> pa.Schema:
     """Types of the partition columns come from the dataset, or else from the rows; all others from the file."""
-    with open_file(store, key, request.uuid) as source:
-        inside = stored_schema(pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")]), f" of the file {key!r}")
     known = request.start.schemas.get(table) if request.start is not None else None
     known = known if known is not None else rows.schema if rows is not None else pa.schema([])
     missing = [c for c in request.partition_on if c not in known.names]

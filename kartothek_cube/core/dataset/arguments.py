@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.metadata.document import VERSION
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -15,7 +17,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["Source", "as_list", "check_version", "source_of", "target_of"]
+__all__ = ["Source", "as_list", "check_flag", "check_version", "source_of", "target_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,20 @@ def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: b
     return Source(open_store(store), check_uuid(fresh_id() if dataset_uuid is None else dataset_uuid))
 
 
+def check_flag(value: Any, argument: str) -> bool:
+    """An argument that is True or False. Anything else is the value of another argument, and may mean the opposite of what it says (``"no"``).
+
+    Raises
+    ------
+    InvalidType
+        If it is neither.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidType(f"The argument {argument} is True or False, not {value!r}.")
+    return bool(value)
+
+
 def check_version(version: Any) -> None:
     """Refuse versions of the format other than 4."""
-    if version != VERSION:
+    if not isinstance(version, int) or version != VERSION:
         raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")

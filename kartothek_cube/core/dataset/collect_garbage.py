@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
 from kartothek_cube.core.options import Overrides, use_options
 
@@ -72,4 +72,4 @@ def garbage_collect_dataset(
     """
     with use_options(options):
         source = source_of(dataset_uuid, store, factory)
-        return collect_garbage(source.store, source.uuid, dry_run=dry_run)
+        return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"))

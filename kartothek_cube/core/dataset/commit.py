@@ -16,9 +16,10 @@ from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.elements import as_items, elements_in
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
-from kartothek_cube.core.dataset.run import MetadataArguments, Staged, commit_staged, stage_data, user_metadata
+from kartothek_cube.core.dataset.run import Staged, commit_staged, metadata_arguments, stage_data
 from kartothek_cube.core.dataset.scope import labels_in_scope, parse_scope
 from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot, with_indices
 from kartothek_cube.core.store import Store
@@ -59,7 +60,10 @@ class StagedPartitions:
         return len(self.labels)
 
     def __iter__(self) -> Iterator[StagedPartitions]:
-        return (StagedPartitions(self.uuid, tuple(r for r in self.receipts if r.label == label)) for label in self.labels)
+        found: dict[str, list[Receipt]] = {}
+        for receipt in self.receipts:
+            found.setdefault(receipt.label, []).append(receipt)
+        return (StagedPartitions(self.uuid, tuple(receipts)) for receipts in found.values())
 
     def __repr__(self) -> str:
         rows = sum(r.rows for r in self.receipts)
@@ -210,14 +214,13 @@ def commit_dataset(
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices)
         scope = parse_scope(delete_scope, base)
-        if not callable(metadata):
-            user_metadata(metadata, target.uuid)
+        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         staged = _collected(target.store, request, items)
         removed = None
         if base is not None and scope:
             needed = sorted({clause.column for clauses in scope for clause in clauses} & base.secondary_columns)
             removed = labels_in_scope(with_indices(target.store, base, needed), scope)
-        return commit_staged(target, staged, MetadataArguments(metadata, metadata_merger), removed)
+        return commit_staged(target, staged, arguments, removed)
 
 
 def _flat(items: Any) -> Iterator[Any]:
@@ -230,7 +233,8 @@ def _flat(items: Any) -> Iterator[Any]:
 
 
 def _collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Staged:
-    receipts = [completed(store, request, receipt) for receipt in _distinct(request, chain.from_iterable(_receipts(store, request, item) for item in items))]
+    found = run(lambda item: _receipts(store, request, item), items)
+    receipts = list(run(lambda receipt: completed(store, request, receipt), _distinct(request, chain.from_iterable(found))))
     if request.base is None and not receipts:
         raise InvalidInput(f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from.")
     schemas = Schemas(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.maintenance import copy as run
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.stores import open_store
@@ -72,9 +72,10 @@ def copy_dataset(
     ['sales_2024.by-dataset-metadata.json']
     """
     with use_options(options):
+        replaces = check_flag(overwrite, "overwrite")
         source = source_of(source_dataset_uuid, store, None)
         target = source.store if target_store is None else open_store(target_store)
-        copied = run.copy_dataset(source.store, source.uuid, target, target_dataset_uuid or source.uuid, overwrite=overwrite)
+        copied = run.copy_dataset(source.store, source.uuid, target, source.uuid if target_dataset_uuid is None else target_dataset_uuid, overwrite=replaces)
         return {copied.key: DatasetMetadata.of(copied)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
 from kartothek_cube.core.options import current_options
 from kartothek_cube.errors import InvalidInput, InvalidRequest, Unsupported
 
-__all__ = ["Element", "as_items", "as_rows", "elements_in", "is_lazy", "stream_blocks"]
+__all__ = ["Element", "as_items", "as_rows", "elements_in", "is_lazy", "repeated", "stream_blocks"]
 
 _MEMBERS = {"data", "label", "indices", "metadata"}
 
@@ -160,11 +161,15 @@ def _indexed(indices: Any, tables: Mapping[str, pa.Table | None], uuid: str) -> 
 
 
 def _distinct(elements: list[Element], uuid: str) -> list[Element]:
-    labels = [element.label for element in elements]
-    if len(set(labels)) != len(labels):
-        twice = sorted({label for label in labels if labels.count(label) > 1})
+    twice = repeated(element.label for element in elements)
+    if twice:
         raise InvalidRequest(f"Duplicate labels for nested metapartitions are not allowed! Dataset {uuid!r}, labels {twice}.")
     return elements
+
+
+def repeated(labels: Iterable[str]) -> list[str]:
+    """Those that occur more than once."""
+    return sorted(label for label, times in Counter(labels).items() if times > 1)
 
 
 def as_rows(rows: Any, uuid: str) -> pa.Table:

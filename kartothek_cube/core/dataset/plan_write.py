@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kartothek_cube.core.dataset.arguments import as_list
+from kartothek_cube.core.dataset.arguments import as_list, check_flag
 from kartothek_cube.core.dataset.prepare import WriteRequest
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.layout import check_overlap
@@ -29,7 +29,7 @@ def plan_new(
     msgpack = document_format(storage_format) == "msgpack"
     keys, indices = column_names(partition_on, "partition_on"), column_names(secondary_indices, "secondary_indices")
     check_overlap(indices, keys, uuid)
-    if base is not None and not overwrite:
+    if not check_flag(overwrite, "overwrite") and base is not None:
         raise AlreadyExists(f"Dataset {uuid!r} already exists and overwrite is not permitted! Say overwrite=True to replace it.")
     if base is not None and base.key.endswith(".zstd") != msgpack:
         raise InvalidInput(
@@ -55,7 +55,7 @@ def plan_update(
         keys = _stored_keys(base, keys)
         indices = _all_indices(base, indices)
     check_overlap(indices, keys, uuid)
-    return WriteRequest(uuid, base, keys, indices, check_serializer(serializer), sort, add_columns=add_columns)
+    return WriteRequest(uuid, base, keys, indices, check_serializer(serializer), sort, add_columns=check_flag(add_columns, "add_columns"))
 
 
 def column_names(value: Any, argument: str) -> tuple[str, ...]:

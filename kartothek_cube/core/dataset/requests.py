@@ -25,7 +25,7 @@ def check_table(snapshot: Snapshot, table: Any) -> pa.Schema:
     KeyNotFound
         If the dataset has no such table.
     """
-    if table not in snapshot.schemas:
+    if not isinstance(table, str) or table not in snapshot.schemas:
         raise KeyNotFound(f"Dataset {snapshot.uuid!r} has no table {table!r}, only {list(snapshot.tables)}.")
     return snapshot.schemas[table]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.change import Change, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source
-from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy
+from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
 from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final, prepare, with_indexed
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -23,7 +23,7 @@ from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["MetadataArguments", "Staged", "commit_change", "settle_metadata", "stage_data", "user_metadata"]
+__all__ = ["MetadataArguments", "Staged", "commit_change", "metadata_arguments", "settle_metadata", "stage_data", "user_metadata"]
 
 T = TypeVar("T")
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
@@ -35,6 +35,15 @@ class MetadataArguments:
 
     metadata: Any = None
     merger: Merger | None = None
+
+
+def metadata_arguments(metadata: Any, merger: Any, uuid: str) -> MetadataArguments:
+    """Both arguments, checked as far as they can be before all rows are there."""
+    if merger is not None and not callable(merger):
+        raise InvalidType(f"metadata_merger for dataset {uuid!r} is called with a list of dicts and returns one; {type(merger).__name__} cannot be called.")
+    if not callable(metadata):
+        user_metadata(metadata, uuid)
+    return MetadataArguments(metadata, merger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +88,8 @@ class _Counted:
 
 
 def _refuse_equal_labels(request: WriteRequest, elements: list[Prepared]) -> list[Prepared]:
-    labels = [label for e in elements if not e.fresh for label in e.labels]
-    if len(set(labels)) != len(labels):
-        twice = sorted({label for label in labels if labels.count(label) > 1})
+    twice = repeated(label for e in elements if not e.fresh for label in e.labels)
+    if twice:
         raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
     return elements
 

@@ -8,7 +8,7 @@ from typing import Any
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
-from kartothek_cube.core.dataset.run import MetadataArguments, commit_staged, stage_data, user_metadata
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.errors import InvalidInput
@@ -92,12 +92,11 @@ def store_dataframes_as_dataset(
         request = plan_new(
             target.uuid, find_snapshot(target.store, target.uuid), partition_on, secondary_indices, df_serializer, overwrite, metadata_storage_format
         )
-        if not callable(metadata):
-            user_metadata(metadata, target.uuid)
+        arguments = metadata_arguments(metadata, None, target.uuid)
         staged = stage_data(target.store, request, dfs)
         if not staged.items:
             raise InvalidInput(f"Cannot store empty datasets, partition_list must not be empty if in store mode: there are no rows for {target.uuid!r}.")
-        return commit_staged(target, staged, MetadataArguments(metadata))
+        return commit_staged(target, staged, arguments)
 
 
 def store_dataframes_as_dataset__iter(

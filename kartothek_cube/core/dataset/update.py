@@ -8,7 +8,7 @@ from typing import Any
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source, check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import MetadataArguments, Staged, commit_staged, stage_data, user_metadata
+from kartothek_cube.core.dataset.run import MetadataArguments, Staged, commit_staged, metadata_arguments, stage_data
 from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.publish import check_store_can_commit
@@ -107,9 +107,8 @@ def update_dataset_from_dataframes(
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
         scope = parse_scope(delete_scope, base)
-        if not callable(metadata):
-            user_metadata(metadata, target.uuid)
-        return _commit(target, stage_data(target.store, request, df_list), scope, MetadataArguments(metadata, metadata_merger))
+        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
+        return _commit(target, stage_data(target.store, request, df_list), scope, arguments)
 
 
 def _commit(target: Source, staged: Staged, scope: Scope, arguments: MetadataArguments) -> DatasetMetadata:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from kartothek_cube.core.maintenance.convert import mark_as_moving
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, extend_chain, fingerprint
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, chain_of, extend_chain, fingerprint
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -273,17 +273,24 @@ def _get(store: Store, key: str) -> tuple[bytes | None, Version | None]:
 
 def _publish(copy: PreparedCopy) -> None:
     target, key = copy.target, copy.key
+    (other,) = {*document_keys(target.uuid)} - {key}
+    if target.found is None and target.store.contains(other):
+        raise _created_meanwhile(target)
     try:
         put_document(target.store, key, copy.data, None if target.found is None else target.found.token, copy.plan.commit)
     except VersionMismatch as error:
         kind = AlreadyExists if target.found is None else CommitConflict
         raise kind(f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible.") from error
-    json_key, msgpack_key = document_keys(target.uuid)
     if target.twin is not None:
         target.store.delete(target.twin.key)
-    elif key == msgpack_key and target.store.contains(json_key):
-        target.store.delete(msgpack_key)
-        raise AlreadyExists(f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. Nothing of the copy is visible.")
+    elif target.found is None and target.store.contains(other):
+        # Whoever creates it in the other encoding looks, too: of two creators at most one stays.
+        target.store.delete(key)
+        raise _created_meanwhile(target)
+
+
+def _created_meanwhile(target: _Target) -> AlreadyExists:
+    return AlreadyExists(f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. Nothing of the copy is visible.")
 
 
 def _copy_file(source: Store, key: str, target: Store, new_key: str, dataset: str) -> None:
@@ -333,22 +340,28 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
     Before the original goes, it is marked so that nobody can commit onto it any more; if it was changed since it was copied,
     it stays and `CommitConflict` is raised.
     """
-    mark = f"renamed to {new_uuid}"
-    if not _is_nearly_done(store, uuid, new_uuid, mark):
+    if uuid == check_uuid(new_uuid):
+        raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
+    if not _is_nearly_done(store, uuid, new_uuid):
         check_store_can_commit(store)
-        if uuid == check_uuid(new_uuid):
-            raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
         snapshot = load_snapshot(store, uuid)
-        _copy(store, snapshot, _look(store, new_uuid, overwrite=False))
-        _retire(store, snapshot, new_uuid, mark)
+        copied = _copy(store, snapshot, _look(store, new_uuid, overwrite=False))
+        _retire(store, snapshot, new_uuid, _mark(new_uuid, copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)))
     delete_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 
 
-def _is_nearly_done(store: Store, uuid: str, new_uuid: str, mark: str) -> bool:
-    """Whether an earlier rename got as far as deleting the original."""
+def _mark(new_uuid: str, state: str) -> str:
+    """Says of a dataset that it goes, and of which copy: by a commit, or by its partitions where it has no commits."""
+    return f"renamed to {new_uuid}: {state}"
+
+
+def _is_nearly_done(store: Store, uuid: str, new_uuid: str) -> bool:
+    """Whether an earlier rename got as far as deleting the original, and its copy, or what has become of it since, is there."""
     found, _ = find_documents(store, uuid)
-    return found.document.metadata.get(MOVING_KEY) == mark and any(find_document(store, key) for key in document_keys(new_uuid))
+    copies = [stored.document for key in document_keys(new_uuid) if (stored := find_document(store, key)) is not None]
+    states = [state for d in copies[:1] for state in (*(c.id for c in chain_of(d.metadata)), fingerprint(d.partitions))]
+    return found.document.metadata.get(MOVING_KEY) in [_mark(new_uuid, state) for state in states]
 
 
 def _retire(store: Store, snapshot: Snapshot, new_uuid: str, mark: str) -> None:

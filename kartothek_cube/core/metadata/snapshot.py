@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.chain import Commit, chain_of, is_foreign
@@ -17,7 +18,7 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_part
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.errors import UnknownColumn
 
-__all__ = ["Snapshot", "make_snapshot", "type_of_column"]
+__all__ = ["Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,21 @@ def type_of_column(schemas: Mapping[str, pa.Schema], column: str, uuid: str) -> 
     if not kinds:
         names = sorted({name for schema in schemas.values() for name in schema.names})
         raise UnknownColumn(f"Dataset {uuid!r} has no column {column!r}. It has {names}.")
-    return next((kind for kind in kinds if not pa.types.is_null(kind)), kinds[0])
+    return next((kind for kind in kinds if not pt.is_null(kind)), kinds[0])
+
+
+def with_key_types(schemas: Mapping[str, pa.Schema], keys: Sequence[str], uuid: str) -> dict[str, pa.Schema]:
+    """The schemas with one type for each partition key: a table whose first rows were none may not know it, but all tables have the same partitions."""
+    unknown = {f.name for s in schemas.values() for f in s if f.name in keys and pt.is_null(f.type)}
+    types = {key: type_of_column(schemas, key, uuid) for key in unknown}
+    return {t: pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in s]) if unknown & {*s.names} else s for t, s in schemas.items()}
 
 
 def make_snapshot(document: Document, key: str, token: Hashable, schemas: Mapping[str, pa.Schema], partitions: PartitionColumns | None = None) -> Snapshot:
     """Decode the partition values of a document and put everything together."""
     columns = partitions or document.partitions or empty_partitions()
     keys = document.partition_keys or ()
+    schemas = with_key_types(schemas, keys, document.uuid)
     any_schema = next(iter(schemas.values()), pa.schema([]))
     # A partition may lack some of the tables.
     files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())

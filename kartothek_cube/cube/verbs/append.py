@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides, use_options
-from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.inputs import collect_data
-from kartothek_cube.cube.publish import commit_cube_write, run_cube_write
+from kartothek_cube.cube.inputs import gather, reusable
+from kartothek_cube.cube.publish import commit_cube_write, write_gathered
 from kartothek_cube.cube.write import plan_append, plan_removal, plan_update
 
 __all__ = ["append_to_cube", "remove_partitions", "update_cube"]
@@ -24,7 +25,7 @@ def append_to_cube(
     cube: Cube,
     store: Any,
     metadata: dict[str, dict[str, Any]] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -60,10 +61,9 @@ def append_to_cube(
     [3, 5]
     """
     with use_options(options):
-        tables = collect_data(data, cube)
-        opened = open_store(store)
-        write = plan_append(cube, {i: t.schema for i, t in tables.items()}, load_cube(cube, opened), metadata, df_serializer)
-        return run_cube_write(opened, write, tables)
+        gathered, opened = gather(data, cube), open_store(store)
+        plan = partial(plan_append, cube, existing=load_cube(cube, opened), metadata=metadata, serializer=df_serializer)
+        return write_gathered(opened, plan, gathered)
 
 
 def update_cube(
@@ -73,7 +73,7 @@ def update_cube(
     remove_conditions: Any,
     ktk_cube_dataset_ids: Iterable[str] | None = None,
     metadata: dict[str, dict[str, Any]] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -111,12 +111,17 @@ def update_cube(
     [2, 3]
     """
     with use_options(options):
-        tables = collect_data(data, cube)
-        names = converter_str_set_optional(ktk_cube_dataset_ids)
-        opened = open_store(store)
-        schemas = {i: t.schema for i, t in tables.items()}
-        write = plan_update(cube, schemas, load_cube(cube, opened), remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
-        return run_cube_write(opened, write, tables)
+        gathered, names, opened = gather(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_store(store)
+        plan = partial(
+            plan_update,
+            cube,
+            existing=load_cube(cube, opened),
+            remove_conditions=reusable(remove_conditions),
+            names=None if names is None else sorted(names),
+            metadata=metadata,
+            serializer=df_serializer,
+        )
+        return write_gathered(opened, plan, gathered)
 
 
 def remove_partitions(
@@ -166,4 +171,4 @@ def remove_partitions(
         names = converter_str_set_optional(ktk_cube_dataset_ids)
         write = plan_removal(cube, members, conditions, sorted(members if names is None else names), metadata, named=names is not None)
         changed = commit_cube_write(opened, write, {})
-        return {i: changed.get(i, DatasetMetadata(snapshot)) for i, snapshot in members.items()}
+        return {i: changed.get(i, DatasetMetadata.of(snapshot)) for i, snapshot in members.items()}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import Overrides, use_options
-from kartothek_cube.core.parquet import ParquetSerializer
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_members
-from kartothek_cube.cube.inputs import collect_data
-from kartothek_cube.cube.publish import run_cube_write
-from kartothek_cube.cube.write import plan_build, plan_extend
+from kartothek_cube.cube.inputs import gather, reusable
+from kartothek_cube.cube.publish import write_gathered
+from kartothek_cube.cube.write import check_arguments, check_extension, plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists
 
 __all__ = ["build_cube", "existing_for_build", "extend_cube"]
@@ -28,20 +29,22 @@ def build_cube(
     metadata: dict[str, dict[str, Any]] | None = None,
     overwrite: bool = False,
     partition_on: dict[str, Any] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube, the seed among them.
 
-    Every check is made before the first file is written. The enrichments become visible before the seed, whose rows
-    make them count. The rules are on the page *Cubes* of the documentation.
+    Rows that are in memory are checked before the first file is written; a stream is written as it comes, and what is wrong
+    with it is found before anything is visible. The enrichments become visible before the seed, whose rows make them count.
+    The rules are on the page *Cubes* of the documentation.
 
     Parameters
     ----------
     data : DataFrame, dict, or iterable of such
         A frame (the seed), a dict dataset id → frame, or an iterable of these. A frame is a pandas frame or anything
-        with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB).
+        with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB). Rows that come one block after the other, from a generator
+        or a ``RecordBatchReader``, may be more than memory holds: what waits takes no more than ``options(bytes_in_flight=...)``.
     cube : Cube
         The cube.
     store : str, path, store or callable
@@ -52,7 +55,7 @@ def build_cube(
         Replace existing datasets of this cube; all of them must be in ``data``.
     partition_on : dict, optional
         Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not partitioned.
-    df_serializer : ParquetSerializer, optional
+    df_serializer : ParquetSerializer or CsvSerializer, optional
         How files are written; by default with ZSTD compression.
     options : optional
         What `options` returns: settings for this call.
@@ -83,11 +86,11 @@ def build_cube(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     with use_options(options):
-        tables = collect_data(data, cube)
-        opened = open_store(store)
+        gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
+        check_arguments(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = existing_for_build(cube, opened)
-        write = plan_build(cube, {i: t.schema for i, t in tables.items()}, existing, metadata, overwrite, partition_on, df_serializer)
-        return run_cube_write(opened, write, tables)
+        plan = partial(plan_build, cube, existing=existing, metadata=metadata, overwrite=overwrite, partition_on=keys, serializer=df_serializer)
+        return write_gathered(opened, plan, gathered)
 
 
 def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
@@ -109,7 +112,7 @@ def extend_cube(
     metadata: dict[str, dict[str, Any]] | None = None,
     overwrite: bool = False,
     partition_on: dict[str, Any] | None = None,
-    df_serializer: ParquetSerializer | None = None,
+    df_serializer: FileFormat | None = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -130,8 +133,8 @@ def extend_cube(
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     with use_options(options):
-        tables = collect_data(data, cube)
-        opened = open_store(store)
-        schemas = {i: t.schema for i, t in tables.items()}
-        write = plan_extend(cube, schemas, load_cube(cube, opened), metadata, overwrite, partition_on, df_serializer)
-        return run_cube_write(opened, write, tables)
+        gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
+        check_extension(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
+        existing = load_cube(cube, opened)
+        plan = partial(plan_extend, cube, existing=existing, metadata=metadata, overwrite=overwrite, partition_on=keys, serializer=df_serializer)
+        return write_gathered(opened, plan, gathered)

@@ -49,7 +49,7 @@ def discover_datasets_unchecked(uuid_prefix: str, store: Any, filter_ktk_cube_da
     {}
     """
     found = load_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, skip_broken=True)
-    return {i: DatasetMetadata(s) for i, s in found.items()}
+    return {i: DatasetMetadata.of(s) for i, s in found.items()}
 
 
 def discover_datasets(cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> dict[str, DatasetMetadata]:
@@ -65,7 +65,7 @@ def discover_datasets(cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Itera
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    return {i: DatasetMetadata(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids).items()}
+    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids).items()}
 
 
 def discover_cube(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> tuple[Cube, dict[str, DatasetMetadata]]:
@@ -89,7 +89,7 @@ def discover_cube(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Ite
     members = load_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)
-    return cube, {i: DatasetMetadata(s) for i, s in members.items()}
+    return cube, {i: DatasetMetadata.of(s) for i, s in members.items()}
 
 
 def open_cube(uuid_prefix: str, store: Any) -> Cube:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -24,9 +23,9 @@ from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.partitions import needed_indices
 from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
-from kartothek_cube.errors import InvalidType
+from kartothek_cube.cube.selection import given_datasets
 
-__all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"]
+__all__ = ["iter_cube", "load_group", "make_plan", "plan_cube_query", "query_cube", "query_cube_arrow"]
 
 # A larger index (of value-label pairs) is not kept in memory between queries.
 _KEPT_PAIRS = 1_000_000
@@ -56,8 +55,8 @@ def query_cube(
     store : str, path, store or callable
         Where it lies; everything that `open_store` takes.
     conditions : Condition, Conjunction or iterable of Condition, optional
-        What the rows have to satisfy, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. Null satisfies no
-        condition.
+        What the rows have to satisfy, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. A null
+        satisfies ``!=`` if it is stored, and no other condition.
     datasets : str, iterable of str, or dict, optional
         Which datasets take part; the seed must be among them. By default all.
     dimension_columns : str or iterable of str, optional
@@ -98,7 +97,7 @@ def query_cube(
     """
     with use_options(options):
         opened = open_store(store)
-        plan = _plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns)
+        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
         return [to_frame(table) for table in tables if table.num_rows]
 
@@ -133,7 +132,7 @@ def query_cube_arrow(
     """
     with use_options(options):
         opened = open_store(store)
-        return whole_table(_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened)
+        return whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened)
 
 
 def iter_cube(
@@ -172,7 +171,7 @@ def iter_cube(
     """
     with use_options(options):
         opened = open_store(store)
-        return iter_groups(_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns), opened)
+        return iter_groups(make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns), opened)
 
 
 def plan_cube_query(
@@ -203,7 +202,7 @@ def plan_cube_query(
     QueryPlan(cube='sales', groups=1, files=1)
     """
     with use_options(options):
-        return _plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns)
+        return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns)
 
 
 def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
@@ -244,7 +243,8 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
         return Loader(open_store(store)).load(group)
 
 
-def _plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any) -> QueryPlan:
+def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any) -> QueryPlan:
+    """The plan of a query whose arguments are as the user gave them; errors as of `query_cube`."""
     snapshots = _snapshots(cube, store, datasets)
     intention = make_intention(cube, infos_of(snapshots), conditions, dims, by, payload)
     return plan_query(intention, snapshots, _indices(intention, snapshots, store))
@@ -253,10 +253,7 @@ def _plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, b
 def _snapshots(cube: Cube, store: Store, datasets: Any) -> dict[str, Snapshot]:
     if not isinstance(datasets, Mapping):
         return load_cube(cube, store, datasets)
-    wrong = [f"{i!r}: {type(d).__name__}" for i, d in datasets.items() if not isinstance(d, DatasetMetadata)]
-    if wrong:
-        raise InvalidType(f"datasets should be a dict dataset id → DatasetMetadata, but has {', '.join(wrong)}.")
-    snapshots = {str(i): metadata.snapshot for i, metadata in datasets.items()}
+    snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
     check_infos(infos_of(snapshots), cube)
     return snapshots
 

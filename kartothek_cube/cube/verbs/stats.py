@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from kartothek_cube.core.files import file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.parquet import file_rows
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
@@ -48,7 +48,9 @@ def collect_stats(
     Raises
     ------
     KeyNotFound
-        If a data file is missing.
+        If a data file is missing, or the schema file of a dataset that needs one. What is counted without a broken dataset is asked for by naming the others.
+    CorruptDocument
+        If the document of a dataset cannot be read.
 
     Examples
     --------
@@ -66,7 +68,7 @@ def collect_stats(
         if isinstance(datasets, Mapping):
             members = {str(i): d.snapshot for i, d in datasets.items()}
         else:
-            members = load_members(require_cube(cube).uuid_prefix, opened, datasets, skip_broken=True)
+            members = load_members(require_cube(cube).uuid_prefix, opened, datasets)
         return {i: _stats(s, opened) for i, s in members.items() if len(s.partitions) or not s.partition_keys}
 
 

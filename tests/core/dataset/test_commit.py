@@ -18,6 +18,7 @@ from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, Unsupported
+from kartothek_cube.testing.stores import CountingStore
 from tests.core.dataset.writing import UUID, contents, document, exists, index, index_of_files, keys, labels, refused, rows, schema, snapshot, user_metadata
 
 ONE = pd.DataFrame({"p": ["a", "a"], "i1": [1, 2], "x": [1, 2]})
@@ -223,6 +224,15 @@ def test_files_that_lie_where_their_labels_say_are_committed(store):  # E12
     assert index(store, "i1") == index_of_files(store, "i1")
 
 
+def test_of_each_file_that_is_committed_the_footer_is_read_once_and_its_size_asked_for(implicit):
+    staged = single(implicit, pd.DataFrame({"p": ["a", "b", "c"], "i1": [1, 2, 3], "x": [1, 2, 3]}))
+    counting = CountingStore(implicit)
+    commit(counting, *({"label": label, "data": {"table": None}} for label in staged.labels))
+    data = [call for call in counting.calls if call.operation != "local_path" and call.key in {receipt.key for receipt in staged.receipts}]
+    assert len(data) == 2 * len(staged)
+    assert rows(implicit, "x") == [(1,), (2,), (3,)]
+
+
 def test_a_label_without_its_file_is_refused(store):  # E13
     for wrong in (element("p=a/nowhere", TWO), element("p=a/nowhere"), element("nowhere")):
         with refused(store, KeyError, KeyNotFound, "nowhere"):
@@ -329,6 +339,7 @@ def test_arguments_of_commits_without_effect_are_taken(store):
     ("arguments", "builtin", "error"),
     [
         ({"default_metadata_version": 3}, NotImplementedError, Unsupported),
+        ({"metadata_merger": {"x": 1}}, TypeError, InvalidType),
         ({"metadata": {"x": object()}}, TypeError, InvalidType),
         ({"partition_on": "x"}, ValueError, InvalidInput),
         ({"secondary_indices": {"i1"}}, ValueError, InvalidInput),

@@ -20,7 +20,7 @@ from kartothek_cube.core.stores import LocalStore, ReadOnlyView
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import WRITES, StoreView
-from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput, KeyNotFound, ReadOnlyStore
+from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 
 UUID, NEW = "uuid", "copy"
@@ -345,6 +345,24 @@ def test_of_two_creators_the_one_with_json_wins(store):
     assert not store.contains(document_key(NEW, msgpack=True))
 
 
+@pytest.mark.parametrize("storage", ["json", "msgpack"])
+@pytest.mark.parametrize("moment", ["copy", "put_if"])
+def test_a_dataset_that_was_created_in_the_other_encoding_meanwhile_stays(store, storage, moment):
+    build(store, metadata_storage_format=storage)
+    other, once = "json" if storage == "msgpack" else "msgpack", iter([True])
+
+    class Racing(StoreView):
+        def around(self, operation, key, action):
+            if operation == moment and next(once, False):
+                build(self.inner, MORE, uuid=NEW, metadata_storage_format=other)
+            return super().around(operation, key, action)
+
+    with pytest.raises(AlreadyExists, match="somebody else"):
+        copy_dataset(UUID, Racing(store), NEW)
+    assert rows(store, NEW) == [(7, "c", 4)]
+    assert not store.contains(document_key(NEW, msgpack=storage == "msgpack"))
+
+
 def test_an_implicit_copy_needs_a_place_of_its_own(store):
     build(store)
     make_foreign(store)
@@ -505,6 +523,42 @@ def test_nobody_commits_onto_a_dataset_that_is_being_deleted_under_its_old_name(
         update_dataset_from_dataframes([MORE], store, UUID)
     rename_dataset(UUID, store, NEW)
     assert keys(store, UUID) == set()
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_rename_is_not_ended_onto_a_dataset_that_is_not_its_copy(store, foreign):
+    build(store)
+    if foreign:
+        make_foreign(store)
+    expected = rows(store, UUID)
+    with pytest.raises(SimulatedCrash):
+        rename_dataset(UUID, FaultyStore(store, lambda call: "crash" if call.operation == "delete" else None), NEW)
+    delete_dataset(NEW, store)
+    build(store, MORE, uuid=NEW)
+    with pytest.raises(AlreadyExists):
+        rename_dataset(UUID, store, NEW)
+    assert rows(store, UUID) == expected
+    delete_dataset(NEW, store)
+    rename_dataset(UUID, store, NEW)
+    assert rows(store, NEW) == expected
+
+
+def test_a_rename_is_ended_although_the_copy_was_updated(store):
+    build(store)
+    with pytest.raises(SimulatedCrash):
+        rename_dataset(UUID, FaultyStore(store, lambda call: "crash" if call.operation == "delete" else None), NEW)
+    update_dataset_from_dataframes([MORE], store, NEW)
+    rename_dataset(UUID, store, NEW)
+    assert (len(rows(store, NEW)), keys(store, UUID)) == (4, set())
+
+
+@pytest.mark.parametrize("overwrite", ["no", 0, None, ["i1"]])
+def test_overwrite_is_true_or_false(store, overwrite):
+    build(store)
+    build(store, MORE, uuid=NEW)
+    with pytest.raises(InvalidType, match="overwrite"):
+        copy_dataset(UUID, store, NEW, overwrite=overwrite)
+    assert rows(store, NEW) == [(7, "c", 4)]
 
 
 @pytest.mark.parametrize("fault", ["crash", "crash_after"])

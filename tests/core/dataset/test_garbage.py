@@ -19,7 +19,7 @@ from kartothek_cube.core.stores import ReadOnlyView
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import StoreView
-from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput
+from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
 
 UUID = "uuid"
@@ -92,6 +92,13 @@ def test_files_that_are_older_than_the_grace_period_go(tmp_path):  # K03
     assert report.keys == [left]
     assert [e.key for e in report.waiting] == [young]
     assert garbage_collect_dataset(UUID, store, options=options(grace=dt.timedelta(days=3))).keys == []
+
+
+@pytest.mark.parametrize("value", ["no", 0, None])
+def test_a_dry_run_is_true_or_false(store, value):
+    build(store)
+    with pytest.raises(InvalidType, match="dry_run"):
+        garbage_collect_dataset(UUID, store, dry_run=value)
 
 
 def test_a_dry_run_removes_nothing_and_names_the_same_keys(store):

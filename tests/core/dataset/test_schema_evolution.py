@@ -259,3 +259,16 @@ def test_a_column_is_added_to_one_table(store):
     assert (list(schema(store, "a")), list(schema(store, "b"))) == (["c", "x"], ["c", "x", "z"])
     with refused(store, ValueError, InvalidInput, "incompatible entries for column 'z'"):
         update(store, {"a": frame([1]).assign(z="text"), "b": frame([1]).assign(z=1)}, add_columns=True)
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_table_whose_first_rows_were_none_learns_the_types_of_the_partition_columns(store, order):
+    none = pd.DataFrame({"p": pd.Series([], dtype=object), "x": pd.Series([], dtype="int64")})
+    some = pd.DataFrame({"p": [1, 2], "x": [3, 4]})
+    tables = {"a": none, "b": some}
+    store_dataframes_as_dataset(store, UUID, [{name: tables[name] for name in order}], partition_on="p")
+    assert (schema(store, "a"), schema(store, "b")) == ({"p": "int64", "x": "int64"}, {"p": "int64", "x": "int64"})
+    for name in order:
+        assert rows(store, table=name) == rows(store, table=name, predicates=[[("p", "<", 9)]]) == ([] if name == "a" else [(1, 3), (2, 4)])
+    update(store, {"a": some, "b": none})
+    assert rows(store, table="a") == [(1, 3), (2, 4)]

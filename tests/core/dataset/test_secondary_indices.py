@@ -220,3 +220,11 @@ def test_indices_of_an_element_cannot_be_partition_columns(store):
 def test_an_index_on_an_unknown_column_of_nothing_is_refused(store):
     with refused(store, KeyError, UnknownColumn):
         put(store, None)
+
+
+def test_a_dataset_without_partitions_gets_an_index_without_rows(store):
+    put(store, ONE, secondary_indices=[], partition_on=["x"])
+    update(store, delete_scope=[{"x": x} for x in (1, 2, 3)])
+    assert list(update(store, secondary_indices="i1").indices) == ["i1"]
+    update(store, TWO)
+    assert index(store, "i1") == index_of_files(store, "i1") != {}

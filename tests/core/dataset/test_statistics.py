@@ -111,6 +111,15 @@ def test_only_footers_are_read(store):
     assert counting.counts["list"] == 0
 
 
+@pytest.mark.parametrize("table", [None, ["table"], {"table": 1}])
+def test_what_is_no_name_of_a_table_is_refused(store, table):
+    build(store)
+    with pytest.raises(KeyNotFound, match="has no table"):
+        collect_dataset_metadata(store, UUID, table)
+    with pytest.raises(KeyNotFound, match="has no table"):
+        hash_dataset(store, UUID, table=table)
+
+
 def test_what_is_missing_or_no_parquet_is_named(store):
     with pytest.raises(DatasetNotFound):
         collect_dataset_metadata(store, UUID)

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from functools import partial
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -358,13 +359,20 @@ def test_metadata_comes_back_as_json_has_it(store):
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("value", ["no", 0, None, ["i1"]])
+def test_overwriting_is_true_or_false(store, value):
+    put(store)
+    with refused(store, TypeError, InvalidType, "overwrite"):
+        put(store, overwrite=value)
+
+
 @pytest.mark.parametrize("version", [3, 5, "4", None])
 def test_versions_other_than_4_are_refused(store, version):  # C35
     with refused(store, NotImplementedError, Unsupported):
         put(store, metadata_version=version)
 
 
-@pytest.mark.parametrize("storage_format", ["yaml", "", None, 4, b"json"])
+@pytest.mark.parametrize("storage_format", ["yaml", "", None, 4, b"json", pd.DataFrame({"x": [1]}), np.array(["json", "json"])])
 def test_an_unknown_encoding_is_refused(store, storage_format):  # C36
     with refused(store, ValueError, InvalidInput, "Unknown metadata storage format"):
         put(store, metadata_storage_format=storage_format)

@@ -267,7 +267,19 @@ def test_arguments_without_effect_are_taken(stored, arguments):  # D37
     assert len(rows(stored)) == 4
 
 
-@pytest.mark.parametrize("version", [3, 5, "4"])
+@pytest.mark.parametrize("merger", [0, "text", {"owner": "you"}])
+def test_a_merger_can_be_called(stored, merger):
+    with refused(stored, TypeError, InvalidType, "metadata_merger"):
+        update(stored, TWO, metadata_merger=merger)
+
+
+@pytest.mark.parametrize("value", ["no", 1, None, ["x"], ONE])
+def test_adding_columns_is_true_or_false(stored, value):
+    with refused(stored, TypeError, InvalidType, "add_columns"):
+        update(stored, TWO, add_columns=value)
+
+
+@pytest.mark.parametrize("version", [3, 5, "4", ONE, float("nan")])
 def test_other_versions_are_refused(stored, version):
     with refused(stored, NotImplementedError, Unsupported):
         update(stored, default_metadata_version=version)

@@ -19,7 +19,7 @@ from kartothek_cube.core.options import options
 from kartothek_cube.core.snapshots import forget, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import StoreView
-from kartothek_cube.errors import AtomicityRequired, CommitConflict
+from kartothek_cube.errors import AlreadyExists, AtomicityRequired, CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.core.dataset.writing import UUID, contents, exists, index, index_of_files, keys, labels, refused, rows, snapshot, user_metadata
 
@@ -225,14 +225,37 @@ def test_of_two_creators_one_wins():
 def test_of_two_creators_of_different_encodings_one_dataset_remains(first):
     store, second = MemoryStore(), "msgpack" if first == "json" else "json"
     other = lambda s: store_dataframes_as_dataset(s, UUID, [ONE], metadata_storage_format=first)  # noqa: E731
-    if second == "msgpack":
-        with pytest.raises(CommitConflict):
-            store_dataframes_as_dataset(store, UUID, meanwhile(store, other, TWO), metadata_storage_format=second)
-    else:
-        with pytest.warns(UserWarning, match="two documents"):
-            store_dataframes_as_dataset(store, UUID, meanwhile(store, other, TWO), metadata_storage_format=second)
-    assert keys(store, "by-dataset-metadata") == [JSON]
-    assert rows(store, "p", "i1") == ([("a", 1), ("b", 2)] if first == "json" else [("b", 2), ("c", 3)])
+    with pytest.raises(CommitConflict):
+        store_dataframes_as_dataset(store, UUID, meanwhile(store, other, TWO), metadata_storage_format=second)
+    assert keys(store, "by-dataset-metadata") == [document_key(UUID, msgpack=first == "msgpack")]
+    assert rows(store, "p", "i1") == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("first", ["json", "msgpack"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_of_two_creators_that_do_not_see_each_other_before_they_write_at_most_one_stays(first, moment):
+    inner, second = MemoryStore(), "msgpack" if first == "json" else "json"
+    results = []
+
+    class Racing(StoreView):
+        def around(self, operation, key, action):
+            done = action() if moment == "after" else None
+            if operation == "put_if" and key == document_key(UUID, msgpack=second == "msgpack"):
+                results.append(outcome(lambda: store_dataframes_as_dataset(inner, UUID, [ONE], metadata_storage_format=first)))
+            return done if moment == "after" else action()
+
+    results.append(outcome(lambda: store_dataframes_as_dataset(Racing(inner), UUID, [TWO], metadata_storage_format=second)))
+    assert results.count("created") <= 1
+    assert results == (["created", CommitConflict] if moment == "before" else [AlreadyExists, "created"])
+    assert rows(inner, "p", "i1") == ([("a", 1), ("b", 2)] if moment == "before" else [("b", 2), ("c", 3)])
+
+
+def outcome(create):
+    try:
+        create()
+    except (CommitConflict, AlreadyExists) as error:
+        return type(error)
+    return "created"
 
 
 # --- two documents ----------------------------------------------------------------------------------------------------

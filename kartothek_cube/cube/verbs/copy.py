@@ -1,0 +1,227 @@
+"""Copying a cube to another store, also under other names: plan, files, and documents with the seed's last."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.consistency import check_infos, infos_of
+from kartothek_cube.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
+from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.discovery import dataset_ids, load_members
+from kartothek_cube.cube.selection import check_uuids, given_datasets
+from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
+
+__all__ = ["copy_cube", "plan_cube_copy", "publish_cube_copy"]
+
+
+def copy_cube(
+    cube: Cube,
+    src_store: Any,
+    tgt_store: Any,
+    overwrite: bool = False,
+    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    *,
+    options: Overrides | None = None,
+) -> None:
+    """Copy a cube, or some of its datasets, to another store.
+
+    What is copied are the datasets as they are when the call begins, without garbage. Everything is checked before the first
+    file is written. The copies become visible when all files are there, the seed last, so that a new cube appears whole. Documents
+    keep their encoding and their metadata; the history of a copy begins anew.
+
+    Parameters
+    ----------
+    cube : Cube
+        The cube.
+    src_store, tgt_store : str, path, store or callable
+        Where it lies, and where the copy goes; everything that `open_store` takes. They must not be the same place.
+    overwrite : bool, default False
+        Replace datasets that exist in the target, each by one swap of its document. Their files become garbage. Between the
+        first swap and the last one readers see old and new datasets side by side.
+    datasets : str, iterable of str, or dict, optional
+        Which datasets, by id, or as a dict dataset id → `DatasetMetadata` with their states. By default all. Together with
+        what is in the target and stays they have to make a valid cube.
+    renamed_cube_prefix : str, optional
+        Prefix of the copy.
+    renamed_datasets : dict, optional
+        Dataset id → id of its copy. Other datasets keep theirs. Names may be exchanged.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Raises
+    ------
+    InvalidInput
+        If both stores are the same place, a name is none or would be that of two datasets, or the datasets would not make a valid cube
+        in the target. `InvalidRequest`, which is also a ``RuntimeError``, if there is no such cube or dataset.
+    AlreadyExists
+        If a dataset exists in the target under its new name and ``overwrite`` is False.
+    KeyNotFound, CorruptDocument
+        If a dataset of the cube is incomplete or cannot be read.
+    MultiTableCommitAborted
+        If the copy failed later on, e.g. because a file has vanished. The target is as before, but for garbage.
+    CubeCommitIncomplete
+        If it failed between two documents, and what landed could not be taken back because it had replaced a dataset. The message lists it.
+    CommitOutcomeUnknown
+        If the store does not say whether a document was written. Nothing was deleted.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, copy_cube, open_cube, open_store, query_cube_arrow
+    >>> store, backup = open_store("hmemory://"), open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> copy_cube(cube, store, backup, renamed_cube_prefix="sales_2024", renamed_datasets={"seed": "transactions"})
+    >>> query_cube_arrow(open_cube("sales_2024", backup), backup).num_rows
+    2
+    """
+    with use_options(options):
+        renamed = _renamed(renamed_datasets)
+        copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
+        source, target = open_store(src_store), open_store(tgt_store)
+        check_store_can_commit(target)
+        _refuse_same_store(cube, source, target)
+        publish_cube_copy(copy, plan_cube_copy(copy, _by_new_name(cube, _chosen(cube, source, datasets), renamed), source, target, overwrite=overwrite))
+
+
+# --- what is copied, and how it is called -----------------------------------------------------------------------------
+
+
+def _renamed(given: Any) -> dict[str, str]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidType(f"renamed_datasets should be a dict dataset id → new id, but is {type(given).__name__}.")
+    return {converter_str(old): converter_str(new) for old, new in (given or {}).items()}
+
+
+def _target_cube(cube: Cube, prefix: str | None, renamed: Mapping[str, str]) -> Cube:
+    names = {"seed_dataset": renamed.get(cube.seed_dataset, cube.seed_dataset), "uuid_prefix": cube.uuid_prefix if prefix is None else prefix}
+    copy = cube.copy(**names)
+    for name in renamed.values():
+        copy.ktk_dataset_uuid(name)
+    return copy
+
+
+def _refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
+    """One place may have two names that the stores do not see through: what is put into one shows in the other."""
+    if source != target:
+        probe = f"{cube.ktk_dataset_uuid(cube.seed_dataset)}/.test_store_difference.{fresh_id()}"
+        try:
+            target.put(probe, b"")
+            same = source.contains(probe)
+        finally:
+            target.delete(probe)
+        if not same:
+            return
+    raise InvalidInput(f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}.")
+
+
+def _chosen(cube: Cube, source: Store, datasets: Any) -> dict[str, Snapshot]:
+    """What is copied, by its ids in the source."""
+    if isinstance(datasets, Mapping):
+        given = given_datasets(datasets)
+        check_uuids(given, cube)
+        return {i: d.snapshot for i, d in given.items()}
+    wanted = converter_str_set_optional(datasets)
+    found = load_members(cube.uuid_prefix, source, wanted)
+    if wanted is None and not found:
+        raise InvalidRequest(f"{cube} not found in source store {source.name}.")
+    missing = sorted((wanted or frozenset()) - set(found))
+    if missing:
+        raise InvalidRequest(f"{cube}, datasets {{{', '.join(map(repr, missing))}}} do not exist in source store {source.name}.")
+    return found
+
+
+def _by_new_name(cube: Cube, chosen: Mapping[str, Snapshot], renamed: Mapping[str, str]) -> dict[str, Snapshot]:
+    # The seed keeps its name also where it is not copied.
+    names = {i: renamed.get(i, i) for i in {*chosen, cube.seed_dataset}}
+    owners: dict[str, list[str]] = {}
+    for old, new in sorted(names.items()):
+        owners.setdefault(new, []).append(old)
+    shared = [f"{', '.join(old)} would all be {new}" for new, old in owners.items() if len(old) > 1]
+    if shared:
+        raise InvalidInput(f"renamed_datasets gives one name to several datasets of cube {cube.uuid_prefix!r}: {'; '.join(shared)}.")
+    return {names[i]: snapshot for i, snapshot in chosen.items()}
+
+
+# --- plan and run -----------------------------------------------------------------------------------------------------
+
+
+def plan_cube_copy(cube: Cube, snapshots: Mapping[str, Snapshot], source: Store, target: Store, *, overwrite: bool) -> dict[str, PreparedCopy]:
+    """Check a copy of these datasets, given by their ids in the target, and plan it; the order is that in which they become visible.
+
+    ``cube`` is the cube as it is called in the target. Nothing is written. Errors are those of `copy_cube`.
+    """
+    existing = dataset_ids(cube.uuid_prefix, target)
+    present = sorted(existing & set(snapshots))
+    if present and not overwrite:
+        raise AlreadyExists(f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False')
+    # What is replaced need not be readable.
+    kept = load_members(cube.uuid_prefix, target, existing - set(snapshots))
+    _check_result(cube, {**kept, **snapshots})
+    order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
+    return {i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order}
+
+
+def _check_result(cube: Cube, members: Mapping[str, Snapshot]) -> None:
+    check_infos(infos_of(members), cube)
+    others = [i for i, s in sorted(members.items()) if i != cube.seed_dataset and _is_seed(s)]
+    if others:
+        raise InvalidInput(f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}')
+
+
+def _is_seed(snapshot: Snapshot) -> bool:
+    metadata = snapshot.document.metadata
+    return bool(metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED, metadata.get(LEGACY_IS_SEED)))
+
+
+def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy]) -> None:
+    """Bring the files to their places, then make the copies visible in their order; errors as of `copy_cube`."""
+    begun: list[str] = []
+    try:
+        copy_files(list(copies.values()))
+        for name, copy in copies.items():
+            begun.append(name)
+            publish_copy(copy)
+    except CommitOutcomeUnknown as error:
+        raise CommitOutcomeUnknown(f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(begun[:-1])}. {error}") from error
+    except BaseException as error:
+        left = _take_back(copies, begun)
+        if not isinstance(error, Exception):
+            raise
+        if left:
+            pending = _listed(i for i in copies if i not in left)
+            raise CubeCommitIncomplete(
+                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(left)}. Not landed: {pending}. Reason: {error}"
+            ) from error
+        raise MultiTableCommitAborted(f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}") from error
+
+
+def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:
+    """Make what may have landed invisible, the last first; the ids of what is still visible."""
+    landed = begun[:-1]
+    if any(copies[i].replaces for i in landed):  # what was there before does not come back
+        return [*landed]
+    return [i for i in reversed(begun) if not copies[i].replaces and not _is_taken_back(copies[i])][::-1]
+
+
+def _is_taken_back(copy: PreparedCopy) -> bool:
+    try:
+        return withdraw_copy(copy)
+    except Exception:
+        return False  # the error that stopped the copy is the one to be told
+
+
+def _listed(names: Collection[str] | Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,197 @@
+"""Rows of a cube batch by batch, whole plans likewise, and their number."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.dataset.stream import checked_limit, limited_batches
+from kartothek_cube.core.files import file_rows
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.load import Loader, load_partition
+from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition, QueryPlan
+from kartothek_cube.cube.run import iter_groups
+from kartothek_cube.cube.verbs.query import make_plan
+
+__all__ = ["count_cube", "run_plan", "stream_cube"]
+
+
+def stream_cube(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: Any = None,
+    payload_columns: Any = None,
+    *,
+    limit: int | None = None,
+    options: Overrides | None = None,
+) -> pa.RecordBatchReader:
+    """Query a cube and get its rows batch by batch, with bounded memory.
+
+    The rows are those of `query_cube_arrow`, one physical partition after the other and ordered by dimension columns inside
+    each; they are not sorted as a whole. The next partitions are loaded while a batch is used, as many as fit into the option
+    ``bytes_in_flight``, and at least one. The arguments are checked by the call; data are read when the first batch is asked
+    for, of the state that the cube had when the call was made.
+
+    Parameters
+    ----------
+    cube, store, conditions, datasets, dimension_columns, payload_columns
+        As in `query_cube`.
+    limit : int, optional
+        Stop after so many rows; partitions behind them are not read but for those that are on their way.
+    options : optional
+        What `options` returns: settings for this call and for the loading of its batches.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        Columns in alphabetical order, types as in `query_cube_arrow`. Everything that speaks Arrow takes it: Polars, DuckDB,
+        ``pyarrow.dataset.write_dataset``.
+
+    Raises
+    ------
+    InvalidInput, InvalidType
+        As in `query_cube`; also for a limit that is no number of rows.
+    KeyNotFound
+        If a file has been removed since the call, when it is its turn.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store, stream_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2, 0], "COUNTRY_CODE": ["DE", "DE", "FR"]}), cube, store)
+    >>> [batch.column("PRODUCT_ID").to_pylist() for batch in stream_cube(cube, store)]
+    [[1, 2], [0]]
+    """
+    with use_options(options):
+        rows, opened = checked_limit(limit), open_store(store)
+        return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened, rows)
+
+
+def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
+    """Load all groups of a plan, batch by batch, with bounded memory; what `load_group` does for one of them.
+
+    Parameters
+    ----------
+    plan : QueryPlan
+        What `plan_cube_query` returned, here or elsewhere.
+    store : str, path, store or callable
+        The store for which the plan was made.
+    options : optional
+        What `options` returns: settings for this call and for the loading of its batches.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        The rows of the groups in group order, ordered by dimension columns, then partition columns inside each. No batch
+        holds rows of two groups.
+
+    Raises
+    ------
+    KeyNotFound
+        If a file of the plan has been removed since the plan was made, when it is its turn.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import C, Cube, build_cube, open_store, plan_cube_query, run_plan
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"], "BRAND": ["B", "A", "B"]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> run_plan(plan_cube_query(cube, store, partition_by="BRAND"), store).read_all().column("BRAND").to_pylist()
+    ['A', 'B', 'B']
+    """
+    with use_options(options):
+        return _reader(plan, open_store(store), None)
+
+
+def _reader(plan: QueryPlan, store: Store, limit: int | None) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(plan.schema, limited_batches(_tables(iter_groups(plan, store)), limit))
+
+
+def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.Table, None, None]:
+    for _, table in groups:
+        yield table
+
+
+# --- the number of rows -----------------------------------------------------------------------------------------------
+
+
+def count_cube(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    datasets: Any = None,
+    dimension_columns: Any = None,
+    *,
+    options: Overrides | None = None,
+) -> int:
+    """Count the rows of a query without reading payload.
+
+    A physical partition of the seed that is one file, of which nothing is filtered, is counted by the footer of its file. Of
+    every other one the columns of its cells and of the conditions are read. Conditions on partition columns filter nothing inside a
+    partition.
+
+    Parameters
+    ----------
+    cube, store, conditions, datasets, dimension_columns
+        As in `query_cube`. With fewer dimension columns than the cube has, projected cells are counted.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    int
+        The number of rows that `query_cube_arrow` would return for these arguments.
+
+    Raises
+    ------
+    InvalidInput, InvalidType
+        As in `query_cube`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import C, Cube, build_cube, count_cube, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"]}), cube, store)
+    >>> count_cube(cube, store), count_cube(cube, store, C("COUNTRY_CODE") == "FR")
+    (3, 2)
+    """
+    with use_options(options):
+        opened = open_store(store)
+        # Without payload only the seed and what restricts it take part.
+        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, ())
+        loader = Loader(opened)
+        return sum(run(lambda group: _count(group, loader, opened), plan.slices))
+
+
+def _count(group: Group, loader: Loader, store: Store) -> int:
+    return sum(_count_partition(group.context, part, loader, store) for part in group.partitions)
+
+
+def _count_partition(context: GroupContext, part: GroupPartition, loader: Loader, store: Store) -> int:
+    seed = context.roles[0]
+    files = part.files[seed.id]
+    if len(files.keys) == 1 and _is_whole(context, part):
+        return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
+    return int(load_partition(loader, context, part, {}).num_rows)
+
+
+def _is_whole(context: GroupContext, part: GroupPartition) -> bool:
+    """Whether every row of the seed's file is a row of the result. A cell occurs once in a file."""
+    seed, *others = context.roles
+    filtered = any(c.column not in part.values for c in seed.clauses)
+    return not others and not filtered and set(seed.dimensions) <= set(context.cell_columns)
