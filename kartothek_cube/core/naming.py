@@ -21,6 +21,7 @@ __all__ = [
     "document_key",
     "fresh_id",
     "index_key",
+    "is_data_key",
     "label_of",
     "quote",
     "schema_key",
@@ -105,6 +106,18 @@ def label_of(partition: Sequence[tuple[str, str]], base: str) -> str:
 def data_key(uuid: str, table: str, label: str, suffix: str = DATA_SUFFIX) -> str:
     """Key of the data file of one partition."""
     return f"{uuid}/{table}/{label}{suffix}"
+
+
+def is_data_key(key: str) -> bool:
+    """Whether a key below ``<uuid>/`` is that of a data file of some table; of a dataset whose document lists no partitions these are the partitions.
+
+    Examples
+    --------
+    >>> is_data_key("sales/table/COUNTRY_CODE=DE/x.parquet"), is_data_key("sales/table/_common_metadata")
+    (True, False)
+    """
+    parts = key.split("/")
+    return len(parts) > 2 and parts[1] != "indices" and key.endswith(DATA_SUFFIX) and not key.endswith(INDEX_SUFFIX)
 
 
 def schema_key(uuid: str, table: str = SINGLE_TABLE) -> str:

@@ -15,7 +15,7 @@ from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, label_of, schema_key
+from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, is_data_key, label_of, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.predicates import Clause
@@ -158,12 +158,12 @@ def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
     found: dict[str, dict[str, str]] = {}
     depths = set()
     for entry in store.list(f"{uuid}/", recursive=True).entries:
-        key = _decoded(entry.key, uuid)
-        if key.table is None or key.table == "indices" or not entry.key.endswith(DATA_SUFFIX) or entry.key.endswith(INDEX_SUFFIX):
+        if not is_data_key(entry.key):
             continue
+        key = _decoded(entry.key, uuid)
         depths.add(len(key.pairs))
         label = label_of(key.pairs, str(key.file).removesuffix(DATA_SUFFIX))
-        found.setdefault(label, {})[key.table] = entry.key
+        found.setdefault(label, {})[str(key.table)] = entry.key
     if len(depths) > 1:
         raise CorruptDocument(f"Dataset {uuid!r} lists no partitions, and its files lie at different depths: {sorted(depths)} partition columns.")
     return from_mapping({label: {"files": files} for label, files in found.items()}, uuid)

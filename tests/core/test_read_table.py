@@ -377,3 +377,10 @@ def test_stores_in_every_form(tmp_path):
     write(open_store(f"hfs://{tmp_path}"), {"x": [1]})
     for form in (f"hfs://{tmp_path}", tmp_path, lambda: open_store(f"hfs://{tmp_path}")):
         assert read_table(UUID, form)["x"].tolist() == [1]
+
+
+@pytest.mark.parametrize("argument", ["dates_as_object", "concat_partitions_on_primary_index"])
+@pytest.mark.parametrize("value", ["no", 1, None, pd.DataFrame({"x": [1]})])
+def test_switches_are_true_or_false(store, argument, value):
+    with pytest.raises(InvalidType, match=argument):
+        read(store, **{argument: value})

@@ -17,6 +17,7 @@ from kartothek_cube.core.dataset.prepare import WriteRequest, check_final, check
 from kartothek_cube.core.dataset.run import commit_change, user_metadata
 from kartothek_cube.core.frames import check_names
 from kartothek_cube.core.layout import check_table_name
+from kartothek_cube.core.naming import is_data_key
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema import ordered, stored_schema
@@ -44,7 +45,7 @@ def create_empty_dataset_header(
 
     Its document lists no partitions: until the first commit every data file under ``<uuid>/<table>/`` counts as one, so that several writers can use
     `write_single_partition`, whose files are visible at once. With ``secondary_indices`` the document lists its (no) partitions, as an index cannot
-    know files that nobody committed; so it does where it replaces a dataset, whose files would come back otherwise.
+    know files that nobody committed; so it does where it replaces a dataset, or where a write that failed left files: they would come back otherwise.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def create_empty_dataset_header(
     Returns
     -------
     DatasetMetadata
-        The dataset; ``explicit_partitions`` is False unless it has indices or replaces another.
+        The dataset; ``explicit_partitions`` is False unless it has indices, or there are files already.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def create_empty_dataset_header(
             request.index_columns,
             metadata=user_metadata(metadata, request.uuid),
             replace=request.replace,
-            explicit=bool(request.index_columns) or request.replace,
+            explicit=bool(request.index_columns) or request.replace or any(map(is_data_key, target.store.list(f"{target.uuid}/", recursive=True).keys)),
             msgpack=request.msgpack,
         )
         return commit_change(target, change, base)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.requests import LabelFilter, check_table, checked_columns, names_of
@@ -22,7 +23,7 @@ from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.core.scan import FilePlan, ScanStep, check_predicate_columns, indexed_clauses, needed_indices, plan_scan, rejects_null
 from kartothek_cube.core.snapshots import load_index, remember
 
-__all__ = ["ScanPlan", "filtered", "indices_for", "make_file_plan", "plan_table_scan"]
+__all__ = ["ScanPlan", "filtered", "indices_for", "labels_of", "make_file_plan", "plan_table_scan"]
 
 # A larger index (of value-label pairs) is not kept in memory between reads, unless by a factory.
 _KEPT_PAIRS = 1_000_000
@@ -163,10 +164,15 @@ def _alone(predicates: Predicates | None, columns: frozenset[str]) -> Mapping[st
 
 def filtered(plan: FilePlan, snapshot: Snapshot, table: str, label_filter: LabelFilter) -> FilePlan:
     """The plan without the partitions whose label is not wanted."""
-    files = snapshot.partitions.files.get(table, pa.nulls(len(snapshot.partitions), pa.string()))
-    labels = dict(zip(files.to_pylist(), snapshot.partitions.labels.to_pylist(), strict=True))
-    keep = np.array([bool(label_filter(labels[key])) for key in plan.files.to_pylist()], dtype=bool)
+    keep = np.array([bool(label_filter(label)) for label in labels_of(plan, snapshot, table)], dtype=bool)
     return picked(plan, np.flatnonzero(keep))
+
+
+def labels_of(plan: FilePlan, snapshot: Snapshot, table: str) -> list[str]:
+    """The labels of the planned files."""
+    files = snapshot.partitions.files.get(table, pa.array([], type=pa.string()))
+    found: list[str] = snapshot.partitions.labels.take(pc.index_in(plan.files, value_set=files)).to_pylist()
+    return found
 
 
 def picked(plan: FilePlan, positions: Any) -> FilePlan:

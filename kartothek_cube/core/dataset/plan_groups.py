@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import Source, as_list, source_of
+from kartothek_cube.core.dataset.arguments import Source, as_list, check_flag, source_of
 from kartothek_cube.core.dataset.dispatch import Groups, check_dispatch, group_key, group_partitions, partition_by_partition
 from kartothek_cube.core.dataset.plan import indices_for
 from kartothek_cube.core.dataset.requests import LabelFilter, checked_categoricals, checked_columns, checked_label_filter, names_by_table
@@ -82,7 +82,8 @@ def make_group_plan(
     by_partition_keys: bool,
 ) -> tuple[Store, GroupPlan]:
     """Check all arguments against the dataset's snapshot, load the indices that are needed, and plan. No data file is read."""
-    if dispatch_by is not None and by_partition_keys:
+    as_objects = check_flag(dates_as_object, "dates_as_object")
+    if check_flag(by_partition_keys, "concat_partitions_on_primary_index") and dispatch_by is not None:
         raise InvalidInput("Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys.")
     asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
     by = None if dispatch_by is None else as_list(dispatch_by, "dispatch_by")
@@ -93,11 +94,11 @@ def make_group_plan(
     reads = _reads(snapshot, tables, columns, categoricals, asked)
     _check_tables(reads, dispatch or (), snapshot)
     groups = _groups(source, snapshot, asked, dispatch, wanted)
-    return source.store, GroupPlan(reads, groups, dates_as_object, snapshot.partitions.files, snapshot.values)
+    return source.store, GroupPlan(reads, groups, as_objects, snapshot.partitions.files, snapshot.values)
 
 
 def _reads(snapshot: Snapshot, tables: Any, columns: Any, categoricals: Any, predicates: Predicates | None) -> tuple[TableRead, ...]:
-    names = None if tables is None else set(as_list(tables, "tables"))
+    names = None if tables is None else {str(table) for table in as_list(tables, "tables")}
     by_table, categories = names_by_table(columns, snapshot, "columns"), names_by_table(categoricals, snapshot, "categoricals")
     chosen = [table for table in snapshot.tables if names is None or table in names]
     return tuple(_table_read(snapshot, table, by_table.get(table), categories.get(table), predicates) for table in chosen)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.dataset.load import load_frame, load_scan
 from kartothek_cube.core.dataset.plan import make_file_plan, picked
 from kartothek_cube.core.dataset.requests import checked_categoricals, checked_label_filter, names_of
@@ -98,11 +98,13 @@ def read_table(
     with use_options(options):
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
+        in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
+        as_objects = check_flag(dates_as_object, "dates_as_object")
         source = source_of(dataset_uuid, store, factory)
         plan = make_file_plan(source, source.snapshot(), table, names, asked, wanted)
         chosen = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
-        plan = by_partition_values(plan) if concat_partitions_on_primary_index else plan
-        return load_frame(source.store, plan, chosen, dates_as_object)
+        plan = by_partition_values(plan) if in_order else plan
+        return load_frame(source.store, plan, chosen, as_objects)
 
 
 def read_table_arrow(

@@ -67,10 +67,10 @@ def names_by_table(value: Any, snapshot: Snapshot, argument: str) -> dict[str, l
     """
     if value is None:
         return {}
-    unknown = sorted(map(str, set(value) - set(snapshot.schemas))) if isinstance(value, Mapping) else value
-    if unknown or not isinstance(value, Mapping):
+    unknown = sorted(map(str, set(value) - set(snapshot.schemas))) if isinstance(value, Mapping) else [value]
+    if unknown:
         raise InvalidInput(
-            f"You are trying to read columns from invalid table(s): {argument}={unknown!r}. "
+            f"You are trying to read columns from invalid table(s): {argument}={unknown if isinstance(value, Mapping) else value!r}. "
             f"Give a dict of tables and lists of columns; dataset {snapshot.uuid!r} has the tables {list(snapshot.tables)}."
         )
     return {table: found for table, names in value.items() if (found := _names(names, argument)) is not None}

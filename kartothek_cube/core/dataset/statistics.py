@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.dataset.arguments import as_list, source_of
-from kartothek_cube.core.dataset.plan import make_file_plan
+from kartothek_cube.core.dataset.plan import labels_of, make_file_plan
 from kartothek_cube.core.dataset.requests import checked_columns
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes, total_hash
 from kartothek_cube.core.maintenance.row_groups import row_group_table
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
@@ -104,7 +103,7 @@ def collect_dataset_metadata(
         source = source_of(dataset_uuid, store, factory)
         snapshot = source.snapshot()
         plan = make_file_plan(source, snapshot, table_name, [], parse_predicates(predicates))
-        labels = _labels(snapshot, table_name, plan)
+        labels = labels_of(plan, snapshot, table_name)
         chosen = _sample(len(labels), share, random_state)
         files = [(labels[i], plan.files[int(i)].as_py()) for i in chosen]
         frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files).to_pandas()
@@ -122,13 +121,6 @@ def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
         return range(n)
     picked = np.random.default_rng(random_state).choice(n, max(1, int(n * share)), replace=False)
     return [int(i) for i in np.sort(picked)]
-
-
-def _labels(snapshot: Snapshot, table: str, plan: FilePlan) -> list[str]:
-    """The labels of the planned files."""
-    files = snapshot.partitions.files.get(table, pa.array([], type=pa.string()))
-    found: list[str] = snapshot.partitions.labels.take(pc.index_in(plan.files, value_set=files)).to_pylist()
-    return found
 
 
 # --- hashes -----------------------------------------------------------------------------------------------------------
@@ -210,7 +202,7 @@ def hash_dataset(
         plan = make_file_plan(source, snapshot, table, wanted, parse_predicates(predicates))
         columns = list(plan.request.columns) if counted is None else counted
         if group_key is None:
-            return _by_partition(source.store, plan, columns, _labels(snapshot, table, plan))
+            return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table))
         return _by_group(source.store, plan, columns, keys)
 
 

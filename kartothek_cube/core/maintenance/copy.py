@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_K
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, schema_key
+from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
@@ -242,7 +242,7 @@ def _refuse_strangers(snapshot: Snapshot, target: _Target) -> None:
         return
     expected = {_data_key(key, snapshot.uuid, target.uuid, table) for table, key in _files_of(snapshot)}
     keys = target.store.list(f"{target.uuid}/", recursive=True).keys
-    surplus = [k for k in keys if k.endswith(DATA_SUFFIX) and not k.endswith(INDEX_SUFFIX) and k not in expected]
+    surplus = [k for k in keys if is_data_key(k) and k not in expected]
     if surplus or target.found is not None:
         found = repr(surplus[0]) if surplus else f"dataset {target.uuid!r}"
         raise AlreadyExists(

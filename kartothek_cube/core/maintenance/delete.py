@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from kartothek_cube.core.maintenance.documents import dataset_exists, document_keys, find_documents
 from kartothek_cube.core.maintenance.garbage import leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, SCHEMA_FILE, schema_key
+from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import ReadOnlyStore
@@ -89,7 +89,7 @@ def _implicit_files(documents: Sequence[Document], keys: Sequence[str]) -> set[s
     """Of an implicit dataset every data file that lies there is a partition."""
     if all(d.partitions is not None for d in documents):
         return set()
-    return {key for key in keys if key.endswith(DATA_SUFFIX) and not key.endswith(INDEX_SUFFIX) and key.count("/") >= 2}
+    return {key for key in keys if is_data_key(key)}
 
 
 def delete_dataset(store: Store, uuid: str) -> Deletion:

@@ -45,6 +45,21 @@ def test_a_header_replaces_a_dataset_and_its_files_stay_out(store):  # E01
     assert rows(store) == []
 
 
+@pytest.mark.parametrize("storage_format", ["json", "msgpack"])
+def test_files_that_a_failed_write_left_stay_out_of_a_new_dataset(store, storage_format):
+    def failing():
+        yield FRAME
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        store_dataframes_as_dataset(store, UUID, failing(), partition_on="p")
+    assert len(keys(store, "table/")) == 1
+    made = header(store, partition_on="p", metadata_storage_format=storage_format)
+    assert (made.explicit_partitions, rows(store)) == (True, [])
+    commit_dataset(store, UUID, [write_single_partition(store, UUID, FRAME)])
+    assert len(rows(store)) == 1
+
+
 def test_a_header_is_implicit_and_empty(store):  # E02
     made = header(store, partition_on="p", metadata={"owner": "me"})
     assert (made.explicit_partitions, dict(made.partitions), made.partition_keys, made.metadata["owner"]) == (False, {}, ["p"], "me")

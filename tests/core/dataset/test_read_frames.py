@@ -452,6 +452,10 @@ def test_a_factory_is_used_in_place(reader, store):
     [
         ({"columns": ["x"]}, InvalidInput, r"invalid table\(s\): columns=\['x'\].*\['table'\]"),  # F06
         ({"columns": {"other": ["x"]}}, InvalidInput, r"invalid table\(s\): columns=\['other'\]"),
+        ({"columns": pd.DataFrame({"x": [1]})}, InvalidInput, r"invalid table\(s\)"),
+        ({"columns": []}, InvalidInput, r"invalid table\(s\)"),
+        ({"dates_as_object": "no"}, InvalidType, "dates_as_object"),
+        ({"concat_partitions_on_primary_index": None}, InvalidType, "concat_partitions_on_primary_index"),
         ({"columns": {"table": "x"}}, InvalidType, "columns"),
         ({"columns": {"table": ["x", "x"]}}, InvalidInput, "twice"),  # F07
         ({"columns": {"table": ["z"]}}, UnknownColumn, "cannot be found in stored dataframe: z"),  # F08
@@ -468,7 +472,7 @@ def test_a_factory_is_used_in_place(reader, store):
         ({"store": None}, InvalidInput, "store"),  # A04
         ({"dataset_uuid": "other"}, DatasetNotFound, "other"),
     ],
-    ids=range(17),
+    ids=range(21),
 )
 def test_bad_arguments_are_refused_before_a_file_is_read(store, arguments, error, text):
     counting = CountingStore(store)
