@@ -17,6 +17,7 @@ WEAKNESSES = REPOSITORY / "docs" / "known-weaknesses.md"
 # How many lines each group has.
 GROUPS = {"A": 9, "B": 7, "C": 44, "D": 37, "E": 22, "F": 37, "G": 11, "H": 38, "I": 20, "J": 6, "K": 13, "L": 18}
 N_WEAKNESSES = 60
+N_OF_CORRECTNESS = 37
 ITEMS = [f"{group}{number:02}" for group, count in GROUPS.items() for number in range(1, count + 1)]
 ROWS = CHECKLIST.rows()
 
@@ -34,11 +35,23 @@ def test_the_page_names_the_tests_that_exist():
     CHECKLIST.check_page()
 
 
+WEAKNESS = re.compile(r"^\| (\d+) \| .+? \| (mended|mended in part|same|same, for now|not applicable) \| (?:.+? \| )?(.+?) ?\|$", re.MULTILINE)
+KNOWN = WEAKNESS.findall(WEAKNESSES.read_text(encoding="utf-8"))
+
+
 def test_every_known_weakness_has_its_line():
-    numbers = re.findall(
-        r"^\| (\d+) \| .+ \| (?:mended|mended in part|same|same, for now|not applicable) \| .+ \|$", WEAKNESSES.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert [int(number) for number in numbers] == list(range(1, N_WEAKNESSES + 1))
+    assert [int(number) for number, _, _ in KNOWN] == list(range(1, N_WEAKNESSES + 1))
+
+
+@pytest.mark.parametrize("shown_by", [pytest.param(last, id=number) for number, fate, last in KNOWN[:N_OF_CORRECTNESS] if fate != "not applicable"])
+def test_a_fault_of_correctness_that_is_mended_is_shown_by_tests(shown_by):
+    for name in shown_by.split(", "):
+        if name in ROWS:
+            assert ROWS[name]["tests"]
+        else:
+            module, test = name.strip("`").split("::")
+            (path,) = (REPOSITORY / "tests").rglob(f"{module}.py")
+            assert f"\ndef {test}(" in path.read_text(encoding="utf-8")
 
 
 SOURCE = """

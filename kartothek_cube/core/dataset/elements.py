@@ -88,7 +88,7 @@ def stream_blocks(reader: pa.RecordBatchReader, uuid: str, limit: int) -> Iterat
     for batch in reader:
         for piece in _pieces(batch, limit):
             held.append(piece)
-            size += piece.nbytes
+            size += _size(piece)
             if size >= limit:
                 yield to_table(pa.Table.from_batches(held, reader.schema), uuid)
                 held, size, nothing = [], 0, False
@@ -103,8 +103,16 @@ def _reader(stream: Any, uuid: str) -> pa.RecordBatchReader:
         raise InvalidInput(f"A stream of {type(stream).__name__} for dataset {uuid!r} has no columns with names: {error}") from None
 
 
+def _size(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:  # older versions of pyarrow do not know it of views
+        return int(batch.get_total_buffer_size())
+
+
 def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    rows = max(1, int(batch.num_rows * limit / batch.nbytes)) if batch.nbytes > limit else max(1, batch.num_rows)
+    size = _size(batch)
+    rows = max(1, int(batch.num_rows * limit / size)) if size > limit else max(1, batch.num_rows)
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 
@@ -174,7 +182,7 @@ def repeated(labels: Iterable[str]) -> list[str]:
 
 def as_rows(rows: Any, uuid: str) -> pa.Table:
     """One block of rows in stored types, without row labels; see `to_table` for the errors."""
-    if isinstance(rows, pa.ChunkedArray) or not (hasattr(rows, "__arrow_c_stream__") and is_block(rows)):
+    if isinstance(rows, pa.ChunkedArray) or not is_block(rows):
         raise InvalidInput(
             f"Unexpected type during parsing encountered: {type(rows).__name__}. Dataset {uuid!r} takes frames, Arrow tables, dicts and lists of these."
         )

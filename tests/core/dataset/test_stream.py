@@ -122,7 +122,7 @@ def test_a_large_file_comes_in_pieces_of_the_memory_that_there_is(large):
         rows += batch.num_rows
         most = max(most, pa.total_allocated_bytes() - before)
     assert rows == 50 * GROUP
-    assert most < 12 * MIB  # of each column there are some pages that are not unpacked yet
+    assert most < 20 * MIB  # of each column there are some pages that are not unpacked yet
 
 
 @pytest.mark.parametrize("columns", [None, ["v1", "x"], ["x"], []])
