@@ -200,8 +200,15 @@ class Schemas:
             return schema
         if self.request.add_columns:
             known, schema = self._padded(table, known, schema)
-        merged = unify([known, schema], f"table {table!r} of dataset {self.request.uuid!r}")
-        return ordered(merged, self.request.partition_on)
+        return ordered(self._unified(table, known, schema), self.request.partition_on)
+
+    def _unified(self, table: str, known: pa.Schema, schema: pa.Schema) -> pa.Schema:
+        try:
+            return unify([known, schema], f"table {table!r} of dataset {self.request.uuid!r}")
+        except InvalidInput as error:
+            if self.request.start is None or not set(known.names) < set(schema.names):
+                raise
+            raise InvalidInput(f"{error} To add new columns, say add_columns=True in the update.") from None
 
     def _padded(self, table: str, known: pa.Schema, schema: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
         """Both with the columns that are added: not every element needs to have them."""

@@ -233,6 +233,15 @@ def test_a_new_column_has_one_type(store, order):
         update(store, *[first.assign(z=1), first.assign(z="a")][::order], add_columns=True)
 
 
+def test_the_error_about_a_new_column_says_how_to_add_it(store):
+    indexed(store)
+    before = rows(store)
+    with pytest.raises(InvalidInput, match=r"surplus columns \['z'\].*add_columns=True"):
+        update(store, rows_with_z := read_table(UUID, store).assign(z=1))
+    update(store, rows_with_z, add_columns=True)
+    assert len(rows(store)) == 2 * len(before)
+
+
 def test_with_add_columns_no_column_may_be_missing(store):
     first = indexed(store)
     with refused(store, RuntimeError, InvalidRequest, "i1"):
