@@ -25,7 +25,7 @@ from tests.core.helpers import UUID, write
 
 ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 OPS = ["==", "!=", "is distinct from", "in", "not in", *ORDERS]
-NULLS = [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT")]
+NULLS = [None, float("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "us")]
 BERLIN = pa.timestamp("us", tz="Europe/Berlin")
 NOON = dt.datetime(2024, 2, 29, 12)
 DAYS = [dt.date(2024, 2, 28), dt.date(2024, 2, 29), dt.date(2024, 3, 1)]
