@@ -33,6 +33,17 @@ class StagedPartitions:
     """Partitions whose files are written and that no document names yet; a small value that can be pickled.
 
     Iterating gives one `StagedPartitions` for each partition.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
+    >>> from kartothek_cube.core.stores import open_store
+    >>> store = open_store("hmemory://")
+    >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"WEEK": [1], "UNITS": [3]})], partition_on="WEEK")
+    >>> staged = write_single_partition(store, "sales", pa.table({"WEEK": [2, 3], "UNITS": [4, 5]}))
+    >>> [part.label.split("/")[0] for part in staged]
+    ['WEEK=2', 'WEEK=3']
     """
 
     uuid: str

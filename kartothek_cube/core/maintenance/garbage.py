@@ -23,6 +23,11 @@ class GarbageReport:
 
     ``removed`` are the keys with their sizes in bytes, ``waiting`` those that no dataset names but that are younger than
     the grace period, so that a write that is under way keeps its files.
+
+    Examples
+    --------
+    >>> GarbageReport((Entry("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200),), (), dry_run=True)
+    GarbageReport(would remove 1 files of 1,200 bytes; 0 files wait for their grace period)
     """
 
     removed: tuple[Entry, ...]
