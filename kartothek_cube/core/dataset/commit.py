@@ -17,11 +17,11 @@ from kartothek_cube.core.dataset.elements import as_items, elements_in
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.run import Staged, commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.dataset.scope import labels_in_scope, parse_scope
+from kartothek_cube.core.dataset.scope import parse_scope
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.snapshots import find_snapshot, load_snapshot, with_indices
+from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
 
@@ -226,12 +226,7 @@ def commit_dataset(
         request = plan_update(target.uuid, base, partition_on, secondary_indices)
         scope = parse_scope(delete_scope, base)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        staged = _collected(target.store, request, items)
-        removed = None
-        if base is not None and scope:
-            needed = sorted({clause.column for clauses in scope for clause in clauses} & base.secondary_columns)
-            removed = labels_in_scope(with_indices(target.store, base, needed), scope)
-        return commit_staged(target, staged, arguments, removed)
+        return commit_staged(target, _collected(target.store, request, items), arguments, scope)
 
 
 def _flat(items: Any) -> Iterator[Any]:

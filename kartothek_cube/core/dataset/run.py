@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -15,10 +15,12 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source
 from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
 from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final, prepare, with_indexed
+from kartothek_cube.core.dataset.scope import Scope, labels_in_scope
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit, publish
+from kartothek_cube.core.snapshots import with_indices
 from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -109,8 +111,8 @@ def stage_element(store: Store, request: WriteRequest, element: Prepared) -> lis
     return receipts
 
 
-def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, removed: pa.Array | None = None) -> DatasetMetadata:
-    """Publish what was staged."""
+def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, scope: Scope = ()) -> DatasetMetadata:
+    """Publish what was staged, and the removal of the partitions in the scope."""
     request = staged.request
     values, forgotten = settle_metadata(request.start, arguments, len(staged.receipts), request.uuid)
     change = Change(
@@ -121,11 +123,19 @@ def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, 
         request.index_columns,
         metadata=values,
         forgotten=forgotten,
+        removed=_removed(target.store, request.base, scope),
         replace=request.replace,
         add_columns=request.add_columns,
         msgpack=request.msgpack,
     )
-    return commit_change(target, change if removed is None else replace(change, removed=removed), request.base)
+    return commit_change(target, change, request.base)
+
+
+def _removed(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
+    if base is None:
+        return pa.array([], type=pa.string())
+    needed = sorted({clause.column for clauses in scope for clause in clauses} & base.secondary_columns)
+    return labels_in_scope(with_indices(store, base, needed), scope)
 
 
 def commit_change(target: Source, change: Change, base: Snapshot | None) -> DatasetMetadata:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source, check_version, target_of
+from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import MetadataArguments, Staged, commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data
+from kartothek_cube.core.dataset.scope import parse_scope
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.snapshots import find_snapshot, with_indices
+from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["update_dataset_from_dataframes", "update_dataset_from_dataframes__iter"]
@@ -108,17 +108,10 @@ def update_dataset_from_dataframes(
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
         scope = parse_scope(delete_scope, base)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        return _commit(target, stage_data(target.store, request, df_list), scope, arguments)
-
-
-def _commit(target: Source, staged: Staged, scope: Scope, arguments: MetadataArguments) -> DatasetMetadata:
-    base = staged.request.base
-    if base is None:
-        if not staged.schemas:
+        staged = stage_data(target.store, request, df_list)
+        if base is None and not staged.schemas:
             raise InvalidInput(f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from.")
-        return commit_staged(target, staged, arguments)
-    needed = {clause.column for clauses in scope for clause in clauses} & base.secondary_columns
-    return commit_staged(target, staged, arguments, labels_in_scope(with_indices(target.store, base, sorted(needed)), scope))
+        return commit_staged(target, staged, arguments, scope)
 
 
 def update_dataset_from_dataframes__iter(
