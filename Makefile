@@ -22,13 +22,15 @@ endif
 
 OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
-QUICK := -m "not spark and not slow and not interop"
+QUICK := -m "not spark and not slow and not interop and not servers"
 
 # Arguments for pytest, e.g. make test ARGS="-k index -x"
 ARGS ?=
 # The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.
 SIZE ?= full
 STORE ?=
+# How many damaged stores the fuzzer reads.
+COUNT ?= 100000
 
 .PHONY: help
 help: ## this list
@@ -103,14 +105,15 @@ soak: ## long runs of concurrent writers and readers
 	@echo "nothing there yet"
 
 .PHONY: fuzz
-fuzz: $(VENV)/.quick ## long runs of the property tests with fresh random data
+fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of damaged stores, with fresh random data; COUNT=100000 damaged stores
 	HYPOTHESIS_PROFILE=fuzz $(VENV)/bin/python -m pytest -m "hypothesis and not spark" $(ARGS)
+	$(VENV)/bin/python -m tests.fuzz --count $(COUNT)
 
 .PHONY: system-deps
-system-deps: ## packages of the operating system
-	@echo "nothing needed: Python, make; Java comes from the Python package index where the system has none"
+system-deps: ## Node and, in .node, the test server of Azure; Java comes from the Python package index where the system has none
+	@scripts/system-deps.sh
 
 .PHONY: clean
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-* docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts *.egg-info
+	rm -rf .venv .venv-* .node docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts *.egg-info
 	find kartothek_cube tests examples benchmarks scripts docs -name __pycache__ -type d -prune -exec rm -rf {} +

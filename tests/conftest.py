@@ -1,10 +1,11 @@
-"""Fixtures of the whole suite: a store in a temporary directory, one Spark session a run; settings of Hypothesis."""
+"""Fixtures of the whole suite: a store in a temporary directory, one Spark session and one server of each kind a run; settings of Hypothesis."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import hypothesis
 import pytest
 
 import kartothek_cube
+from kartothek_cube.testing import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +28,14 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # The quick environment has no PySpark.
 collect_ignore_glob = [] if importlib.util.find_spec("pyspark") else ["spark/*"]
 
-MARKER_OF_FIXTURE = {"spark": "spark", "run_kartothek": "interop", "run_plateau": "interop"}
+MARKER_OF_FIXTURE = {
+    "spark": "spark",
+    "run_kartothek": "interop",
+    "run_plateau": "interop",
+    "s3_process": "servers",
+    "azure_process": "servers",
+    "gcs_process": "servers",
+}
 
 SPARK_CONF = {
     "spark.ui.enabled": "false",
@@ -40,6 +49,11 @@ SPARK_CONF = {
     # Neither UTC nor the zone of most machines: finds every slip of a time zone.
     "spark.sql.session.timeZone": "America/New_York",
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known that only fixtures of this file give."""
+    config.addinivalue_line("markers", "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,6 +75,36 @@ def store_url(tmp_path: Path) -> str:
 def store(store_url: str) -> Any:
     """An empty directory store."""
     return kartothek_cube.open_store(store_url)
+
+
+def _running(server: Any, *arguments: Path) -> Iterator[Any]:
+    """A server for the rest of the run, one for each process of pytest."""
+    from kartothek_cube.errors import Unsupported
+
+    with ExitStack() as stack:
+        try:
+            process = stack.enter_context(server(*arguments))
+        except Unsupported as missing:
+            pytest.skip(str(missing))
+        yield process
+
+
+@pytest.fixture(scope="session")
+def s3_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The S3 server of moto."""
+    yield from _running(servers.s3_server, tmp_path_factory.mktemp("s3"))
+
+
+@pytest.fixture(scope="session")
+def azure_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Azurite, as `make system-deps` installs it."""
+    yield from _running(servers.azure_server, tmp_path_factory.mktemp("azure"), Path(__file__).parents[1] / ".node")
+
+
+@pytest.fixture(scope="session")
+def gcs_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The stand-in for GCS."""
+    yield from _running(servers.gcs_server, tmp_path_factory.mktemp("gcs"))
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +14,18 @@ from typing import Any, NoReturn
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores.keyvalue import adapt, is_key_value_store, refuse_settings
 from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.locations import parse_location
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, parse_url
+from kartothek_cube.core.stores.objects import ObjectStore
+from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, names_object_store, parse_url
 from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 
-__all__ = ["LocalStore", "MemoryStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
+__all__ = ["LocalStore", "MemoryStore", "ObjectStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
 
-_SETTINGS = ("fsync", "lock", "perm", "readonly")
+_LOCAL_SETTINGS = ("fsync", "lock", "perm")
+_OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
+_SETTINGS = sorted(("readonly", *_LOCAL_SETTINGS, *_OBJECT_SETTINGS))
 _LONGEST_CHAIN = 10  # of factories that return factories
 
 
@@ -29,10 +35,14 @@ def open_store(x: object, **settings: Any) -> Store:
     Parameters
     ----------
     x : str | os.PathLike | Store | simplekv or minimalkv store | Callable
-        A URL (``hfs:///path``, ``hfs://relative/path``, ``file:///path``, ``hmemory://name`` or what storefact knows), a directory, a store object, or a
+        A URL (``hfs:///path``, ``hfs://relative/path``, ``file:///path``, ``hmemory://name``, ``s3://bucket/prefix``, ``az://container/prefix``,
+        ``gs://bucket/prefix``, an old one with credentials inside, or what storefact or minimalkv knows), a directory, a store object, or a
         function without arguments that returns one of these. A simplekv or minimalkv store of plain files becomes a `LocalStore` on the same directory.
     **settings
         ``readonly=True`` refuses writes. For local stores also ``lock`` (``"inode"`` or ``"sidecar"``), ``fsync`` (default True) and ``perm``.
+        For object stores ``region``, ``endpoint`` (a URL), ``credentials`` (a function without arguments that returns what obstore's
+        ``credential_provider`` does) and ``check_conditions`` (whether the server is asked before the first commit if it heeds conditional puts;
+        default: if there is an ``endpoint``).
 
     Raises
     ------
@@ -41,7 +51,7 @@ def open_store(x: object, **settings: Any) -> Store:
     InvalidInput
         If the URL or a setting is unknown or malformed.
     Unsupported
-        If the URL names an object store, which this version does not open.
+        If the URL names an object store and its extra (``s3``, ``azure``, ``gcs``) is not installed.
 
     Examples
     --------
@@ -52,7 +62,7 @@ def open_store(x: object, **settings: Any) -> Store:
     """
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
-        raise InvalidInput(f"Unknown store settings {unknown}; there are {list(_SETTINGS)}.")
+        raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.")
     readonly = settings.pop("readonly", False)
     store = _open(_called(x), settings)
     return ReadOnlyView(store) if readonly and store.capabilities.writable else store
@@ -67,6 +77,9 @@ def _called(x: Any) -> Any:
 
 
 def _open(x: Any, settings: dict[str, Any]) -> Store:
+    if isinstance(x, str) and names_object_store(x):
+        return _open_object_store(x, settings)
+    _refuse(settings, _OBJECT_SETTINGS, "object stores given by URL")
     if isinstance(x, Store):
         refuse_settings(settings, f"the opened store {x.name}")
         return x
@@ -80,6 +93,19 @@ def _open(x: Any, settings: dict[str, Any]) -> Store:
         f"Provided incompatible store type {type(x).__name__}. A store is a URL such as hfs:///path, a path, a store object of kartothek_cube, simplekv or "
         "minimalkv, or a function without arguments that returns one of these."
     )
+
+
+def _refuse(settings: dict[str, Any], names: tuple[str, ...], what: str) -> None:
+    wrong = sorted(settings.keys() & set(names))
+    if wrong:
+        raise InvalidInput(f"The settings {wrong} are for {what}; this store does not take them.")
+
+
+def _open_object_store(url: str, settings: dict[str, Any]) -> Store:
+    _refuse(settings, _LOCAL_SETTINGS, "local stores")
+    location = parse_location(url).with_settings(settings)
+    store = ObjectStore(location, settings.get("credentials"))
+    return ReadOnlyView(store) if location.readonly else store
 
 
 def _open_path(path: str | os.PathLike[Any], settings: dict[str, Any]) -> Store:
@@ -117,13 +143,25 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
 def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
     import storefact
 
-    scheme = url.partition("://")[0]
     try:
         store = storefact.get_store_from_url(url)
-    except (ValueError, TypeError) as error:
-        # The texts of storefact may repeat the URL with its password.
-        raise InvalidInput(f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory:// or another scheme of storefact.") from error
+    except (ValueError, TypeError):
+        store = _from_minimalkv(url)
+    if store is None:
+        # The texts of storefact and minimalkv may repeat the URL with its password.
+        scheme = url.partition("://")[0]
+        raise InvalidInput(f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// or another scheme of storefact.")
     return adapt(store, settings)
+
+
+def _from_minimalkv(url: str) -> Any:
+    """Return the store, or None if minimalkv is not installed or does not know it either."""
+    try:
+        minimalkv = importlib.import_module("minimalkv")
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            return minimalkv.get_store_from_url(url)
+    except (ImportError, ValueError, TypeError, KeyError, NotImplementedError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

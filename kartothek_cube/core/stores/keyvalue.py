@@ -15,6 +15,7 @@ from typing import Any
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.store import Buffer, Buffers, Capabilities, Data, Entry, Listing, Source, Span, Store, Version, check_key, check_prefix, select
 from kartothek_cube.core.stores.atomic import digest
+from kartothek_cube.core.stores.held import ConditionFailed, client_of, foreign, heeds_conditions, holds, is_known_to_ignore, redacted
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.view import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
@@ -86,19 +87,22 @@ def _reference(store: object) -> Callable[[], object]:
 class KeyValueAdapter(Store):
     """Shows any store that has simplekv's methods.
 
-    A store that keeps its objects in a dictionary gets an exact `put_if`. Every other one cannot compare and swap: `put_if` is refused unless
-    ``options(require_atomic=False)`` says that there is one writer.
+    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend compares and swaps: Azure with azure-storage-blob 12, S3
+    with boto3 or boto; their versions are ETags. Every other store cannot: `put_if` is refused unless ``options(require_atomic=False)`` says that there
+    is one writer.
     """
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._in_memory = isinstance(getattr(store, "d", None), dict)
+        self._in_memory = isinstance(getattr(store, "__dict__", {}).get("d"), dict)
+        self._client = client_of(store)
         self._identity = ("keyvalue", _token(store))
 
     @property
     def capabilities(self) -> Capabilities:
-        atomic = self._in_memory or any(hasattr(self._store, name) for name in _ATOMIC_BACKENDS)
-        return Capabilities(atomic_put=atomic, conditional_put=self._in_memory, modification_times=False, shared=not self._in_memory)
+        atomic = self._in_memory or holds(self._store, _ATOMIC_BACKENDS)
+        exact = self._in_memory or (self._client is not None and not is_known_to_ignore(self._identity))
+        return Capabilities(atomic_put=atomic, conditional_put=exact, modification_times=False, shared=not self._in_memory)
 
     @property
     def name(self) -> str:
@@ -121,14 +125,25 @@ class KeyValueAdapter(Store):
             return bytes(self._store.get(key))
 
     def get_versioned(self, key: str) -> tuple[bytes, Version]:
-        data = self.get(key)
-        return data, digest(data)
+        if self._client is None:
+            data = self.get(key)
+            return data, digest(data)
+        with self._errors(key):
+            return self._client.get(key)
+
+    def changed(self, key: str, version: Version) -> bool:
+        if self._client is None:
+            return super().changed(key, version)
+        try:
+            with self._errors(key):
+                return self._client.etag(key) != version
+        except KeyNotFound:
+            return True
 
     def tail(self, key: str, n: int) -> tuple[Buffer, int]:
         with self._open(key) as file:
             size = file.seek(0, os.SEEK_END) or file.tell()
-            file.seek(max(0, size - n))
-            return file.read(min(n, size)), size
+            return _read_span(file, max(0, size - n), size), size
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
         with self._open(key) as file:
@@ -148,6 +163,10 @@ class KeyValueAdapter(Store):
 
     def put_if(self, key: str, data: Data, version: Version | None) -> Version:
         check_key(key)
+        if self._client is not None and not isinstance(version, str | None):
+            raise InvalidType(f"A version of {key!r} in store {self.name} is an ETag, not {type(version).__name__}.")
+        if self._swaps(key):
+            return self._swap(key, bytes(data), version)
         if not self._in_memory and current_options().require_atomic:
             raise AtomicityRequired(
                 f"Store {self.name} cannot compare and swap, so a concurrent writer's change to {key!r} could be lost. "
@@ -157,7 +176,21 @@ class KeyValueAdapter(Store):
             if self._version(key) != version:
                 raise self.mismatch(key, version)
             self.put(key, data)
-        return digest(data)
+            return digest(data) if self._client is None else self._version(key)
+
+    def _swaps(self, key: str) -> bool:
+        if self._client is None:
+            return False
+        with self._errors(key):
+            return heeds_conditions(self._identity, self._client, self._store)
+
+    def _swap(self, key: str, data: bytes, version: Any) -> Version:
+        assert self._client is not None
+        try:
+            with self._errors(key):
+                return self._client.put_if(key, data, version)
+        except ConditionFailed:
+            raise self.mismatch(key, version) from None
 
     def _version(self, key: str) -> Version | None:
         try:
@@ -171,16 +204,15 @@ class KeyValueAdapter(Store):
 
     def list(self, prefix: str = "", recursive: bool = False) -> Listing:
         check_prefix(prefix)
-        if recursive or not hasattr(self._store, "iter_prefixes"):
-            return select((Entry(key) for key in sorted(self._store.iter_keys(prefix))), prefix, recursive)
-        found = sorted(self._store.iter_prefixes("/", prefix))
+        with self._foreign(prefix):
+            if recursive or not hasattr(self._store, "iter_prefixes"):
+                return select((Entry(key) for key in sorted(self._store.iter_keys(prefix))), prefix, recursive)
+            found = sorted(self._store.iter_prefixes("/", prefix))
         return Listing([Entry(key) for key in found if not key.endswith("/")], [key for key in found if key.endswith("/")])
 
     @contextlib.contextmanager
     def _open(self, key: str) -> Iterator[Any]:
-        with self._errors(key):
-            file = self._store.open(key)
-        with contextlib.closing(file):
+        with self._errors(key), contextlib.closing(self._store.open(key)) as file:
             yield file
 
     @contextlib.contextmanager
@@ -188,7 +220,8 @@ class KeyValueAdapter(Store):
         """Check a key, and raise our errors for the backend's."""
         check_key(key)
         try:
-            yield
+            with self._foreign(key):
+                yield
         except InvalidInput:
             raise
         except (KeyError, IsADirectoryError, NotADirectoryError):
@@ -198,7 +231,19 @@ class KeyValueAdapter(Store):
         except PermissionError as error:
             raise ReadOnlyStore(f"Store {self.name} does not allow this access to {key!r}: {error}") from error
 
+    @contextlib.contextmanager
+    def _foreign(self, key: str) -> Iterator[None]:
+        """Show the errors of a remote backend without what may be a secret in them."""
+        try:
+            yield
+        except Exception as error:
+            if self._client is None or not foreign(error):
+                raise
+            raise OSError(f"Store {self.name} has no answer for {key!r}: {type(error).__name__}: {redacted(error)}") from None
+
 
 def _read_span(file: Any, start: int, stop: int) -> bytes:
+    if start >= stop:  # a read of nothing is an invalid range for some
+        return b""
     file.seek(start)
     return bytes(file.read(stop - start))

@@ -52,6 +52,9 @@ class LocalVersion:
 class LocalStore(Store):
     """Objects as files below one directory, which is made when the first object is written.
 
+    The directory itself may be a symbolic link. Below it a link to a file of the store is read as that file, a link that leads out of the store is refused;
+    a linked folder can be read through, but nothing in it is listed, written or deleted: its files are somebody else's, or lie here under another key.
+
     Parameters
     ----------
     root : str | os.PathLike
@@ -148,6 +151,7 @@ class LocalStore(Store):
         if not CAN_LOCK:
             raise Unsupported(f"Commits to the local store {self.name} need file locks, which this platform does not have; reading works.")
         with self._writing(key) as path:
+            self._check_inside(key, path)
             if not self._swap(path, data, version):
                 raise self.mismatch(key, version)
         # No stamp: it may be somebody else's file by now.
@@ -167,17 +171,21 @@ class LocalStore(Store):
             self.put_file(target, path)
 
     def delete(self, key: str) -> None:
+        path = self._own_path(key)
         with self._write_errors(key):
-            self._writer.remove(self._path(key), self.root)
+            self._writer.remove(path, self.root)
 
     def contains(self, key: str) -> bool:
         return os.path.isfile(self._path(key)) and not self._leads_out(self._path(key))
 
     def local_path(self, key: str) -> str:
         path = self._path(key)
+        self._check_inside(key, path)
+        return path
+
+    def _check_inside(self, key: str, path: str) -> None:
         if self._leads_out(path):
             raise InvalidInput(f"Key {key!r} of store {self.name} is a symbolic link that leads out of the store.")
-        return path
 
     def list(self, prefix: str = "", recursive: bool = False) -> Listing:
         entries: list[Entry] = []
@@ -204,20 +212,37 @@ class LocalStore(Store):
 
     def _walk(self, prefix: str, recursive: bool) -> Iterator[tuple[str, os.DirEntry[str]]]:
         folder, slash, stem = check_prefix(prefix).rpartition("/")
-        pending = [folder + slash]
+        pending = [] if self._linked_folder(folder + slash) else [folder + slash]
         while pending:
             base = pending.pop()
             for entry in _scan(os.path.join(self.root, base)):
                 if not entry.name.startswith(stem):
                     continue
-                if recursive and entry.is_dir():
-                    pending += [] if _leads_up(entry) else [f"{base}{entry.name}/"]
-                elif entry.is_dir() or (entry.is_file() and not self._leads_out(entry.path, entry.is_symlink())):
+                if entry.is_dir(follow_symlinks=False) and recursive:
+                    pending.append(f"{base}{entry.name}/")
+                elif entry.is_dir(follow_symlinks=False) or (entry.is_file() and not self._leads_out(entry.path, entry.is_symlink())):
                     yield base + entry.name, entry
             stem = ""
 
     def _path(self, key: str) -> str:
         return os.path.join(self.root, check_key(key))
+
+    def _own_path(self, key: str) -> str:
+        """The path of an object that is written or removed: it must lie where its key says."""
+        path = self._path(key)
+        linked = self._linked_folder(key)
+        if linked is not None:
+            raise InvalidInput(f"Key {key!r} of store {self.name} lies behind the symbolic link {linked!r}; nothing is written or deleted there.")
+        return path
+
+    def _linked_folder(self, key: str) -> str | None:
+        """The first folder above a key, below the root, that is a symbolic link."""
+        at = key.find("/")
+        while at >= 0:
+            if os.path.islink(os.path.join(self.root, key[:at])):
+                return key[:at]
+            at = key.find("/", at + 1)
+        return None
 
     def _leads_out(self, path: str, link: bool | None = None) -> bool:
         if not (os.path.islink(path) if link is None else link):
@@ -234,7 +259,7 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def _writing(self, key: str) -> Iterator[str]:
-        path = self._path(key)
+        path = self._own_path(key)
         with self._write_errors(key):
             if os.path.isdir(path):
                 raise InvalidInput(f"Key {key!r} of store {self.name} is a folder; a local store cannot hold an object of the same name.")
@@ -287,8 +312,3 @@ def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _leads_up(entry: os.DirEntry[str]) -> bool:
-    """Whether a linked folder is one of its own parents, so that a walk would never end."""
-    return entry.is_symlink() and os.path.join(os.path.realpath(os.path.dirname(entry.path)), "").startswith(os.path.join(os.path.realpath(entry.path), ""))

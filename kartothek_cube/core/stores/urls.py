@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote
 
-from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.core.stores.locations import OBJECT_SCHEMES, scheme_of
+from kartothek_cube.errors import InvalidInput
 
-__all__ = ["LOCAL_SCHEMES", "MEMORY_SCHEMES", "StoreUrl", "looks_like_url", "parse_url"]
+__all__ = ["LOCAL_SCHEMES", "MEMORY_SCHEMES", "StoreUrl", "looks_like_url", "names_object_store", "parse_url"]
 
 LOCAL_SCHEMES = frozenset({"hfs", "fs", "file"})
 MEMORY_SCHEMES = frozenset({"hmemory", "memory"})
-_OBJECT_STORES = frozenset({"s3", "hs3", "s3a", "s3n", "boto", "azure", "hazure", "az", "abfs", "abfss", "wasb", "wasbs", "adl", "gs", "gcs", "hgs", "hgcs"})
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?", re.DOTALL)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -35,7 +35,12 @@ class StoreUrl:
 def looks_like_url(text: str) -> bool:
     """Whether a text is meant as a URL; ``hfs:/data`` is, and gets an error that says what is wrong."""
     scheme, colon, _ = text.partition(":")
-    return "://" in text or (bool(colon) and scheme.lower() in LOCAL_SCHEMES | MEMORY_SCHEMES | _OBJECT_STORES)
+    return "://" in text or (bool(colon) and scheme.lower() in LOCAL_SCHEMES | MEMORY_SCHEMES | OBJECT_SCHEMES)
+
+
+def names_object_store(url: str) -> bool:
+    """Whether a URL is one of S3, Azure Blob or GCS."""
+    return "://" in url and scheme_of(url) in OBJECT_SCHEMES
 
 
 def parse_url(url: str) -> StoreUrl | None:
@@ -45,8 +50,6 @@ def parse_url(url: str) -> StoreUrl | None:
     ------
     InvalidInput
         If it is no URL, or has parts that its scheme does not take.
-    Unsupported
-        If it names an object store.
 
     Examples
     --------
@@ -57,8 +60,6 @@ def parse_url(url: str) -> StoreUrl | None:
     if match is None:
         raise InvalidInput(f"{_hidden(url)!r} is no store URL; one looks like hfs:///absolute/path, hfs://relative/path or hmemory://name.")
     scheme = match["scheme"].lower()
-    if scheme.rpartition("+")[2] in _OBJECT_STORES:
-        raise Unsupported(f"{scheme}:// names an object store, which is not part of this version. Use a directory (hfs://) or a simplekv store object.")
     if scheme not in LOCAL_SCHEMES | MEMORY_SCHEMES:
         return None
     return StoreUrl(scheme, _path(scheme, unquote(match["path"])), _settings(scheme, match["query"] or ""), _wrappers(match["fragment"] or ""))
