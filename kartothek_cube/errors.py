@@ -13,6 +13,7 @@ __all__ = [
     "CorruptDocument",
     "CubeCommitIncomplete",
     "DatasetNotFound",
+    "ForeignWriterWarning",
     "InvalidInput",
     "InvalidRequest",
     "InvalidType",
@@ -146,3 +147,7 @@ class Unsupported(KartothekCubeError, NotImplementedError):
     """A type, a format version or a missing extra. The message says which."""
 
     kind = "unsupported"
+
+
+class ForeignWriterWarning(UserWarning):
+    """A library without commit ids (kartothek, plateau) has changed a dataset of ours; what others committed while it worked is gone."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.index import SecondaryIndex, build_index, drop_labels, index_type, merge_indices
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, extend_chain, fingerprint
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, Commit, CubeCommit, extend_chain, fingerprint
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
@@ -24,7 +24,10 @@ from kartothek_cube.core.schema import compatible, ordered, unify
 from kartothek_cube.core.schema_file import embedded_schemas
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["Change", "Part", "Receipt", "apply_change", "check_shared_columns", "distinct_values", "index_entries", "split_rows"]
+__all__ = ["Change", "OnConflict", "Part", "Receipt", "apply_change", "check_shared_columns", "distinct_values", "index_entries", "split_rows"]
+
+
+OnConflict: TypeAlias = Literal["raise", "reapply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class Receipt:
     """What staging a file yields: enough to commit it without reading it.
 
     ``schema`` has the partition columns too; ``entries`` the distinct values of each indexed column that the file has; ``low``
-    and ``high`` the least and the greatest cell, as tuples of the sort columns. Receipts of one label with different tables
-    make one partition.
+    and ``high`` the least and the greatest cell, as tuples of the sort columns; ``staged`` when the file was written (UTC).
+    Receipts of one label with different tables make one partition.
     """
 
     dataset: str
@@ -56,6 +59,7 @@ class Receipt:
     low: tuple[Any, ...] = ()
     high: tuple[Any, ...] = ()
     table: str = SINGLE_TABLE
+    staged: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,14 @@ class Change:
         User metadata to be removed.
     removed : pyarrow.Array
         Labels of partitions that go.
+    scope : Callable, optional
+        Gives the labels that go from any state of the dataset whose indices are loaded; None: ``removed``, whatever the state.
+    merge : Callable, optional
+        Gives ``metadata`` and ``forgotten`` for any state, or None for none; None: they are the same whatever the state.
+    places : Mapping[str, str]
+        New label → the label of the base, going or staying, after which it comes; ``""``: before all. Others come last.
+    on_conflict : {"raise", "reapply"}
+        What happens where another commit has changed what this one removes or replaces.
     built : Mapping[str, SecondaryIndex]
         Whole new indices, made for exactly the partitions of the base.
     dropped : frozenset[str]
@@ -92,6 +104,8 @@ class Change:
         The encoding of a new document; one that exists keeps its own.
     commit : str
         Id of the commit.
+    cube : CubeCommit | None
+        The write to a cube that it is a part of.
     """
 
     uuid: str
@@ -102,6 +116,10 @@ class Change:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
     removed: pa.Array = field(default_factory=lambda: pa.array([], type=pa.string()))
+    scope: Callable[[Snapshot], pa.Array] | None = None
+    merge: Callable[[Snapshot | None], tuple[Mapping[str, Any], frozenset[str]]] | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
+    on_conflict: OnConflict = "raise"
     built: Mapping[str, SecondaryIndex] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
     replace: bool = False
@@ -109,6 +127,7 @@ class Change:
     add_columns: bool = False
     msgpack: bool = False
     commit: str = field(default_factory=fresh_id)
+    cube: CubeCommit | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -122,11 +141,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class NewState:
-    """What a change makes of a dataset: the document without new index keys, schemas, and the indices that have to be written."""
+    """What a change makes of a dataset: the document without new index keys, schemas, the indices that have to be written, and the labels that went."""
 
     document: Document
     schemas: Mapping[str, pa.Schema]
     indices: Mapping[str, SecondaryIndex]
+    gone: pa.Array
 
 
 def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, where: str) -> list[Part]:
@@ -186,16 +206,17 @@ def distinct_values(column: pa.ChunkedArray) -> pa.Array:
     return distinct.filter(pc.invert(pc.is_nan(distinct))) if pt.is_floating(distinct.type) else distinct
 
 
-def apply_change(change: Change, base: Snapshot | None, now: Callable[[], datetime] = lambda: datetime.now(UTC).replace(tzinfo=None)) -> NewState:
-    """The state after the change. ``base`` must have every secondary index loaded if partitions come or go."""
+def apply_change(change: Change, base: Snapshot | None, now: datetime | None = None) -> NewState:
+    """The state after the change. ``base`` must have every secondary index loaded if partitions come or go; ``now`` is UTC."""
     start = None if change.replace else base
     schemas = _new_schemas(change, start)
     gone = _gone_labels(change, start)
     partitions = _new_partitions(change, start, gone)
     indices = _new_indices(change, start, schemas, gone)
     kept = {} if start is None else {c: r for c, r in start.document.indices.items() if c not in indices and c not in change.dropped}
-    metadata = _new_metadata(change, base, start, schemas, partitions, now)
-    return NewState(Document(change.uuid, metadata, change.partition_keys, kept, partitions), schemas, indices)
+    metadata = _new_metadata(change, base, start, schemas, partitions, now or datetime.now(UTC))
+    replaced = base.partitions.labels if change.replace and base is not None else gone
+    return NewState(Document(change.uuid, metadata, change.partition_keys, kept, partitions), schemas, indices, replaced)
 
 
 def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
@@ -243,14 +264,30 @@ def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> Pa
     if not change.explicit and not change.receipts:
         return None
     old = base.partitions if base is not None else empty_partitions()
-    if len(gone):
-        old = old.take(np.flatnonzero(~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False)))
+    stays = ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False) if len(gone) else np.ones(len(old), dtype=bool)
     new = _staged_partitions(change)
     if not len(new):
-        return old
+        return old if stays.all() else old.take(np.flatnonzero(stays))
+    joined = _joined(old, new)
+    if not stays.all() or change.places:
+        joined = joined.take(_order(change, old, new, stays))
+    return replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
+
+
+def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: Any) -> Any:
+    """Positions in old and new partitions, one after the other: those that stay, and each new one where it belongs."""
+    before = pa.array([change.places.get(label) for label in new.labels.to_pylist()], type=pa.string())
+    found = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)
+    places = np.where(pc.fill_null(pc.equal(before, ""), False).to_numpy(zero_copy_only=False), -1, found)
+    kept = np.flatnonzero(stays)
+    rows = np.concatenate([kept, np.arange(len(old), len(old) + len(new))])
+    return rows[np.argsort(np.concatenate([kept, places]), kind="stable")]
+
+
+def _joined(old: PartitionColumns, new: PartitionColumns) -> PartitionColumns:
     tables = dict.fromkeys([*old.files, *new.files])
     files = {t: pa.concat_arrays([_files(old, t), _files(new, t)]) for t in tables}
-    return PartitionColumns(pa.concat_arrays([old.labels, new.labels]), {t: f for t, f in files.items() if f.null_count < len(f)})
+    return PartitionColumns(pa.concat_arrays([old.labels, new.labels]), files)
 
 
 def _files(partitions: PartitionColumns, table: str) -> pa.Array:
@@ -300,14 +337,14 @@ def _new_metadata(
     start: Snapshot | None,
     schemas: Mapping[str, pa.Schema],
     partitions: PartitionColumns | None,
-    now: Callable[[], datetime],
+    now: datetime,
 ) -> dict[str, Any]:
     old = dict(start.document.metadata) if start is not None else {}
     metadata = {k: v for k, v in old.items() if not k.startswith(OWN_PREFIX) and k not in change.forgotten}
     metadata.update(change.metadata)
-    metadata.setdefault("creation_time", now().isoformat(timespec="microseconds"))
+    metadata.setdefault("creation_time", now.replace(tzinfo=None).isoformat(timespec="microseconds"))
     chain = base.chain if base is not None else ()
     foreign = base is not None and base.has_foreign_commit
-    metadata[COMMITS_KEY] = extend_chain(chain, change.commit, fingerprint(partitions), foreign=foreign)
+    metadata[COMMITS_KEY] = extend_chain(chain, Commit(change.commit, None, fingerprint(partitions), now, change.cube), foreign=foreign)
     metadata[SCHEMA_KEY] = embedded_schemas(schemas)
     return metadata

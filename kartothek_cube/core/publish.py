@@ -1,43 +1,54 @@
-"""Publishing: make a change visible by one compare-and-swap of the metadata document, and find out what became of it."""
+"""Publishing: make a change visible by one compare-and-swap of the metadata document, on the newest state that allows it."""
 
 from __future__ import annotations
 
+import random
+import time
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import count
 
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, NewState, apply_change
 from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
-from kartothek_cube.core.metadata.chain import MOVING_KEY, Commit, chain_of
-from kartothek_cube.core.metadata.document import Document, parse_document, render_document
-from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.naming import document_key, index_key, schema_key
+from kartothek_cube.core.metadata.chain import MOVING_KEY
+from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.history import HistoryEntry, encode_entry, entry_of, history_key
+from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot, make_snapshot
+from kartothek_cube.core.naming import index_key, schema_key
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.queue import Ticket, take_turn
+from kartothek_cube.core.rebase import needs_indices, rebase, refuse
 from kartothek_cube.core.schema import normal_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
-from kartothek_cube.core.snapshots import is_current, load_snapshot, remember, with_indices
+from kartothek_cube.core.snapshots import find_snapshot, is_current, load_snapshot, remember, with_indices
 from kartothek_cube.core.store import Store, VersionMismatch
+from kartothek_cube.core.swap import Superseded, own_key, swap
 from kartothek_cube.errors import (
     AtomicityRequired,
     CommitConflict,
-    CommitOutcomeUnknown,
     CorruptDocument,
+    ForeignWriterWarning,
     InvalidInput,
+    KartothekCubeError,
     KeyNotFound,
     ReadOnlyStore,
+    StagedFilesLost,
     Unsupported,
 )
 
-__all__ = ["check_base", "check_store_can_commit", "index_bytes", "publish", "put_index"]
+__all__ = ["check_publishable", "check_store_can_commit", "index_bytes", "publish", "put_index"]
 
-_SAME_PUT_TRIES = 3
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds
+# Stands for the key of an index file that is not written yet.
+_UNWRITTEN = None
+_warned: set[tuple[object, ...]] = set()
 
 
 def check_store_can_commit(store: Store) -> None:
@@ -51,73 +62,261 @@ def check_store_can_commit(store: Store) -> None:
         )
 
 
-def check_base(store: Store, change: Change, base: Snapshot | None) -> None:
-    """Raise `CommitConflict` if the dataset is not as it was when the change was made."""
-    if base is not None and MOVING_KEY in base.document.metadata:
-        raise CommitConflict(
-            f"Dataset {change.uuid!r} is being renamed, or the encoding of {base.key!r} is being changed. If nobody does so now, it was interrupted: "
-            "repeat it, or call convert_metadata_format with the present encoding to free the dataset. Nothing of this write is visible."
-        )
-    if base is not None and not is_current(store, base):
-        _raise_conflict(store, change, base.key)
+def check_publishable(store: Store, change: Change, base: Snapshot | None) -> None:
+    """Raise what `publish` would raise now, without writing anything."""
+    newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
+    _fold_one(store, Ticket(change, base, 0), _loaded(store, newest, [change]))
 
 
 def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
-    """Publish a change onto the snapshot it was made for.
+    """Publish a change that was made for the snapshot ``base``, or onto the newest one where that came since and the two go together.
 
-    Order of writes: for a new dataset the schema file; index files under fresh keys; the document, by compare-and-swap;
-    the schema file where it differs.
+    Order of writes: for a new dataset the schema file; index files under fresh keys and the history entry; the document, by compare-and-swap; the
+    schema file where it differs. What others of this process publish to the dataset meanwhile shares one swap.
+
+    Returns
+    -------
+    Snapshot
+        The dataset as the change left it, or a later state that has it; ``result`` says what was done.
 
     Raises
     ------
     CommitConflict
-        If the dataset has changed since ``base`` was read. The change is certainly not visible.
+        If the change contradicts one that came first, or others came first ``commit_retries`` times. It is certainly not visible.
+    StagedFilesLost
+        If files of the change are gone. It is certainly not visible.
     CommitOutcomeUnknown
         If the store does not say whether the document was written and cannot be asked. Nothing is deleted.
     AtomicityRequired
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
-    check_base(store, change, base)
-    base = _with_needed_indices(store, change, base)
-    state = apply_change(change, base)
-    if base is None:
-        for table, schema in state.schemas.items():
-            _create_schema_file(store, schema_key(change.uuid, table), schema)
-    document = replace(state.document, indices={**state.document.indices, **_put_indices(store, change.uuid, state)})
-    twin = _stale_twin(store, change, base)
-    key, token = _swap(store, change, base, document)
-    if base is None:
-        _withdraw_before(store, change, key)
-    _drop_msgpack(store, change.uuid, twin)
-    if token is None:
-        return load_snapshot(store, change.uuid)
-    for table, schema in state.schemas.items():
-        with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
-            _update_schema_file(store, schema_key(change.uuid, table), schema)
-    snapshot = make_snapshot(document, key, token, state.schemas)
-    return remember(store, snapshot.with_indices(_known_indices(base, change, state)))
+    ticket = Ticket(change, base, current_options().commit_retries)
+    return take_turn((store.identity, change.uuid), ticket, lambda tickets: _publish_all(store, tickets))
 
 
-def _with_needed_indices(store: Store, change: Change, base: Snapshot | None) -> Snapshot | None:
-    if base is None or change.replace or not (change.receipts or len(change.removed)):
-        return base
+def _publish_all(store: Store, tickets: Sequence[Ticket]) -> None:
+    """Finish every ticket."""
+    for attempt in count():
+        waiting = [ticket for ticket in tickets if not ticket.done]
+        if not waiting:
+            return
+        try:
+            _attempt(store, waiting, attempt)
+        except Superseded:
+            _count_try(store, waiting)
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)))  # noqa: S311 - no secret
+        except Exception as error:  # of the store, so of all
+            for ticket in waiting:
+                ticket.error = ticket.error or error
+
+
+def _count_try(store: Store, waiting: Iterable[Ticket]) -> None:
+    for ticket in waiting:
+        ticket.tries += 1
+        if not ticket.done and ticket.tries > ticket.retries:
+            _settle(ticket, lambda t: _refuse_again(store, t))
+
+
+def _refuse_again(store: Store, ticket: Ticket) -> None:
+    newest = None
+    with suppress(KartothekCubeError, OSError):
+        newest = find_snapshot(store, ticket.change.uuid)
+    refuse(ticket.change, ticket.base, newest, f"others were faster {ticket.tries} times, and commit_retries is {ticket.retries}")
+
+
+def _settle(ticket: Ticket, action: Callable[[Ticket], object]) -> None:
+    """Let an error of one change be that of its ticket alone."""
+    try:
+        action(ticket)
+    except Exception as error:
+        ticket.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One change on its base: the state after it, what history keeps of it."""
+
+    change: Change
+    base: Snapshot | None
+    state: NewState
+    entry: HistoryEntry
+
+
+def _attempt(store: Store, waiting: Sequence[Ticket], attempt: int) -> None:
+    """Publish what goes onto the newest state; tickets that do not are finished with their conflict."""
+    newest = _newest(store, waiting, attempt)
+    for ticket in waiting:
+        _note_landed(ticket, newest)
+    waiting = [ticket for ticket in waiting if not ticket.done]
+    if waiting:
+        _publish_onto(store, _loaded(store, newest, [t.change for t in waiting]), waiting)
+
+
+def _newest(store: Store, waiting: Sequence[Ticket], attempt: int) -> Snapshot | None:
+    """The base where it is still the newest state: a lone first attempt takes one look."""
+    first = waiting[0]
+    if attempt or len(waiting) > 1 or (first.base is not None and not is_current(store, first.base)):
+        return find_snapshot(store, first.change.uuid)
+    return first.base
+
+
+def _note_landed(ticket: Ticket, newest: Snapshot | None) -> None:
+    """Of a change whose turn was interrupted."""
+    if newest is not None and ticket.change.commit in [c.id for c in newest.chain]:
+        ticket.landed = newest
+
+
+def _loaded(store: Store, newest: Snapshot | None, changes: Iterable[Change]) -> Snapshot | None:
+    """The state with the indices that the changes touch."""
+    if newest is None or not any(map(needs_indices, changes)):
+        return newest
+    return with_indices(store, newest, sorted(newest.secondary_columns))
+
+
+def _publish_onto(store: Store, newest: Snapshot | None, waiting: Sequence[Ticket]) -> None:
+    steps: list[tuple[Ticket, _Step]] = []
+    snapshot = newest
+    for ticket in waiting:
+        before = snapshot
+        _settle(ticket, lambda t, before=before: steps.append((t, _fold_one(store, t, before))))  # type: ignore[misc]
+        if not ticket.done and len(waiting) > 1:
+            snapshot = _unwritten_snapshot(steps[-1][1])
+    if not steps:
+        return
+    landed = _write(store, newest, [step for _, step in steps])
+    for ticket, step in steps:
+        ticket.landed = replace(landed, result=_result(ticket, step.change))
+
+
+def _result(ticket: Ticket, change: Change) -> CommitResult:
+    reapplied = change.on_conflict == "reapply" and change is not ticket.change
+    return CommitResult(change.commit, ticket.tries + 1, reapplied)
+
+
+def _fold_one(store: Store, ticket: Ticket, newest: Snapshot | None) -> _Step:
+    """One change on the newest state; raises why it does not go there."""
+    change, base = ticket.change, ticket.base
+    _check_free(change, newest)
+    _check_staged(store, change)
+    if newest is not None and newest.has_foreign_commit:
+        _warn_of_foreign(store, newest)
+    if newest is not base:
+        change = _rebased(change, base, newest)
+    _check_indices(change, newest)
+    now = datetime.now(UTC)
+    state = apply_change(change, newest, now)
+    entry = entry_of(change.commit, now, newest, pa.array(change.labels, type=pa.string()), state.gone, change.cube)
+    return _Step(change, newest, state, entry)
+
+
+def _rebased(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Change:
+    """What fitted the base and does not fit the newest state is a conflict, not bad input."""
+    rebased = rebase(change, base, newest)
+    try:
+        _check_indices(rebased, newest)
+        apply_change(rebased, newest)
+    except InvalidInput as error:
+        try:
+            refuse(change, base, newest, str(error))
+        except CommitConflict as conflict:
+            raise conflict from error
+    return rebased
+
+
+def _check_free(change: Change, newest: Snapshot | None) -> None:
+    if newest is not None and MOVING_KEY in newest.document.metadata:
+        raise CommitConflict(
+            f"Dataset {change.uuid!r} is being renamed, or the encoding of {newest.key!r} is being changed. If nobody does so now, it was interrupted: "
+            "repeat it, or call convert_metadata_format with the present encoding to free the dataset. Nothing of this write is visible."
+        )
+
+
+def _check_staged(store: Store, change: Change) -> None:
+    """Files that lay around for long may have been taken for garbage."""
+    late = datetime.now(UTC) - current_options().grace / 2
+    if not any(receipt.staged < late for receipt in change.receipts):
+        return
+    keys = [receipt.key for receipt in change.receipts]
+    lost = [key for key, there in zip(keys, run(store.contains, keys), strict=True) if not there]
+    if lost:
+        raise StagedFilesLost(
+            f"Dataset {change.uuid!r}: {len(lost)} of {len(keys)} files of {change.describe()} are not in the store any more, e.g. {lost[0]!r}: "
+            "they waited longer than the grace period of garbage collection. Nothing of it is visible. Write the rows again."
+        )
+
+
+def _warn_of_foreign(store: Store, newest: Snapshot) -> None:
+    """Once for each: kartothek and plateau overwrite what was committed while they worked."""
+    if not newest.chain:
+        return  # none of ours was there before
+    seen = (store.identity, newest.uuid, newest.chain[-1].id, newest.token)
+    if seen not in _warned:
+        _warned.add(seen)
+        warnings.warn(
+            f"Dataset {newest.uuid!r} was changed by a library without commit ids (kartothek, plateau) after commit {newest.chain[-1].id}. "
+            "Such a writer removes what others commit while it works; verify_dataset finds what it left behind.",
+            ForeignWriterWarning,
+            stacklevel=2,
+        )
+
+
+def _check_indices(change: Change, base: Snapshot | None) -> None:
+    if base is None or not needs_indices(change):
+        return
     outdated = sorted(base.secondary_columns - set(change.index_columns) - change.dropped)
     if outdated:
         raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {outdated}, which this change would leave outdated.")
-    return with_indices(store, base, base.secondary_columns & set(change.index_columns))
 
 
-def _known_indices(base: Snapshot | None, change: Change, state: NewState) -> dict[str, SecondaryIndex]:
+def _unwritten_snapshot(step: _Step) -> Snapshot:
+    """The state after a change that shares its swap with the next one."""
+    document = replace(step.state.document, indices={**step.state.document.indices, **dict.fromkeys(step.state.indices, _UNWRITTEN)})
+    base = step.base
+    key, token = own_key(step.change, base), None if base is None else base.token
+    return make_snapshot(document, key, token, step.state.schemas).with_indices(_known_indices(step))
+
+
+def _known_indices(step: _Step) -> dict[str, SecondaryIndex]:
+    base, change = step.base, step.change
     old = {} if base is None or change.replace else {c: index for c, index in base.indices.items() if c not in change.dropped}
-    return {**old, **state.indices}
+    return {**old, **step.state.indices}
 
 
-def _put_indices(store: Store, uuid: str, state: NewState) -> dict[str, str]:
-    now = datetime.now(UTC).replace(tzinfo=None)
-    columns = list(state.indices)
-    keys = run(lambda c: put_index(store, uuid, state.indices[c], now), columns)
-    return dict(zip(columns, keys, strict=True))
+def _write(store: Store, newest: Snapshot | None, steps: Sequence[_Step]) -> Snapshot:
+    """All writes of one swap."""
+    last = steps[-1]
+    uuid, schemas = last.change.uuid, last.state.schemas
+    if newest is None:
+        for table, schema in schemas.items():
+            _create_schema_file(store, schema_key(uuid, table), schema)
+    document = _put_companions(store, steps)
+    token = swap(store, last.change, newest, document)
+    if token is None:
+        return load_snapshot(store, uuid)
+    for table, schema in schemas.items():
+        with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
+            _update_schema_file(store, schema_key(uuid, table), schema)
+    snapshot = make_snapshot(document, own_key(last.change, newest), token, schemas)
+    return remember(store, snapshot.with_indices(_known_indices(last)))
+
+
+def _put_companions(store: Store, steps: Sequence[_Step]) -> Document:
+    """Write index files and history entries, and return the document that names the index files."""
+    last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
+    known, document = _known_indices(last), last.state.document
+    columns = sorted({*last.state.indices, *(c for c, key in document.indices.items() if key is _UNWRITTEN)})
+    tasks = [lambda c=c: put_index(store, last.change.uuid, known[c], now) for c in columns]
+    tasks += [lambda e=step.entry: _put_entry(store, last.change.uuid, e) for step in steps]
+    keys = list(run(lambda task: task(), tasks))[: len(columns)]
+    return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
+
+
+def _put_entry(store: Store, uuid: str, entry: HistoryEntry) -> str:
+    # The key is of this commit alone; an earlier attempt that did not land is replaced.
+    key = history_key(uuid, entry.commit)
+    store.put(key, encode_entry(entry))
+    return key
 
 
 def index_bytes(index: SecondaryIndex) -> memoryview:
@@ -139,117 +338,6 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
             when += timedelta(microseconds=1)
         else:
             return key
-
-
-def _swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> tuple[str, Hashable]:
-    key = _own_key(change, base)
-    data = render_document(document, msgpack=key.endswith(".zstd"))
-    return key, _put_until_known(store, change, key, data, None if base is None else base.token)
-
-
-def _own_key(change: Change, base: Snapshot | None) -> str:
-    """Key of the document: a new one has the encoding that was asked for, one that exists keeps its own."""
-    return document_key(change.uuid, msgpack=change.msgpack) if base is None else base.key
-
-
-def _stale_twin(store: Store, change: Change, base: Snapshot | None) -> Hashable:
-    """Version of the msgpack document that an old library left beside the JSON one that is about to be written; None if there is none.
-
-    Beside a new document it is no stale one: somebody has created the same dataset since.
-    """
-    key, json_key, msgpack_key = _own_key(change, base), document_key(change.uuid), document_key(change.uuid, msgpack=True)
-    if key != json_key:
-        return None
-    if base is None:
-        return _raise_conflict(store, change, msgpack_key) if store.contains(msgpack_key) else None
-    try:
-        return store.get_versioned(msgpack_key)[1]
-    except KeyNotFound:
-        return None
-
-
-def _drop_msgpack(store: Store, uuid: str, twin: Hashable) -> None:
-    """Unless it is another one than before the commit: somebody may have changed the dataset's encoding since."""
-    key = document_key(uuid, msgpack=True)
-    with suppress(Exception):  # the commit has landed; the next one looks again
-        if twin is None or store.changed(key, twin):
-            return
-        store.delete(key)
-        warnings.warn(f"Dataset {uuid!r} had two documents. {document_key(uuid)!r} counts; {key!r} was removed.", stacklevel=2)
-
-
-def _withdraw_before(store: Store, change: Change, key: str) -> None:
-    """Of two creators who write documents of different encodings, whoever sees the other's gives up; so at most one has created the dataset."""
-    other = document_key(change.uuid, msgpack=key == document_key(change.uuid))
-    try:
-        found = store.contains(other)
-        if found:
-            store.delete(key)
-    except Exception as error:
-        raise CommitOutcomeUnknown(
-            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {other!r} was created at the same time cannot be asked now "
-            f"({error!r}). Look which of them are there before writing again."
-        ) from error
-    if found:
-        _raise_conflict(store, change, other)
-
-
-def _put_until_known(store: Store, change: Change, key: str, data: bytes, version: Hashable) -> Hashable:
-    """Put on condition, and the version that our document has; None if others have committed onto it since.
-
-    An answer that is an error says little: the document itself says whether our commit is in it.
-    """
-    failure: Exception = CommitOutcomeUnknown(key)
-    for _ in range(_SAME_PUT_TRIES):
-        try:
-            return store.put_if(key, data, version)
-        except Exception as error:
-            failure = error
-        found, token = _look(store, change, key, failure)
-        if change.commit in [c.id for c in found]:
-            return token if found[-1].id == change.commit else None
-        if token != version:
-            _raise_conflict(store, change, key, failure)
-        # The document is still the one that we started from: the same put again, of which at most one can win.
-        if not isinstance(failure, (OSError, VersionMismatch)):
-            break
-    if isinstance(failure, VersionMismatch):
-        _raise_conflict(store, change, key, failure)
-    raise failure
-
-
-def _look(store: Store, change: Change, key: str, failure: Exception) -> tuple[tuple[Commit, ...], Hashable]:
-    try:
-        data, token = store.get_versioned(key)
-    except KeyNotFound:
-        return (), None
-    except Exception as error:
-        raise CommitOutcomeUnknown(
-            f"Dataset {change.uuid!r}: the store {store.name} answered {failure!r} to {change.describe()} and cannot be read now ({error!r}). "
-            f"Look at {key!r} for the commit id before writing again."
-        ) from failure
-    return _chain_in(data, key), token
-
-
-def _chain_in(data: bytes, key: str) -> tuple[Commit, ...]:
-    try:
-        return chain_of(parse_document(data, key).metadata)
-    except (CorruptDocument, Unsupported):
-        return ()
-
-
-def _raise_conflict(store: Store, change: Change, key: str, cause: Exception | None = None) -> Any:
-    try:
-        chain = _chain_in(store.get(key), key)
-        other = f"commit {chain[-1].id}" if chain else "a writer without commit ids"
-    except KeyNotFound:
-        other = "a deletion"
-    except Exception:
-        other = "an unknown change"  # that there is one is certain
-    raise CommitConflict(
-        f"Dataset {change.uuid!r}: {change.describe()} was made for an older state of {key!r}; {other} came first. "
-        "Nothing of it is visible. Read the dataset again and repeat the write."
-    ) from cause
 
 
 def _create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:

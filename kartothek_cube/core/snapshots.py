@@ -9,7 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kartothek_cube.core.change import distinct_values
+from kartothek_cube.core.files import FileRequest, read_rows
+from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document, parse_document
@@ -25,6 +29,8 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
 
 __all__ = [
+    "built_indices",
+    "file_entries",
     "find_snapshot",
     "forget",
     "is_current",
@@ -74,8 +80,9 @@ def forget(store: Store) -> None:
 
 
 def remember(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Put a snapshot into the cache, e.g. the one that a commit has just made."""
-    _cache.put(store, snapshot)
+    """Put a snapshot into the cache, e.g. the one that a commit has just made; not an older one, which has no version."""
+    if snapshot.token is not None:
+        _cache.put(store, snapshot)
     return snapshot
 
 
@@ -197,6 +204,7 @@ def _listed_tables(store: Store, uuid: str) -> list[str]:
 
 def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
     key = schema_key(uuid, table)
+    check_named_key(key, uuid)
     try:
         return normal_schema(parse_common_metadata(store.get(key), key))
     except KeyNotFound:
@@ -222,8 +230,10 @@ def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[
     """
     if column in snapshot.indices:
         return snapshot.indices[column], True
+    if column in snapshot.lost:
+        return built_indices(store, snapshot, [column])[column], True
     reference = snapshot.document.indices.get(column)
-    if reference is None:
+    if column not in snapshot.document.indices:
         raise InvalidInput(f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, only on {sorted(snapshot.document.indices)}.")
     kind = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
     if not isinstance(reference, str):
@@ -242,3 +252,32 @@ def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> 
         return build_index(column, kind, entries)
     except (pa.ArrowException, TypeError) as error:
         raise CorruptDocument(f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {kind}: {error}") from error
+
+
+def built_indices(store: Store, base: Snapshot, columns: Sequence[str]) -> dict[str, SecondaryIndex]:
+    """Whole indices on columns of a snapshot, from these columns of its files."""
+    tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
+    files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
+    entries = list(run(lambda file: file_entries(store, base.uuid, base.schemas[file[1]], file[2], tables[file[1]]), files))
+    pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
+    for (label, _, _), found in zip(files, entries, strict=True):
+        for column, values in found.items():
+            pairs[column].setdefault(label, []).append(values)
+    return {c: _index_of(base, c, by_label) for c, by_label in pairs.items()}
+
+
+def _files_of(base: Snapshot, table: str) -> list[tuple[str, str]]:
+    keys = base.partitions.files.get(table, pa.nulls(len(base.partitions), pa.string()))
+    return [(label, key) for label, key in zip(base.partitions.labels.to_pylist(), keys.to_pylist(), strict=True) if key is not None]
+
+
+def file_entries(store: Store, uuid: str, schema: pa.Schema, key: str, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """The distinct values that a file has in each column."""
+    rows = read_rows(store, key, FileRequest(uuid, schema, tuple(columns)))
+    return {c: distinct_values(rows.column(c)) for c in columns}
+
+
+def _index_of(base: Snapshot, column: str, by_label: dict[str, list[pa.Array]]) -> SecondaryIndex:
+    kind = index_type(type_of_column(base.schemas, column, base.uuid), column, base.uuid)
+    entries = [(pc.unique(pa.chunked_array([a.cast(kind) for a in arrays], type=kind)), label) for label, arrays in by_label.items()]
+    return build_index(column, kind, entries)

@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Part, Receipt, apply_change
+from kartothek_cube.core.change import Change, Part, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.publish import check_base, check_store_can_commit, publish
+from kartothek_cube.core.publish import check_publishable, check_store_can_commit, publish
 from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.duplicates import refuse_duplicates
@@ -24,7 +25,7 @@ from kartothek_cube.cube.prepare import DatasetWrite, prepare_parts
 from kartothek_cube.cube.write import CubeWrite
 from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, KartothekCubeError, MultiTableCommitAborted
 
-__all__ = ["commit_cube_write", "run_cube_write", "stage_table", "write_gathered"]
+__all__ = ["commit_cube_write", "publish_in_order", "run_cube_write", "stage_table", "write_gathered"]
 
 T = TypeVar("T")
 
@@ -99,33 +100,52 @@ def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Seq
     MultiTableCommitAborted
         If a dataset would be empty. Nothing is visible.
     CommitConflict
-        If one of the datasets was changed in between. Nothing is visible.
+        If one of the datasets was changed in between in a way that contradicts this write. Nothing is visible.
     CubeCommitIncomplete
         If a later dataset could not be published. The message lists what landed.
     """
     _refuse_empty([i for i in write.datasets if _would_be_empty(write, i, receipts)])
     changes = {i: write.change(i, receipts.get(i, ())) for i in write.datasets}
-    for i, change in changes.items():
-        # A dry run without indices: what would fail fails before the first commit.
-        apply_change(replace(change, index_columns=()), write.bases.get(i))
-    for i, change in changes.items():
-        check_base(store, change, write.bases.get(i))
-    landed: dict[str, Snapshot] = {}
     # New cells appear with everything that belongs to them; what goes disappears with the seed.
-    for i in sorted(changes, key=lambda name: (name == write.cube.seed_dataset) != write.may_vanish):
-        landed[i] = _publish_one(store, write, i, changes, landed)
+    order = sorted(changes, key=lambda name: (name == write.cube.seed_dataset) != write.may_vanish)
+    landed = publish_in_order(store, write.cube.uuid_prefix, {i: changes[i] for i in order}, write.bases)
     return {i: DatasetMetadata.of(landed[i]) for i in changes}
 
 
-def _publish_one(store: Store, write: CubeWrite, name: str, changes: Mapping[str, Change], landed: Mapping[str, Snapshot]) -> Snapshot:
+def publish_in_order(store: Store, uuid_prefix: str, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """Publish changes of several datasets of a cube, in their order, after all of them were checked against the newest state.
+
+    Raises
+    ------
+    CommitConflict
+        If one of the datasets was changed in between in a way that contradicts its change. Nothing is visible.
+    CubeCommitIncomplete
+        If a later dataset could not be published. The message lists what landed.
+    """
+    for i, change in changes.items():
+        check_publishable(store, change, bases.get(i))
+    if len(changes) > 1:
+        together = CubeCommit(fresh_id(), tuple(sorted(change.uuid for change in changes.values())))
+        changes = {i: replace(change, cube=together) for i, change in changes.items()}
+    landed: dict[str, Snapshot] = {}
+    for i in changes:
+        landed[i] = _publish_one(store, uuid_prefix, i, changes, bases, landed)
+    return landed
+
+
+def _publish_one(
+    store: Store, uuid_prefix: str, name: str, changes: Mapping[str, Change], bases: Mapping[str, Snapshot], landed: Mapping[str, Snapshot]
+) -> Snapshot:
     try:
-        return publish(store, changes[name], write.bases.get(name))
+        return publish(store, changes[name], bases.get(name))
     except Exception as error:
         if not landed:
             raise
-        done, left = ", ".join(landed), ", ".join(i for i in changes if i not in landed)
+        done = ", ".join(f"{i} (commit {changes[i].commit})" for i in landed)
+        left = ", ".join(i for i in changes if i not in landed)
         raise CubeCommitIncomplete(
-            f"Cube {write.cube.uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {done}. Not landed: {left}. Reason: {error}"
+            f"Cube {uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {done}. Not landed: {left}. "
+            f"`undo` with these commits takes back what landed. Reason: {error}"
         ) from error
 
 

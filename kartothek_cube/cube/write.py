@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.change import Change, OnConflict, Receipt
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -43,6 +44,10 @@ class CubeWrite:
         What is merged into the metadata of each dataset.
     removed : Mapping[str, pyarrow.Array]
         Labels that each dataset loses.
+    scopes : Mapping[str, Callable]
+        Gives these labels for any state of the dataset.
+    on_conflict : {"raise", "reapply"}
+        What happens where another commit has changed what this one removes or replaces.
     allow_empty, may_vanish : bool
         A dataset may come without new rows; it may end up without any.
     """
@@ -53,6 +58,8 @@ class CubeWrite:
     replace: bool
     metadata: Mapping[str, dict[str, Any]]
     removed: Mapping[str, pa.Array] = field(default_factory=dict)
+    scopes: Mapping[str, Callable[[Snapshot], pa.Array]] = field(default_factory=dict)
+    on_conflict: OnConflict = "raise"
     allow_empty: bool = False
     may_vanish: bool = False
 
@@ -62,7 +69,7 @@ class CubeWrite:
         keys, schema = write.request.partition_on, ordered(write.schema, write.request.partition_on)
         removed = self.removed.get(name, pa.array([], type=pa.string()))
         args = (write.request.uuid, tuple(receipts), {SINGLE_TABLE: schema}, keys, write.request.index_columns)
-        return Change(*args, metadata=self.metadata[name], removed=removed, replace=self.replace)
+        return Change(*args, metadata=self.metadata[name], removed=removed, scope=self.scopes.get(name), replace=self.replace, on_conflict=self.on_conflict)
 
 
 Arguments: TypeAlias = tuple[dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]
@@ -178,8 +185,10 @@ def plan_update(
     user = resolve_metadata(metadata, concerned, more=more)
     full = {i: schemas[i] if i in schemas else existing[i].schema for i in concerned}
     writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in full.items()}
-    removed = {} if conjunction is None else _removed(conjunction, {i: existing[i] for i in concerned}, named=names is not None)
-    return CubeWrite(cube, writes, {i: existing[i] for i in concerned}, False, _metadata(cube, concerned, user), removed, allow_empty=True)
+    bases = {i: existing[i] for i in concerned}
+    scopes = {} if conjunction is None else _scopes(conjunction, bases, named=names is not None)
+    removed = {i: scope(bases[i]) for i, scope in scopes.items()}
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, concerned, user), removed, scopes, allow_empty=True)
 
 
 def plan_removal(
@@ -193,12 +202,17 @@ def plan_removal(
     user = resolve_metadata(metadata, names)
     bases = {i: existing[i] for i in names}
     writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
-    removed = _removed(conjunction, bases, named=named)
-    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, allow_empty=True, may_vanish=True)
+    scopes = _scopes(conjunction, bases, named=named)
+    removed = {i: scope(bases[i]) for i, scope in scopes.items()}
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, scopes, allow_empty=True, may_vanish=True)
 
 
-def _removed(conjunction: Conjunction, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, pa.Array]:
-    return {i: labels_to_remove(i, base, conjunction, named=named) for i, base in bases.items()}
+def _scopes(conjunction: Conjunction, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, Callable[[Snapshot], pa.Array]]:
+    return {i: partial(_labels, i, conjunction, named) for i in bases}
+
+
+def _labels(name: str, conjunction: Conjunction, named: bool, snapshot: Snapshot) -> pa.Array:
+    return labels_to_remove(name, snapshot, conjunction, named=named)
 
 
 def _new_writes(

@@ -14,21 +14,21 @@ def columns(**files):
 
 
 def test_chain_grows_and_names_parents():
-    first = extend_chain((), "c1", "f1", foreign=False)
-    chain = chain_of({COMMITS_KEY: extend_chain(chain_of({COMMITS_KEY: first}), "c2", "f2", foreign=False)})
+    first = extend_chain((), Commit("c1", None, "f1"), foreign=False)
+    chain = chain_of({COMMITS_KEY: extend_chain(chain_of({COMMITS_KEY: first}), Commit("c2", None, "f2"), foreign=False)})
     assert chain == (Commit("c1", None, "f1"), Commit("c2", "c1", "f2"))
 
 
 def test_chain_keeps_its_length():
     chain: tuple[Commit, ...] = ()
     for i in range(LENGTH + 5):
-        chain = chain_of({COMMITS_KEY: extend_chain(chain, f"c{i}", "f", foreign=False)})
+        chain = chain_of({COMMITS_KEY: extend_chain(chain, Commit(f"c{i}", None, "f"), foreign=False)})
     assert [c.id for c in chain] == [f"c{i}" for i in range(5, LENGTH + 5)]
     assert chain[0].parent == "c4"
 
 
 def test_chain_begins_anew_after_a_foreign_writer():
-    assert chain_of({COMMITS_KEY: extend_chain((Commit("c1", None, "f"),), "c2", "f", foreign=True)}) == (Commit("c2", None, "f"),)
+    assert chain_of({COMMITS_KEY: extend_chain((Commit("c1", None, "f"),), Commit("c2", None, "f"), foreign=True)}) == (Commit("c2", None, "f"),)
 
 
 @pytest.mark.parametrize("value", [None, 1, "", "x", "[1]", "[[1]]", "{}", "null", [["c", None]], json.dumps([["c", None]])])

@@ -54,7 +54,7 @@ def receipt(label, values=(1,)):
 
 
 def test_a_change_of_nothing_makes_a_dataset():
-    state = apply_change(change_of(receipt("a"), receipt("b", ()), metadata={"owner": "me"}), None, lambda: NOW)
+    state = apply_change(change_of(receipt("a"), receipt("b", ()), metadata={"owner": "me"}), None, NOW)
     assert state.document.metadata["creation_time"] == "2000-01-01T01:01:01.000001"
     assert set(state.document.metadata) == {"owner", "creation_time", COMMITS_KEY, SCHEMA_KEY}
     assert state.document.partitions.labels.to_pylist() == ["a", "b"]
@@ -63,7 +63,7 @@ def test_a_change_of_nothing_makes_a_dataset():
 
 
 def test_a_new_dataset_without_rows_has_empty_indices():
-    state = apply_change(change_of(), None, lambda: NOW)
+    state = apply_change(change_of(), None, NOW)
     assert len(state.document.partitions) == 0
     assert (len(state.indices["x"]), state.indices["x"].values.type) == (0, pa.int64())
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from threading import Thread
 
 import pyarrow as pa
 import pytest
@@ -14,17 +16,28 @@ from kartothek_cube.core.change import Change, Part
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
+from kartothek_cube.core.metadata.history import history_key
+from kartothek_cube.core.metadata.snapshot import CommitResult
 from kartothek_cube.core.naming import document_key, schema_key
 from kartothek_cube.core.options import options
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.publish import publish
+from kartothek_cube.core.queue import _lines
 from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
 from kartothek_cube.core.snapshots import find_snapshot, forget, load_index, load_snapshot
 from kartothek_cube.core.stage import StageRequest, stage_parts
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import AtomicityRequired, CommitConflict, CommitOutcomeUnknown, InvalidInput
+from kartothek_cube.errors import (
+    AtomicityRequired,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CorruptDocument,
+    ForeignWriterWarning,
+    InvalidInput,
+    StagedFilesLost,
+)
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.core.helpers import UUID, labels, make_change, write
 
@@ -104,7 +117,7 @@ def test_metadata_alone_leaves_files_and_indices_alone(store):
     second = publish(counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first)
     assert second.document.indices == first.document.indices
     assert labels(second) == labels(first)
-    assert counting.keys("put", "put_if") == [DOCUMENT]
+    assert counting.keys("put", "put_if") == [history_key(UUID, second.result.id), DOCUMENT]
 
 
 def test_overwriting_starts_from_nothing_but_the_chain(store):
@@ -205,7 +218,7 @@ def test_schema_is_widened_after_the_document(store):
     counting = CountingStore(store)
     base = load_snapshot(counting, UUID)
     publish(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
-    assert counting.keys("put", "put_if") == [DOCUMENT, schema_key(UUID)]
+    assert counting.keys("put_if") == [DOCUMENT, schema_key(UUID)]
     assert load_snapshot(store, UUID).schema == pa.schema([("x", pa.int16()), ("y", pa.string())])
     assert schema_file(store) == pa.schema([("x", pa.int64()), ("y", pa.string())])
     assert rows(store, ["x", "y"]) == [(1, None), (300, "t")]
@@ -273,14 +286,27 @@ def test_schema_file_that_cannot_be_written_does_not_undo_the_commit():
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def test_the_second_of_two_commits_names_both():
+def test_two_appends_go_together():
+    store = MemoryStore()
+    base = write(store, {"x": [1]}, index=["x"])
+    late = make_change(store, {"x": [3]}, index=["x"])
+    write(store, {"x": [2]}, index=["x"])
+    counting = CountingStore(store)
+    landed = publish(counting, late, base)
+    assert rows(store) == [(1,), (2,), (3,)]
+    assert landed.result == CommitResult(late.commit, 1)
+    assert not [key for key in counting.keys("get", "get_versioned", "tail", "ranges") if key in {r.key for r in late.receipts}]
+    assert sorted(load_index(store, load_snapshot(store, UUID), "x")[0].values.to_pylist()) == [1, 2, 3]
+
+
+def test_the_second_of_two_commits_that_contradict_names_both():
     store = MemoryStore()
     base = write(store, {"x": [1]})
-    late = make_change(store, {"x": [3]})
-    winner = write(store, {"x": [2]})
+    late = make_change(store, {"x": [3]}, label="same")
+    winner = write(store, {"x": [2]}, label="same")
     with pytest.raises(CommitConflict) as error:
         publish(store, late, base)
-    for part in (late.commit, winner.chain[-1].id, UUID, DOCUMENT):
+    for part in (late.commit, winner.chain[-1].id, UUID):
         assert part in str(error.value)
     assert rows(store) == [(1,), (2,)]
 
@@ -299,22 +325,108 @@ class Intruder(CountingStore):
         return super().around(operation, key, action)
 
 
-@pytest.mark.parametrize(
-    ("intrude", "text"),
-    [
-        (lambda s: write(s, {"x": [2]}), "commit "),
-        (lambda s: s.delete(DOCUMENT), "deletion"),
-        (lambda s: s.put(DOCUMENT, b'{"dataset_metadata_version": 4, "dataset_uuid": "uuid", "partitions": {}}'), "without commit ids"),
-        (lambda s: s.put(DOCUMENT, b"damaged"), "without commit ids"),
-    ],
-)
-def test_whoever_comes_in_between_wins(store, intrude, text):
+def test_append_that_comes_in_between_is_kept(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
-    with pytest.raises(CommitConflict, match=text):
+    landed = publish(Intruder(store, lambda: write(store, {"x": [2]})), change, base)
+    assert rows(store) == [(1,), (2,), (3,)]
+    assert landed.result == CommitResult(change.commit, 2)
+
+
+def test_foreign_append_that_comes_in_between_is_kept(store):
+    base = write(store, {"x": ["t"]})
+    change = make_change(store, {"x": ["u"]})
+    with pytest.warns(ForeignWriterWarning, match="kartothek"):
+        landed = publish(Intruder(store, lambda: foreign_commit(store)), change, base)
+    assert len(landed.partitions) == 3
+    assert [c.id for c in landed.chain] == [change.commit]
+
+
+@pytest.mark.parametrize(
+    ("intrude", "error", "text"),
+    [
+        (lambda s: write(s, {"x": [2]}, label="same"), CommitConflict, "commit .* 'same' was added"),
+        (lambda s: s.delete(DOCUMENT), CommitConflict, "deletion"),
+        (lambda s: s.put(DOCUMENT, b"damaged"), CorruptDocument, DOCUMENT),
+    ],
+)
+def test_whoever_comes_in_between_wins(store, intrude, error, text):
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [3]}, label="same")
+    with pytest.raises(error, match=text):
         publish(Intruder(store, lambda: intrude(store)), change, base)
     found = find_snapshot(store, UUID) if store.contains(DOCUMENT) and store.get(DOCUMENT) != b"damaged" else None
     assert found is None or change.commit not in [c.id for c in found.chain]
+
+
+def test_retries_are_bounded(store, monkeypatch):
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [3]})
+
+    def always(call):
+        if call.operation == "put_if" and call.key == DOCUMENT:
+            write(store, {"x": [2]})
+
+    with options(commit_retries=2), pytest.raises(CommitConflict, match="3 times"):
+        publish(FaultyStore(store, always), change, base)
+    assert rows(store) == [(1,), (2,), (2,), (2,)]
+
+
+def test_commits_that_wait_share_a_swap(store):
+    base = write(store, {"x": [0]}, index=["x"])
+    changes = [make_change(store, {"x": [i]}, index=["x"], metadata={str(i): i}) for i in range(1, 6)]
+    counting, others = CountingStore(store), []
+
+    def hold(call):
+        """While the first commit is put, the others come to stand in line."""
+        if call.operation == "put_if" and call.key == DOCUMENT and not others:
+            others.extend(Thread(target=publish, args=(counting, change, base)) for change in changes[1:])
+            for thread in others:
+                thread.start()
+            while len(_lines.waiting((counting.identity, UUID))) < 4:
+                threading.Event().wait(0.001)
+
+    publish(FaultyStore(counting, hold), changes[0], base)
+    for thread in others:
+        thread.join()
+    found = load_snapshot(store, UUID)
+    assert rows(store) == [(i,) for i in range(6)]
+    assert {c.id for c in found.chain[1:]} == {c.commit for c in changes}
+    assert found.document.user_metadata.keys() >= {"1", "5"}
+    assert counting.keys("put_if").count(DOCUMENT) == 2
+    assert len(load_index(store, found, "x")[0]) == 6
+
+
+def test_files_that_were_collected_are_missed_before_the_swap(store):
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [3]})
+    old = replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(hours=13)) for r in change.receipts))
+    store.delete(change.receipts[0].key)
+    with pytest.raises(StagedFilesLost, match="grace period"):
+        publish(store, old, base)
+    assert rows(store) == [(1,)]
+
+
+def test_old_files_that_are_there_are_committed(store):
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [3]})
+    publish(store, replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts)), base)
+    assert rows(store) == [(1,), (3,)]
+
+
+def test_json_document_that_kartothek_puts_beside_a_msgpack_one_gets_the_commit_too(store):
+    """It reads the msgpack document, and writes a JSON one: from then on that one counts."""
+    base = write(store, {"x": [1]}, msgpack=True)
+    change = make_change(store, {"x": [3]})
+
+    def shadow(call):
+        if call.operation == "put_if" and call.key == document_key(UUID, msgpack=True) and not store.contains(DOCUMENT):
+            store.put(DOCUMENT, render_document(base.document))
+
+    with pytest.warns(UserWarning, match="two documents"):
+        publish(FaultyStore(store, shadow), change, base)
+    assert rows(store) == [(1,), (3,)]
 
 
 def test_of_two_creators_one_wins_and_the_schema_file_is_the_winners(store):
@@ -539,7 +651,8 @@ def test_a_foreign_commit_is_seen_and_its_schema_file_rules(store):
 def test_the_next_commit_of_ours_starts_a_new_chain(store):
     write(store, {"x": pa.nulls(1)}, label="ours")
     foreign_commit(store)
-    snapshot = write(store, {"x": ["u"]})
+    with pytest.warns(ForeignWriterWarning, match="after commit"):
+        snapshot = write(store, {"x": ["u"]})
     assert [c.parent for c in snapshot.chain] == [None]
     assert not load_snapshot(CountingStore(store), UUID).has_foreign_commit
     assert len(write(store, {"x": ["v"]}).chain) == 2

@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from kartothek_cube.core.change import Change, distinct_values
+from kartothek_cube.core.change import Change
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_write import column_names
 from kartothek_cube.core.dataset.run import commit_change
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.index import SecondaryIndex, build_index, index_type
 from kartothek_cube.core.layout import check_index_columns
-from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, use_options
-from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.store import Store, check_key
+from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot
+from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import InvalidRequest
 
 __all__ = ["build_dataset_indices", "built_indices", "file_entries"]
@@ -90,32 +84,3 @@ def _check(base: Snapshot, columns: Sequence[str]) -> None:
         raise InvalidRequest(f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, which has {sorted(known)}.")
     for key in check_index_columns(base.schemas, columns, base.partition_keys, base.uuid):
         check_key(key)
-
-
-def built_indices(store: Store, base: Snapshot, columns: Sequence[str]) -> dict[str, SecondaryIndex]:
-    """Whole indices on columns of a snapshot, from these columns of its files."""
-    tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
-    files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files(base, t)]
-    entries = list(run(lambda file: file_entries(store, base.uuid, base.schemas[file[1]], file[2], tables[file[1]]), files))
-    pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
-    for (label, _, _), found in zip(files, entries, strict=True):
-        for column, values in found.items():
-            pairs[column].setdefault(label, []).append(values)
-    return {c: _index(base, c, by_label) for c, by_label in pairs.items()}
-
-
-def _files(base: Snapshot, table: str) -> list[tuple[str, str]]:
-    keys = base.partitions.files.get(table, pa.nulls(len(base.partitions), pa.string()))
-    return [(label, key) for label, key in zip(base.partitions.labels.to_pylist(), keys.to_pylist(), strict=True) if key is not None]
-
-
-def file_entries(store: Store, uuid: str, schema: pa.Schema, key: str, columns: Sequence[str]) -> dict[str, pa.Array]:
-    """The distinct values that a file has in each column."""
-    rows = read_rows(store, key, FileRequest(uuid, schema, tuple(columns)))
-    return {c: distinct_values(rows.column(c)) for c in columns}
-
-
-def _index(base: Snapshot, column: str, by_label: dict[str, list[pa.Array]]) -> SecondaryIndex:
-    kind = index_type(type_of_column(base.schemas, column, base.uuid), column, base.uuid)
-    entries = [(pc.unique(pa.chunked_array([a.cast(kind) for a in arrays], type=kind)), label) for label, arrays in by_label.items()]
-    return build_index(column, kind, entries)

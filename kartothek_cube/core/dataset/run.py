@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.change import Change, OnConflict, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source
 from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
@@ -111,10 +112,14 @@ def stage_element(store: Store, request: WriteRequest, element: Prepared) -> lis
     return receipts
 
 
-def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, scope: Scope = ()) -> DatasetMetadata:
+def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, scope: Scope = (), on_conflict: OnConflict = "raise") -> DatasetMetadata:
     """Publish what was staged, and the removal of the partitions in the scope."""
     request = staged.request
-    values, forgotten = settle_metadata(request.start, arguments, len(staged.receipts), request.uuid)
+
+    def merge(state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+        return settle_metadata(None if request.replace else state, arguments, len(staged.receipts), request.uuid)
+
+    values, forgotten = merge(request.base)
     change = Change(
         request.uuid,
         staged.receipts,
@@ -124,9 +129,12 @@ def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, 
         metadata=values,
         forgotten=forgotten,
         removed=_removed(target.store, request.base, scope),
+        scope=partial(labels_in_scope, scope=scope) if scope else None,
+        merge=None if arguments.merger is None else merge,
         replace=request.replace,
         add_columns=request.add_columns,
         msgpack=request.msgpack,
+        on_conflict=on_conflict,
     )
     return commit_change(target, change, request.base)
 

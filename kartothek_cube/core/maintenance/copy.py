@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.maintenance.convert import mark_as_moving
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, chain_of, extend_chain, fingerprint
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -76,6 +77,10 @@ def _files_of(snapshot: Snapshot) -> list[tuple[str, str]]:
     return list({key: (table, key) for table, key in pairs}.values())
 
 
+def _named_keys(snapshot: Snapshot) -> list[str]:
+    return [*(key for _, key in _files_of(snapshot)), *(key for key in snapshot.document.indices.values() if isinstance(key, str))]
+
+
 def _moved(key: str, old: str, new: str) -> str | None:
     return new + key[len(old) :] if is_own_key(key, old) else None
 
@@ -105,7 +110,7 @@ def _renamed(partitions: PartitionColumns | None, files: Mapping[str, str]) -> P
 def _metadata(snapshot: Snapshot, partitions: PartitionColumns | None, commit: str | None) -> dict[str, Any]:
     metadata = {k: v for k, v in snapshot.document.metadata.items() if k not in (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY)}
     if commit is not None:
-        metadata[COMMITS_KEY] = extend_chain((), commit, fingerprint(partitions), foreign=False)
+        metadata[COMMITS_KEY] = extend_chain((), Commit(commit, None, fingerprint(partitions), datetime.now(UTC)), foreign=False)
         metadata[SCHEMA_KEY] = embedded_schemas(snapshot.schemas)
     return metadata
 
@@ -194,6 +199,8 @@ def prepare_copy(source: Store, snapshot: Snapshot, target: Store, uuid: str, *,
 
 
 def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy:
+    for key in _named_keys(snapshot):
+        check_named_key(key, snapshot.uuid)
     _refuse_strangers(snapshot, target)
     taken = _taken_keys(source, snapshot, target)
     # Two documents cannot be swapped together with their schema files: the one that is replaced brings its schema itself.

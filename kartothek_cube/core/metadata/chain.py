@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 
-__all__ = ["COMMITS_KEY", "MOVING_KEY", "SCHEMA_KEY", "Commit", "chain_of", "extend_chain", "fingerprint", "is_foreign"]
+__all__ = ["COMMITS_KEY", "LENGTH", "MOVING_KEY", "SCHEMA_KEY", "Commit", "CubeCommit", "chain_of", "extend_chain", "fingerprint", "is_foreign"]
 
 COMMITS_KEY = "kartothek_cube.commits"
 SCHEMA_KEY = "kartothek_cube.schema"
@@ -23,12 +24,36 @@ LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
+class CubeCommit:
+    """A write to several datasets of a cube: its id, and the uuids of all datasets that take part."""
+
+    id: str
+    datasets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
-    """One entry of the chain: the commit's id, its parent's (None for the first), and the fingerprint of what it left."""
+    """One entry of the chain.
+
+    Attributes
+    ----------
+    id : str
+        The commit.
+    parent : str | None
+        The one before; None for the first, and for the first after a foreign writer.
+    fingerprint : str
+        Of the partitions that it left.
+    time : datetime | None
+        When it was made, by the writer's clock; UTC.
+    cube : CubeCommit | None
+        The write to a cube that it is a part of.
+    """
 
     id: str
     parent: str | None
     fingerprint: str
+    time: datetime | None = None
+    cube: CubeCommit | None = None
 
 
 def fingerprint(partitions: PartitionColumns | None) -> str:
@@ -52,9 +77,27 @@ def _canonical_bytes(column: pa.Array) -> memoryview:
 def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
     """The chain that the metadata of a document carries, oldest first; empty if there is none or it is unreadable."""
     try:
-        return tuple(Commit(str(i), p, str(f)) for i, p, f in json.loads(metadata[COMMITS_KEY]))
-    except (KeyError, TypeError, ValueError):
+        return tuple(_decoded(*entry) for entry in json.loads(metadata[COMMITS_KEY]))
+    except (KeyError, TypeError, ValueError, RecursionError):
         return ()
+
+
+def _decoded(commit: Any, parent: Any, mark: Any, time: str | None = None, cube: Any = None) -> Commit:
+    moment = None if time is None else datetime.fromisoformat(time).astimezone(UTC)
+    return Commit(str(commit), None if parent is None else str(parent), str(mark), moment, None if cube is None else CubeCommit(str(cube[0]), tuple(cube[1])))
+
+
+def _encoded(commit: Commit) -> list[Any]:
+    entry = [
+        commit.id,
+        commit.parent,
+        commit.fingerprint,
+        None if commit.time is None else commit.time.isoformat(),
+        None if commit.cube is None else [commit.cube.id, list(commit.cube.datasets)],
+    ]
+    while entry[-1] is None:
+        entry.pop()
+    return entry
 
 
 def is_foreign(metadata: Mapping[str, Any], partitions: PartitionColumns | None) -> bool:
@@ -63,8 +106,8 @@ def is_foreign(metadata: Mapping[str, Any], partitions: PartitionColumns | None)
     return not chain or chain[-1].fingerprint != fingerprint(partitions)
 
 
-def extend_chain(chain: tuple[Commit, ...], commit: str, mark: str, *, foreign: bool) -> str:
-    """The chain with one more commit, as it is stored; after a foreign writer a new one begins."""
+def extend_chain(chain: tuple[Commit, ...], commit: Commit, *, foreign: bool) -> str:
+    """The chain with one more commit, whose parent is set here, as it is stored; after a foreign writer a new one begins."""
     kept = () if foreign else chain[-(LENGTH - 1) :]
-    parent = kept[-1].id if kept else None
-    return json.dumps([[c.id, c.parent, c.fingerprint] for c in (*kept, Commit(commit, parent, mark))])
+    last = replace(commit, parent=kept[-1].id if kept else None)
+    return json.dumps([_encoded(c) for c in (*kept, last)])

@@ -18,7 +18,26 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_part
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.errors import UnknownColumn
 
-__all__ = ["Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
+__all__ = ["CommitResult", "Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of a commit.
+
+    Attributes
+    ----------
+    id : str
+        The commit, as `history` lists it.
+    tries : int
+        How often it was put before it landed; more than 1 where others came first.
+    reapplied : bool
+        Whether what it removes was found anew in a newer state than the caller had seen, because of ``on_conflict="reapply"``.
+    """
+
+    id: str
+    tries: int
+    reapplied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +64,10 @@ class Snapshot:
         One typed column per partition key, row *i* belongs to label *i*.
     indices : Mapping[str, SecondaryIndex]
         The secondary indices that were loaded whole.
+    result : CommitResult | None
+        Of the commit that returned this snapshot.
+    lost : frozenset of str
+        Columns of secondary indices whose files an older snapshot does not have any more. They are made anew where one cannot do without.
     """
 
     uuid: str
@@ -56,6 +79,8 @@ class Snapshot:
     partitions: PartitionColumns
     values: pa.Table
     indices: Mapping[str, SecondaryIndex] = field(default_factory=dict)
+    result: CommitResult | None = None
+    lost: frozenset[str] = frozenset()
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -77,6 +102,11 @@ class Snapshot:
     def secondary_columns(self) -> frozenset[str]:
         """Columns with a secondary index."""
         return frozenset(self.document.indices)
+
+    @property
+    def pruning_columns(self) -> frozenset[str]:
+        """Columns with a secondary index that is cheaper to read than the files."""
+        return self.secondary_columns - (self.lost - self.indices.keys())
 
     @property
     def indexed_columns(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from kartothek_cube.core.dataset.build_indices import built_indices
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, use_options
-from kartothek_cube.core.publish import check_base, check_store_can_commit, publish
+from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, check_key
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import visible_columns
@@ -20,7 +20,8 @@ from kartothek_cube.cube.constants import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON
 from kartothek_cube.cube.converters import converter_str_set, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
-from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, InvalidRequest, UnknownColumn
+from kartothek_cube.cube.publish import publish_in_order
+from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
 
 __all__ = ["build_cube_index", "drop_cube_index"]
 
@@ -96,7 +97,7 @@ def build_cube_index(
             for key in check_index_columns(members[name].schemas, names, members[name].partition_keys, members[name].uuid):
                 check_key(key)
         changes = {name: _building(cube, name, opened, members[name], names) for name, names in wanted.items()}
-        return _publish(cube, opened, changes, members)
+        return {name: DatasetMetadata.of(landed) for name, landed in publish_in_order(opened, cube.uuid_prefix, changes, members).items()}
 
 
 def drop_cube_index(
@@ -153,7 +154,7 @@ def drop_cube_index(
         members = _members(cube, opened, ktk_cube_dataset_ids)
         wanted = _assigned(members, _columns(columns), _can_drop, _refuse_to_drop)
         changes = {name: _dropping(cube, name, members[name], names) for name, names in wanted.items()}
-        return _publish(cube, opened, changes, members)
+        return {name: DatasetMetadata.of(landed) for name, landed in publish_in_order(opened, cube.uuid_prefix, changes, members).items()}
 
 
 # --- which columns of which datasets ----------------------------------------------------------------------------------
@@ -233,20 +234,3 @@ def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), 
     before = set(base.document.metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or ())
     suppressed = (before - set(built)) | (set(dropped) & set(cube.dimension_columns))
     return {} if suppressed == before else {KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: sorted(suppressed)}
-
-
-def _publish(cube: Cube, store: Store, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]) -> dict[str, DatasetMetadata]:
-    for name, change in changes.items():
-        check_base(store, change, bases[name])
-    landed: dict[str, DatasetMetadata] = {}
-    for name, change in changes.items():
-        try:
-            landed[name] = DatasetMetadata.of(publish(store, change, bases[name]))
-        except Exception as error:
-            if not landed:
-                raise
-            left = ", ".join(i for i in changes if i not in landed)
-            raise CubeCommitIncomplete(
-                f"Cube {cube.uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {', '.join(landed)}. Not landed: {left}. Reason: {error}"
-            ) from error
-    return landed
