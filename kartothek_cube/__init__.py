@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         build_cube_index,
         cleanup_cube,
         collect_stats,
+        compact_cube,
         copy_cube,
         count_cube,
         delete_cube,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         run_plan,
         stream_cube,
         update_cube,
+        verify_cube,
     )
     from kartothek_cube.core.options import options
     from kartothek_cube.core.stores import open_store
@@ -51,6 +53,7 @@ _CUBE = (
     "build_cube_index",
     "cleanup_cube",
     "collect_stats",
+    "compact_cube",
     "copy_cube",
     "count_cube",
     "delete_cube",
@@ -68,6 +71,7 @@ _CUBE = (
     "run_plan",
     "stream_cube",
     "update_cube",
+    "verify_cube",
 )
 _HOMES = dict.fromkeys(_CUBE, "kartothek_cube.api.cube") | {
     "errors": "kartothek_cube",
@@ -85,6 +89,7 @@ __all__ = [
     "build_cube_index",
     "cleanup_cube",
     "collect_stats",
+    "compact_cube",
     "copy_cube",
     "count_cube",
     "delete_cube",
@@ -105,6 +110,7 @@ __all__ = [
     "run_plan",
     "stream_cube",
     "update_cube",
+    "verify_cube",
 ]
 
 

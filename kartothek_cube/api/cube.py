@@ -29,6 +29,7 @@ from kartothek_cube.cube.prepare import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZE
 from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
 from kartothek_cube.cube.verbs.build import build_cube, extend_cube
 from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
+from kartothek_cube.cube.verbs.compact import compact_cube
 from kartothek_cube.cube.verbs.copy import copy_cube
 from kartothek_cube.cube.verbs.delete import delete_cube
 from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, list_cubes
@@ -37,6 +38,7 @@ from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
 from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
 from kartothek_cube.cube.verbs.stats import collect_stats
 from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
+from kartothek_cube.cube.verbs.verify import verify_cube
 
 __all__ = [
     "KTK_CUBE_DF_SERIALIZER",
@@ -69,6 +71,7 @@ __all__ = [
     "build_cube_index",
     "cleanup_cube",
     "collect_stats",
+    "compact_cube",
     "copy_cube",
     "count_cube",
     "delete_cube",
@@ -86,4 +89,5 @@ __all__ = [
     "run_plan",
     "stream_cube",
     "update_cube",
+    "verify_cube",
 ]

@@ -19,6 +19,7 @@ from kartothek_cube.core.compat.stores import ensure_store, lazy_store
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.commit import StagedPartitions, commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.convert import convert_metadata_format
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
@@ -30,13 +31,19 @@ from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, has
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
 from kartothek_cube.core.dataset.stream import stream_table
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
+from kartothek_cube.core.dataset.verify import verify_dataset
+from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
+from kartothek_cube.core.maintenance.verify_report import Finding, VerifyReport
 
 __all__ = [
+    "CompactionPlan",
+    "CompactionReport",
     "DatasetFactory",
     "DatasetMetadata",
     "DatasetMetadataBase",
     "ExplicitSecondaryIndex",
+    "Finding",
     "GarbageReport",
     "IndexBase",
     "Partition",
@@ -44,10 +51,12 @@ __all__ = [
     "ScanPlan",
     "SchemaWrapper",
     "StagedPartitions",
+    "VerifyReport",
     "build_dataset_indices",
     "collect_dataset_metadata",
     "combine_metadata",
     "commit_dataset",
+    "compact_dataset",
     "convert_metadata_format",
     "copy_dataset",
     "create_empty_dataset_header",
@@ -74,5 +83,6 @@ __all__ = [
     "update_dataset_from_dataframes__iter",
     "validate_compatible",
     "validate_shared_columns",
+    "verify_dataset",
     "write_single_partition",
 ]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.store import Store
-from kartothek_cube.errors import CorruptData, KeyNotFound
+from kartothek_cube.core.store import Store, check_key
+from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, KeyNotFound
 
-__all__ = ["FileFormat", "as_table", "readable"]
+__all__ = ["FileFormat", "as_table", "check_named_key", "readable"]
 
 
 class FileFormat(ABC):
@@ -59,16 +59,35 @@ def as_table(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
+def check_named_key(key: str, dataset: str | None) -> None:
+    """Refuse a key that no store can hold, as the fault of the document that names it.
+
+    Raises
+    ------
+    CorruptDocument
+        If the key does not satisfy `check_key`.
+    """
+    try:
+        check_key(key)
+    except InvalidInput as error:
+        if dataset is None:
+            raise
+        raise CorruptDocument(f"The document of dataset {dataset!r} names a key that is none: {error}") from None
+
+
 @contextmanager
 def readable(store: Store, key: str, dataset: str | None) -> Iterator[None]:
     """Name the key and the dataset in errors about a file that is missing or damaged."""
+    check_named_key(key, dataset)
     try:
         yield
     except (FileNotFoundError, KeyNotFound):
         owner = "" if dataset is None else f", which dataset {dataset!r} names,"
         raise KeyNotFound(f"The file {key!r}{owner} is not in the store {store.name}.") from None
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
             raise  # the store or the network, not the file
+        if isinstance(error, MemoryError):
+            raise
         owner = "" if dataset is None else f" of dataset {dataset!r}"
         raise CorruptData(f"The file {key!r}{owner} cannot be read: {error}") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["DatasetInfo", "check_infos", "check_members", "info_of", "infos_of"]
+__all__ = ["DatasetInfo", "check_infos", "check_members", "each_fault", "info_of", "infos_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,23 @@ def check_members(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
         _check_dimensions(infos[name], cube)
     for name in sorted(infos):
         _check_indices(infos[name], cube)
+
+
+def each_fault(infos: Mapping[str, DatasetInfo], cube: Cube) -> Iterator[tuple[str, str | None, InvalidInput]]:
+    """All that `check_members` would refuse, not only the first: a short name of the check, the id of the dataset if it is about one, and the error."""
+    yield from _faults("tables", None, partial(_check_tables, infos))
+    yield from _faults("payload", None, partial(_check_payload_overlap, infos, cube))
+    yield from _faults("types", None, partial(_check_shared_types, infos))
+    for name, info in sorted(infos.items()):
+        for check, of_one in {"partition-keys": _check_partition_keys, "dimensions": _check_dimensions, "indices": _check_indices}.items():
+            yield from _faults(check, name, partial(of_one, info, cube))
+
+
+def _faults(check: str, name: str | None, run: Callable[[], None]) -> Iterator[tuple[str, str | None, InvalidInput]]:
+    try:
+        run()
+    except InvalidInput as error:
+        yield check, name, error
 
 
 def _check_tables(infos: Mapping[str, DatasetInfo]) -> None:

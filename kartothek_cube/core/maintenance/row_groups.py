@@ -40,14 +40,13 @@ def _row_groups(store: Store, dataset: str, label: str, key: str) -> list[dict[s
     if not key.endswith(DATA_SUFFIX):
         raise Unsupported(f"The file {key!r} of dataset {dataset!r} is no Parquet file, so it has no row groups.")
     with open_file(store, key, dataset) as source:
-        metadata = source.metadata
+        metadata, chunks = source.metadata, source.chunks(range(source.metadata.num_row_groups), {*source.schema.names})
     size = store.tail(key, 0)[1]
-    return [_row(label, metadata, group, size) for group in range(metadata.num_row_groups)]
+    return [_row(label, metadata, group, size, chunks[group]) for group in range(metadata.num_row_groups)]
 
 
-def _row(label: str, metadata: Any, number: int, size: int) -> dict[str, Any]:
+def _row(label: str, metadata: Any, number: int, size: int, chunks: Sequence[Any]) -> dict[str, Any]:
     group = metadata.row_group(number)
-    chunks = [group.column(j) for j in range(group.num_columns)]
     sizes = np.array([[c.total_compressed_size, c.total_uncompressed_size] for c in chunks], dtype=np.int64).reshape(-1, 2).sum(axis=0)
     values = (label, number, int(sizes[0]), int(sizes[1]), metadata.num_rows, metadata.num_row_groups, size, group.num_rows)
     return dict(zip(ROW_GROUP_SCHEMA.names, values, strict=True))

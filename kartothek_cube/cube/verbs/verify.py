@@ -1,0 +1,108 @@
+"""Verifying a cube: each of its datasets, and whether they fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kartothek_cube.core.dataset.arguments import check_flag
+from kartothek_cube.core.maintenance.verify import Look, look_at, look_deeper
+from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.parallel import run
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.discovery import dataset_ids
+from kartothek_cube.cube.verify_cells import overridden_findings, unseen_findings
+from kartothek_cube.cube.verify_members import find_cube, member_findings
+from kartothek_cube.errors import DatasetNotFound, InvalidInput
+
+__all__ = ["verify_cube"]
+
+
+def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
+    """Say what is wrong with a cube: `verify_dataset` for each of its datasets, and whether they fit together. Nothing is changed.
+
+    Parameters
+    ----------
+    cube : Cube or str
+        The cube, or its uuid prefix: then it is as the metadata of its datasets describe it.
+    store : str, path, store or callable
+        Where it lies; everything that `open_store` takes.
+    deep : bool, default False
+        Read the data: what `verify_dataset` does, and nulls, order and repetitions of cells, cells that newer files override,
+        and those of enrichments that the seed lacks.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    VerifyReport
+        The findings, errors first; ``ok`` says that there is no error, ``clean`` that there is no warning either.
+
+    Raises
+    ------
+    DatasetNotFound
+        If there is no dataset of such a cube.
+    OSError
+        If the store cannot be read.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store, verify_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> prices = pa.table({"PRODUCT_ID": [2, 3], "COUNTRY_CODE": ["FR", "FR"], "PRICE": [1.5, 2.5]})
+    >>> _ = build_cube({"seed": sales, "prices": prices}, cube, store)
+    >>> verify_cube(cube, store, deep=True)
+    Verified cube 'sales' with all data: 2 datasets, 3 partitions, 3 files, ... bytes, 4 rows.
+    1 remarks:
+    · info unseen-cells [sales++prices]: 1 cells have no cell of the seed 'seed': no query of the cube shows them.
+    """
+    with use_options(options):
+        opened, is_deep = open_store(store), check_flag(deep, "deep")
+        prefix = _prefix(cube) if isinstance(cube, str) else require_cube(cube).uuid_prefix
+        looks = _looks(prefix, opened, deep=is_deep)
+        members = _members(looks)
+        known, findings = find_cube(prefix, members) if isinstance(cube, str) else (cube, [])
+        if known is not None:
+            findings.extend(member_findings(known, members))
+        if is_deep:
+            looks = {name: look_deeper(opened, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
+            findings.extend(_deep_findings(known, members, opened))
+        every = (*findings, *(f for look in looks.values() for f in look.findings))
+        counts = sum((look.counts for look in looks.values()), Counts())
+        return report_of(f"cube {prefix!r}", every, counts, deep=is_deep)
+
+
+def _prefix(prefix: str) -> str:
+    if KTK_CUBE_UUID_SEPERATOR in check_uuid(prefix):
+        raise InvalidInput(f"The prefix of a cube has no {KTK_CUBE_UUID_SEPERATOR!r}, but {prefix!r} was given. verify_dataset verifies a single dataset.")
+    return prefix
+
+
+def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, Look]:
+    names = sorted(dataset_ids(prefix, store))
+    if not names:
+        raise DatasetNotFound(f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'.")
+    looks = run(lambda name: look_at(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names)
+    return dict(zip(names, looks, strict=True))
+
+
+def _members(looks: Mapping[str, Look]) -> dict[str, Snapshot]:
+    """The datasets whose document and schemas can be read."""
+    return {name: look.subject.snapshot for name, look in looks.items() if look.subject is not None and look.subject.snapshot.schemas}
+
+
+def _deep_findings(cube: Cube | None, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
+    if cube is None:
+        return
+    whole = {name: s for name, s in members.items() if set(s.tables) == {SINGLE_TABLE} and set(s.values.column_names) == set(s.partition_keys)}
+    yield from overridden_findings(cube, whole, store)
+    yield from unseen_findings(cube, whole, store)

@@ -1,0 +1,166 @@
+"""Checks across the datasets of a cube that need no rows: seed, metadata, columns, types, indices, incomplete commits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from kartothek_cube.core.maintenance.verify_report import Finding, Severity
+from kartothek_cube.core.maintenance.verify_subject import DAMAGE
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.rowkeys import pack_one
+from kartothek_cube.cube.columns import visible_columns
+from kartothek_cube.cube.consistency import each_fault, infos_of
+from kartothek_cube.cube.constants import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
+    LEGACY_PARTITION_COLUMNS,
+    LEGACY_TIMESTAMP_PAYLOAD,
+)
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.discovery import cube_of
+
+__all__ = ["find_cube", "member_findings", "physical_partitions"]
+
+_COLUMNS: tuple[tuple[str, str | None, str], ...] = (
+    (KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS, "dimension_columns"),
+    (KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS, "partition_columns"),
+    (KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, None, "suppress_index_on"),
+)
+_LOOK = 'docs, page "What will look different"'
+
+
+def find_cube(uuid_prefix: str, members: Mapping[str, Snapshot]) -> tuple[Cube | None, list[Finding]]:
+    """The cube as its datasets describe it; None if they do not."""
+    try:
+        return cube_of(uuid_prefix, members), []
+    except DAMAGE as error:
+        return None, [Finding("error", "cube-seed", uuid_prefix, f"The metadata describe no cube. {error}")]
+
+
+def member_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+    """What does not fit together, and what reads differently here than in kartothek."""
+    yield from _seed(cube, members)
+    for check, name, error in each_fault(infos_of(members), cube):
+        # Several tables in a dataset, or an index that is missing, break every query; so does everything else that the check of a cube refuses.
+        yield Finding(
+            "error", f"cube-{check}", cube.uuid_prefix if name is None else cube.ktk_dataset_uuid(name), str(error), mend=_mend(check, name, cube, members)
+        )
+    for name, snapshot in members.items():
+        yield from _metadata(cube, name, snapshot)
+        yield from _several_files(cube, snapshot)
+        yield from _hidden(snapshot)
+    yield from _incomplete_commits(members)
+
+
+def _mend(check: str, name: str | None, cube: Cube, members: Mapping[str, Snapshot]) -> str:
+    if check != "indices" or name is None:
+        return ""
+    dimensions = [c for c in cube.dimension_columns if name == cube.seed_dataset and c not in cube.suppress_index_on]
+    lacking = [c for c in (*dimensions, *sorted(cube.index_columns)) if c in members[name].schema.names and c not in members[name].indexed_columns]
+    return f"build_cube_index(cube, store, {lacking!r}, {name!r})" if lacking else ""
+
+
+def _seed(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+    if cube.seed_dataset not in members:
+        text = f"The seed dataset {cube.seed_dataset!r} is missing or cannot be read. There are {sorted(members)}."
+        yield Finding("error", "cube-seed", cube.uuid_prefix, text)
+    for name, snapshot in members.items():
+        said = _stored(snapshot, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
+        if said is None and name == cube.seed_dataset:
+            text = "The metadata do not say that this is the seed, so open_cube and describe_cube cannot find the cube; kartothek's index build drops them."
+            yield Finding("warning", "cube-metadata", snapshot.uuid, text)
+        elif said is not None and bool(said) != (name == cube.seed_dataset):
+            text = f"The metadata say {said!r} to whether this is the seed, which is {cube.seed_dataset!r}. A cube has one."
+            yield Finding("error", "cube-seed", snapshot.uuid, text)
+
+
+def _stored(snapshot: Snapshot, key: str, legacy: str | None) -> Any:
+    metadata = snapshot.document.metadata
+    return metadata.get(key, None if legacy is None else metadata.get(legacy))
+
+
+def _metadata(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Finding]:
+    """Only the seed's entries are read back; in the others they are remarks of whoever wrote them."""
+    severity: Severity = "error" if name == cube.seed_dataset else "warning"
+    for key, legacy, attribute in _COLUMNS:
+        said, meant = _stored(snapshot, key, legacy), getattr(cube, attribute)
+        if said is not None and not _same(said, meant):
+            text = f"The metadata say {attribute} = {said!r}, but the cube has {sorted(meant) if isinstance(meant, frozenset) else list(meant)!r}."
+            yield Finding(severity, "cube-metadata", snapshot.uuid, text)
+
+
+def _same(said: Any, meant: tuple[str, ...] | frozenset[str]) -> bool:
+    """Whether a list of columns in the metadata is that of the cube."""
+    if not isinstance(said, list) or not all(isinstance(column, str) for column in said):
+        return said in meant and len(meant) == 1 if isinstance(said, str) else False
+    return type(meant)(said) == meant
+
+
+def _hidden(snapshot: Snapshot) -> Iterator[Finding]:
+    hidden = sorted(set(snapshot.schema.names) - set(visible_columns(snapshot.schema.names)))
+    if hidden:
+        text = f"Columns that begin with two underscores, and {LEGACY_TIMESTAMP_PAYLOAD}, are hidden in cubes: {', '.join(hidden)} ({_LOOK}, 52)"
+        yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
+
+
+# --- physical partitions ----------------------------------------------------------------------------------------------
+
+
+def physical_partitions(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
+    """Positions of the partitions among which newer rows override older ones: those with equal values of the cube's partition columns."""
+    shared = [c for c in cube.partition_columns if c in snapshot.values.column_names]
+    if not shared or not len(snapshot.partitions):
+        return [list(range(len(snapshot.partitions)))] if len(snapshot.partitions) else []
+    keys = pack_one(snapshot.values, shared)
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order])) + 1
+    return [[int(i) for i in part] for part in np.split(order, starts)]
+
+
+def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
+    several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1] if set(snapshot.tables) == {SINGLE_TABLE} else []
+    if several:
+        files = sum(map(len, several))
+        text = f"{len(several):,} physical partitions have several files, {files:,} in all. The newest row wins; kartothek may show older ones ({_LOOK}, 6)"
+        label = snapshot.partitions.labels[several[0][0]].as_py()
+        yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
+
+
+# --- commits of several datasets --------------------------------------------------------------------------------------
+
+
+def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+    """Writes to several datasets that not all of them have.
+
+    A participant has the write if its chain names it, or if its chain begins later: it may have forgotten it.
+    """
+    by_uuid = {snapshot.uuid: snapshot for snapshot in members.values()}
+    seen = set()
+    for snapshot in members.values():
+        for commit in snapshot.chain:
+            if commit.cube is None or commit.cube.id in seen:
+                continue
+            seen.add(commit.cube.id)
+            named = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
+            lacking = [uuid for uuid in named if not _has(by_uuid[uuid], commit.cube.id, commit.time)]
+            if lacking:
+                everybody = ", ".join(map(str, commit.cube.datasets))
+                text = f"The write {commit.cube.id} to {everybody} is not in {', '.join(lacking)}: it stopped halfway, or is under way."
+                yield Finding("error", "cube-commit", snapshot.uuid, text, mend=f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})")
+
+
+def _has(snapshot: Snapshot, write: str, time: Any) -> bool:
+    chain = snapshot.chain
+    if any(c.cube is not None and c.cube.id == write for c in chain):
+        return True
+    # After a foreign writer, and after as many commits as a chain holds, older ones are forgotten.
+    oldest = chain[0].time if chain else None
+    return not chain or oldest is None or time is None or oldest > time

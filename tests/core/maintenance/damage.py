@@ -1,0 +1,88 @@
+"""Healthy datasets, and ways to damage one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
+from kartothek_cube.core.dataset.verify import verify_dataset
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, fingerprint
+from kartothek_cube.core.metadata.partitions import from_mapping
+from kartothek_cube.core.naming import document_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kartothek_cube.core.maintenance.verify_report import VerifyReport
+    from kartothek_cube.core.store import Store
+
+UUID = "uuid"
+ROWS = pa.table({"p": ["a", "a", "b"], "x": [1, 2, 3], "i1": [10, 20, 30], "v1": [0.5, 1.5, 2.5]})
+
+
+def write(store: Store, rows: pa.Table = ROWS, on: Any = "p", index: Any = "i1", **more: Any) -> None:
+    """A dataset with a partition for each value of p."""
+    on, index = ([name] if isinstance(name, str) else name for name in (on, index))
+    store_dataframes_as_dataset(store, UUID, [rows], partition_on=on, secondary_indices=index, **more)
+
+
+def verify(store: Store, *, deep: bool = False) -> VerifyReport:
+    return verify_dataset(UUID, store, deep)
+
+
+def found(store: Store, *, deep: bool = False) -> list[tuple[str, str]]:
+    """Severity and check of each finding."""
+    return [(f.severity, f.check) for f in verify(store, deep=deep).findings]
+
+
+def document(store: Store, uuid: str = UUID) -> dict[str, Any]:
+    return json.loads(store.get(document_key(uuid)))
+
+
+def put(store: Store, content: dict[str, Any], uuid: str = UUID) -> None:
+    store.put(document_key(uuid), json.dumps(content).encode())
+
+
+def edit(store: Store, change: Callable[[dict[str, Any]], object], uuid: str = UUID) -> None:
+    """Change the document as its last writer would have written it: the fingerprint fits."""
+    content = document(store, uuid)
+    change(content)
+    chain = json.loads(content["metadata"][COMMITS_KEY])
+    chain[-1][2] = fingerprint(from_mapping(content["partitions"], ""))
+    content["metadata"][COMMITS_KEY] = json.dumps(chain)
+    put(store, content, uuid)
+
+
+def edit_foreign(store: Store, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the document as a writer that knows no chain would."""
+    content = document(store)
+    change(content)
+    put(store, content)
+
+
+def data_keys(store: Store, uuid: str = UUID) -> list[str]:
+    """Keys of the data files, in the order of the document."""
+    return [key for entry in document(store, uuid)["partitions"].values() for key in entry["files"].values()]
+
+
+def index_file(store: Store, column: str = "i1") -> str:
+    return document(store)["indices"][column]
+
+
+def read(store: Store, key: str) -> pa.Table:
+    return pq.read_table(pa.BufferReader(store.get(key)))
+
+
+def put_table(store: Store, key: str, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    store.put(key, sink.getvalue().to_pybytes())
+
+
+def edit_file(store: Store, key: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Replace a Parquet file by what is made of its rows."""
+    put_table(store, key, change(read(store, key)))
