@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.evaluate import Bounds, possible_chunks
+from kartothek_cube.core.footer import check_rows, chunk_spans, column_chunks, statistics, unpacked_bytes
 from kartothek_cube.core.formats import FileFormat, as_table, readable
 from kartothek_cube.core.predicates import Predicates, columns_of
 from kartothek_cube.core.schema import compatible, stored_type
@@ -23,14 +23,13 @@ from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 __all__ = ["ParquetFormat", "count_parquet_rows", "open_file", "open_parquet_inside", "read_columns", "read_parquet_inside", "read_source"]
 
 CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
-_WRITER: dict[str, Any] = {"version": "2.6", "coerce_timestamps": "us", "use_compliant_nested_type": False}
+_WRITER: dict[str, Any] = {"version": "2.6", "coerce_timestamps": "us", "use_compliant_nested_type": False, "write_page_checksum": True}
+_READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
 _GROUP_ROWS = 1_048_576
 _TAIL = 64 * 1024
 _GAP = 64 * 1024
 _PIECE_ROWS = 65_536
 _BUFFER = 256 * 1024
-# Bytes that a value takes in memory: less than that it hardly is, whatever the file says.
-_NUMBER, _TEXT = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +106,45 @@ def _row_groups(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema,
 class ParquetSource:
     """An open Parquet file: its footer, and a way to read some columns of some row groups."""
 
-    def __init__(self, file: pq.ParquetFile, handle: Any = None) -> None:
+    def __init__(self, file: pq.ParquetFile, size: int, handle: Any = None) -> None:
         self._file, self._handle = file, handle
+        self.size = size
         self.metadata = file.metadata
         self.schema = file.schema_arrow
+        if len({*self.schema.names}) != len(self.schema.names):
+            raise pa.ArrowInvalid(f"Its columns do not have different names: {self.schema.names}")
+        check_rows(self.metadata, size)
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """The columns of these row groups."""
         if not groups:  # pyarrow 18 cannot read no row group
             return self.schema.empty_table().select(list(columns))
-        return self._holding(groups, columns).read_row_groups(list(groups), columns=list(columns), use_threads=False)
+        table = self._holding(groups, columns).read_row_groups(list(groups), columns=list(columns), use_threads=False)
+        self._check_rows(groups, columns, table.num_rows)
+        return table
 
     def batches(self, groups: Sequence[int], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """The columns of these row groups, so many rows at a time."""
-        if self._handle is None:
-            file = self._holding(groups, columns)
-        else:  # without a buffer Arrow takes the packed bytes of all columns at once
-            file = pq.ParquetFile(self._handle, metadata=self.metadata, pre_buffer=False, buffer_size=_BUFFER)
-        return file.iter_batches(rows, row_groups=list(groups), columns=list(columns), use_threads=False)  # type: ignore[no-any-return]
+        # Without a buffer Arrow takes the packed bytes of all columns at once.
+        whole = self._handle is None
+        file = self._holding(groups, columns) if whole else pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=_BUFFER, **_READER)
+        found = 0
+        for batch in file.iter_batches(rows, row_groups=list(groups), columns=list(columns), use_threads=False):
+            found += batch.num_rows
+            yield batch
+        self._check_rows(groups, columns, found)
+
+    def rows(self, groups: Sequence[int]) -> int:
+        """How many rows these row groups have."""
+        return sum(self.metadata.row_group(g).num_rows for g in groups)
+
+    def chunks(self, groups: Sequence[int], columns: set[str]) -> list[list[Any]]:
+        """For each of these row groups the chunks of some columns."""
+        return column_chunks(self.metadata, self.size, groups, columns)
+
+    def _check_rows(self, groups: Sequence[int], columns: Sequence[str], found: int) -> None:
+        if columns and found != self.rows(groups):
+            raise pa.ArrowInvalid(f"Its footer says {self.rows(groups):,} rows where there are {found:,}")
 
     def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
         """A file that has the bytes of these columns and row groups."""
@@ -135,15 +155,15 @@ class _PlannedSource(ParquetSource):
     """For stores without a local path: the footer came with one request, all column chunks come with a second."""
 
     def __init__(self, store: Store, key: str, footer: Any, size: int) -> None:
-        super().__init__(pq.ParquetFile(_sparse(size, [(size - len(footer), footer)]), pre_buffer=False))
-        self._store, self._key, self._footer, self._size = store, key, footer, size
+        super().__init__(pq.ParquetFile(_sparse(size, [(size - len(footer), footer)]), **_READER), size)
+        self._store, self._key, self._footer = store, key, footer
 
     def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
-        start = self._size - len(self._footer)
-        spans = _coalesced(span for span in _chunk_spans(self.metadata, groups, set(columns)) if span[0] < start)
+        start = self.size - len(self._footer)
+        spans = _coalesced(span for chunks in self.chunks(groups, set(columns)) for span in chunk_spans(chunks) if span[0] < start)
         parts = self._store.ranges(self._key, spans) if spans else []
         pieces = [(start, self._footer), *((a, part) for (a, _), part in zip(spans, parts, strict=True))]
-        return pq.ParquetFile(_sparse(self._size, pieces), metadata=self.metadata, pre_buffer=False)
+        return pq.ParquetFile(_sparse(self.size, pieces), metadata=self.metadata, **_READER)
 
 
 def _sparse(size: int, pieces: Sequence[tuple[int, Any]]) -> pa.BufferReader:
@@ -153,18 +173,6 @@ def _sparse(size: int, pieces: Sequence[tuple[int, Any]]) -> pa.BufferReader:
         view = memoryview(piece)
         buffer[offset : offset + len(view)] = np.frombuffer(view, dtype=np.uint8)
     return pa.BufferReader(pa.py_buffer(buffer))
-
-
-def _chunk_spans(metadata: pq.FileMetaData, groups: Sequence[int], columns: set[str]) -> Iterator[tuple[int, int]]:
-    for g in groups:
-        for chunk in _chunks(metadata, g, columns):
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            yield start, start + chunk.total_compressed_size
-
-
-def _chunks(metadata: pq.FileMetaData, group: int, columns: set[str]) -> Iterator[Any]:
-    chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
-    return (chunk for chunk in chunks if not columns.isdisjoint(accumulate(chunk.path_in_schema.split("."), "{}.{}".format)))
 
 
 def _coalesced(spans: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -186,7 +194,7 @@ def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSo
             yield _open_planned(store, key)
         else:
             with pa_fs.LocalFileSystem().open_input_file(path) as handle:
-                yield ParquetSource(pq.ParquetFile(handle, pre_buffer=False), handle)
+                yield ParquetSource(pq.ParquetFile(handle, **_READER), handle.size(), handle)
 
 
 def _open_planned(store: Store, key: str) -> ParquetSource:
@@ -217,7 +225,7 @@ def read_parquet_inside(
 def read_source(source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None) -> tuple[pa.Table, int]:
     """`read_parquet_inside` for a file that is open."""
     groups = _matching_groups(source, schema, predicates)
-    rows = sum(source.metadata.row_group(g).num_rows for g in groups)
+    rows = source.rows(groups)
     present = [c for c in columns if c in source.schema.names]
     table = source.read(groups, present) if present and groups else None
     return _typed(table, rows, columns, schema, key), rows
@@ -238,7 +246,7 @@ def open_parquet_inside(
     with ExitStack() as stack:
         source = stack.enter_context(open_file(store, key, dataset))
         present = [c for c in columns if c in source.schema.names]
-        bundles = list(_bundles(source.metadata, _matching_groups(source, schema, predicates), set(present), nbytes))
+        bundles = list(_bundles(source, _matching_groups(source, schema, predicates), set(present), nbytes))
         is_small = sum(size for _, size in bundles) <= nbytes
         pieces = (piece for groups, size in bundles for piece in _pieces(source, groups, present, size, nbytes))
         return is_small, _typed_pieces(stack.pop_all(), pieces, columns, schema, key)
@@ -253,7 +261,7 @@ def _typed_pieces(
 
 
 def _pieces(source: ParquetSource, groups: Sequence[int], columns: Sequence[str], size: int, nbytes: int) -> Iterator[tuple[pa.Table | None, int]]:
-    rows = sum(source.metadata.row_group(g).num_rows for g in groups)
+    rows = source.rows(groups)
     if not columns:
         yield None, rows
     elif size <= nbytes:
@@ -263,11 +271,11 @@ def _pieces(source: ParquetSource, groups: Sequence[int], columns: Sequence[str]
             yield pa.Table.from_batches([batch]), batch.num_rows
 
 
-def _bundles(metadata: pq.FileMetaData, groups: Iterable[int], columns: set[str], nbytes: int) -> Iterator[tuple[list[int], int]]:
+def _bundles(source: ParquetSource, groups: Sequence[int], columns: set[str], nbytes: int) -> Iterator[tuple[list[int], int]]:
     """Neighbouring row groups that together take no more than ``nbytes``, or one that takes more; and what they take."""
     bundle, total = list[int](), 0
-    for g in groups:
-        size = _unpacked_bytes(metadata, g, columns)
+    for g, chunks in zip(groups, source.chunks(groups, columns), strict=True):
+        size = unpacked_bytes(chunks)
         if bundle and total + size > nbytes:
             yield bundle, total
             bundle, total = [], 0
@@ -277,26 +285,22 @@ def _bundles(metadata: pq.FileMetaData, groups: Iterable[int], columns: set[str]
         yield bundle, total
 
 
-def _unpacked_bytes(metadata: pq.FileMetaData, group: int, columns: set[str]) -> int:
-    """About what the columns of a row group take in memory. Texts may lie in the file as numbers of a dictionary: it does not say how long they are."""
-    chunks = _chunks(metadata, group, columns)
-    return sum(max(chunk.total_uncompressed_size, chunk.num_values * (_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER)) for chunk in chunks)
-
-
 def _matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> list[int]:
     n = source.metadata.num_row_groups
     asked = columns_of(predicates) & set(source.schema.names)
     if n == 0 or not asked:
         return list(range(n))
-    bounds = {c: b for c in asked if (b := _group_bounds(source.metadata, c, schema.field(c).type)) is not None}
+    bounds = {c: b for c in asked if (b := _group_bounds(source, c, schema.field(c).type)) is not None}
     return [int(g) for g in np.flatnonzero(possible_chunks(bounds, n, predicates))]
 
 
-def _group_bounds(metadata: pq.FileMetaData, column: str, kind: pa.DataType) -> Bounds | None:
-    position = next((j for j in range(metadata.num_columns) if metadata.schema.column(j).path == column), None)
-    if position is None or pa.types.is_null(kind):
+def _group_bounds(source: ParquetSource, column: str, kind: pa.DataType) -> Bounds | None:
+    descriptor = next((d for d in map(source.metadata.schema.column, range(source.metadata.num_columns)) if d.path == column), None)
+    if descriptor is None or pa.types.is_null(kind):
         return None
-    stats = [_statistics(metadata.row_group(g).column(position)) for g in range(metadata.num_row_groups)]
+    groups = source.chunks(range(source.metadata.num_row_groups), {column})
+    # A column "a.b" begins like one that is called "a".
+    stats = [statistics(next((c for c in chunks if c.path_in_schema == column), None), descriptor) for chunks in groups]
     try:
         low, high = (pa.array([s[i] for s in stats], type=kind) for i in (0, 1))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -304,17 +308,6 @@ def _group_bounds(metadata: pq.FileMetaData, column: str, kind: pa.DataType) -> 
     # NaN counts as null in comparisons, but statistics know nothing of it.
     nullable = [s[2] or pa.types.is_floating(kind) for s in stats]
     return Bounds(low, high, np.array(nullable, dtype=bool))
-
-
-def _statistics(chunk: Any) -> tuple[Any, Any, bool]:
-    stats = chunk.statistics
-    if stats is None:
-        return None, None, True
-    nullable = not stats.has_null_count or stats.null_count > 0
-    try:
-        return (stats.min, stats.max, nullable) if stats.has_min_max else (None, None, nullable)
-    except (OverflowError, ValueError, NotImplementedError):  # a moment beyond Python's datetime; decimals as integers in older pyarrow
-        return None, None, nullable
 
 
 def _column(table: pa.Table | None, name: str, rows: int, kind: pa.DataType, key: str) -> pa.ChunkedArray:

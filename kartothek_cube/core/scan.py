@@ -139,7 +139,7 @@ def _count(masks: Sequence[Mask]) -> int:
 
 def needed_indices(snapshot: Snapshot, predicates: Predicates | None) -> frozenset[str]:
     """Secondary indices that can exclude files."""
-    return frozenset(c for conjunction in predicates or () for c in indexed_clauses(conjunction, snapshot.secondary_columns))
+    return frozenset(c for conjunction in predicates or () for c in indexed_clauses(conjunction, snapshot.pruning_columns))
 
 
 def check_predicate_columns(predicates: Predicates | None, schema: pa.Schema, dataset: str) -> None:

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 import zstandard
 
 from kartothek_cube.core.schema import normal_schema, stored_schema
+from kartothek_cube.core.unpack import unpack
 from kartothek_cube.errors import CorruptDocument
 
 __all__ = ["common_metadata_bytes", "embedded_schemas", "is_plain", "pandas_types", "parse_common_metadata", "parse_embedded_schemas"]
@@ -75,10 +76,16 @@ def pandas_types(kind: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
 def parse_common_metadata(data: bytes, where: str) -> pa.Schema:
     """The schema of a table, in stored types (plain strings, microseconds), from its schema file."""
     try:
-        schema = pq.read_schema(pa.BufferReader(data))
-    except (pa.ArrowException, OSError) as error:
+        schema = _distinct(_without_index_columns(pq.read_schema(pa.BufferReader(data))))
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptDocument(f"The schema file {where} cannot be read: {error}") from error
-    return stored_schema(_without_index_columns(schema), f" in {where}")
+    return stored_schema(schema, f" in {where}")
+
+
+def _distinct(schema: pa.Schema) -> pa.Schema:
+    if len({*schema.names}) != len(schema.names):
+        raise ValueError(f"its columns do not have different names: {schema.names}")
+    return schema
 
 
 def _without_index_columns(schema: pa.Schema) -> pa.Schema:
@@ -102,10 +109,6 @@ def embedded_schemas(schemas: Mapping[str, pa.Schema]) -> str:
 def parse_embedded_schemas(text: str, where: str) -> dict[str, pa.Schema]:
     """The reverse of `embedded_schemas`."""
     try:
-        return {table: pa.ipc.read_schema(pa.BufferReader(_decompressed(packed))) for table, packed in json.loads(text).items()}
+        return {table: _distinct(pa.ipc.read_schema(pa.BufferReader(unpack(base64.b64decode(packed))))) for table, packed in json.loads(text).items()}
     except Exception as error:
         raise CorruptDocument(f"The schema inside the document {where} cannot be read: {error}") from error
-
-
-def _decompressed(packed: str, limit: int = 64 * 2**20) -> bytes:
-    return zstandard.ZstdDecompressor().decompress(base64.b64decode(packed), max_output_size=limit)

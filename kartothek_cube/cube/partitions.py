@@ -64,7 +64,7 @@ def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) 
     """Secondary indices that planning reads of a dataset, each with the conditions that limit what is read of it."""
     clauses = by_column(role.clauses)
     helpful = {c for c, asked in clauses.items() if any(map(rejects_null, asked))}
-    columns = (helpful | set(intention.partition_by)) & snapshot.secondary_columns
+    columns = (helpful & snapshot.pruning_columns) | (set(intention.partition_by) & snapshot.secondary_columns)
     return {c: clauses.get(c, []) for c in sorted(columns)}
 
 

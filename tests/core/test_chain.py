@@ -31,7 +31,7 @@ def test_chain_begins_anew_after_a_foreign_writer():
     assert chain_of({COMMITS_KEY: extend_chain((Commit("c1", None, "f"),), Commit("c2", None, "f"), foreign=True)}) == (Commit("c2", None, "f"),)
 
 
-@pytest.mark.parametrize("value", [None, 1, "", "x", "[1]", "[[1]]", "{}", "null", [["c", None]], json.dumps([["c", None]])])
+@pytest.mark.parametrize("value", [None, 1, "", "x", "[1]", "[[1]]", "{}", "null", [["c", None]], json.dumps([["c", None]]), '[["c", null, "f", null, []]]', '[["c", null, "f", "no time"]]'])
 def test_unreadable_chain_is_none(value):
     assert chain_of({COMMITS_KEY: value}) == ()
     assert chain_of({}) == ()

@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.change import Change, Part, Receipt, distinct_values
 from kartothek_cube.core.csv_format import CsvFormat
@@ -39,7 +39,7 @@ from kartothek_cube.core.naming import DATA_SUFFIX, data_key
 from kartothek_cube.core.options import Overrides, current_options, use_options
 from kartothek_cube.core.options import options as overrides
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.parquet import CODECS, ParquetFormat, open_file
+from kartothek_cube.core.parquet import CODECS, ParquetFormat, ParquetSource, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunction_masks
@@ -209,12 +209,12 @@ def _figures(store: Store, key: str, uuid: str) -> FileFigures:
         size = store.tail(key, 0)[1]
         return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size)
     with open_file(store, key, uuid) as source:
-        return _footer_figures(source.metadata)
+        return _footer_figures(source)
 
 
-def _footer_figures(metadata: pq.FileMetaData) -> FileFigures:
-    groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-    chunks = [group.column(j) for group in groups for j in range(group.num_columns)]
+def _footer_figures(source: ParquetSource) -> FileFigures:
+    metadata = source.metadata
+    chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
     # What lies before, between and behind the chunks are the marks of the format and the footer.
     size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
     unpacked = sum(max(c.total_uncompressed_size, c.num_values * (_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER)) for c in chunks)

@@ -78,7 +78,7 @@ def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
     """The chain that the metadata of a document carries, oldest first; empty if there is none or it is unreadable."""
     try:
         return tuple(_decoded(*entry) for entry in json.loads(metadata[COMMITS_KEY]))
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
         return ()
 
 

@@ -12,13 +12,15 @@ import msgspec
 import zstandard
 
 from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encode_partitions, from_mapping, to_mapping
+from kartothek_cube.core.unpack import unpack
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
 __all__ = ["OWN_PREFIX", "Document", "check_user_metadata", "document_from_mapping", "parse_document", "render_document"]
 
 VERSION = 4
 OWN_PREFIX = "kartothek_cube."
-_MAX_DECOMPRESSED = 4 * 2**30
+# What is nested deeper could be parsed, but neither copied nor rendered again.
+_DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,9 @@ def _parse_json(data: bytes, key: str) -> Document:
 
 def _parse_msgpack(data: bytes, key: str) -> Document:
     try:
-        plain = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data, max_output_size=_MAX_DECOMPRESSED))
-    except (msgspec.DecodeError, UnicodeDecodeError, zstandard.ZstdError, RecursionError) as error:
+        plain = msgspec.msgpack.decode(unpack(data))
+    # TypeError: older versions of msgspec say so of a key that is a map.
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
     return document_from_mapping(plain, key)
 
@@ -100,6 +103,20 @@ def _check_members(members: _Members, key: str) -> None:
     _check_version(members.dataset_metadata_version, key)
     if not isinstance(members.dataset_uuid, str):
         raise CorruptDocument(f"The document {key} has no 'dataset_uuid'.")
+    keys = members.partition_keys or []
+    if len({*keys}) != len(keys):
+        raise CorruptDocument(f"The document {key} names a partition key twice: {keys}.")
+    if _is_deep([members.metadata, members.indices]):
+        raise CorruptDocument(f"The metadata or indices of the document {key} are nested more than {_DEEPEST} deep.")
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for v in level if isinstance(v, (dict, list)) for inner in (v.values() if isinstance(v, dict) else v)]
+        if not level:
+            return False
+    return True
 
 
 def _document(members: _Members, partitions: PartitionColumns | None) -> Document:
@@ -157,6 +174,8 @@ def check_user_metadata(metadata: Any, where: str) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(metadata, allow_nan=False))
     except TypeError as error:
         raise InvalidType(f"The metadata of {where} cannot be written as JSON: {error}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"The metadata of {where} cannot be written as JSON: {error}.") from None
+    if _is_deep([plain]):
+        raise InvalidInput(f"The metadata of {where} are nested more than {_DEEPEST} deep.")
     return plain

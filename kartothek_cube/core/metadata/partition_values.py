@@ -116,6 +116,8 @@ def _pattern(columns: Sequence[str], schema: pa.Schema) -> re.Pattern[str]:
 
 def _typed(texts: pa.Array, kind: pa.DataType, column: str, where: str) -> pa.Array:
     kind = partition_type(kind)
+    if pt.is_null(kind) and texts.null_count < len(texts):
+        raise CorruptDocument(f"The partition column {column!r} of dataset {where} has values, but its schema says that it is {kind}.")
     if pt.is_string(kind) or pt.is_null(kind):
         return texts
     encoded = texts.dictionary_encode()

@@ -114,6 +114,11 @@ class Snapshot:
         return self.secondary_columns | frozenset(self.partition_keys)
 
     @property
+    def is_msgpack(self) -> bool:
+        """The encoding of the document."""
+        return self.key.endswith(".zstd")
+
+    @property
     def chain(self) -> tuple[Commit, ...]:
         """The commits that the document still names, oldest first."""
         return chain_of(self.document.metadata)

@@ -113,7 +113,8 @@ def contents(store: Store) -> dict[str, bytes]:
 
 
 def keys(store: Store, part: str = "") -> list[str]:
-    return [key for key in store.list(recursive=True).keys if part in key]
+    """All keys but those of the history."""
+    return [key for key in store.list(recursive=True).keys if part in key and "/_history/" not in key]
 
 
 @contextmanager
