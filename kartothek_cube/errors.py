@@ -14,6 +14,7 @@ __all__ = [
     "CubeCommitIncomplete",
     "DatasetNotFound",
     "ForeignWriterWarning",
+    "IncompleteCubeWarning",
     "InvalidInput",
     "InvalidRequest",
     "InvalidType",
@@ -151,3 +152,7 @@ class Unsupported(KartothekCubeError, NotImplementedError):
 
 class ForeignWriterWarning(UserWarning):
     """A library without commit ids (kartothek, plateau) has changed a dataset of ours; what others committed while it worked is gone."""
+
+
+class IncompleteCubeWarning(UserWarning):
+    """A write to several datasets of a cube is in some of them and not in the others: it takes long, or has stopped halfway."""

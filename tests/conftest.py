@@ -63,6 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in MARKER_OF_FIXTURE:
                 item.add_marker(MARKER_OF_FIXTURE[fixture])
+        if item.get_closest_marker("interop"):
+            # What these tests are about: both libraries write by turns.
+            item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
 
 
 @pytest.fixture

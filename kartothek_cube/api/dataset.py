@@ -18,18 +18,20 @@ from kartothek_cube.core.compat.schema_wrapper import (
 from kartothek_cube.core.compat.stores import ensure_store, lazy_store
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
-from kartothek_cube.core.dataset.commit import StagedPartitions, commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.commit import StagedPartitions, commit_dataset, commit_receipts, stage_partitions, write_single_partition
 from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.convert import convert_metadata_format
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes, read_dataset_as_dataframes__iterator
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
 from kartothek_cube.core.dataset.stream import stream_table
+from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
 from kartothek_cube.core.dataset.verify import verify_dataset
 from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport
@@ -56,6 +58,7 @@ __all__ = [
     "collect_dataset_metadata",
     "combine_metadata",
     "commit_dataset",
+    "commit_receipts",
     "compact_dataset",
     "convert_metadata_format",
     "copy_dataset",
@@ -65,6 +68,7 @@ __all__ = [
     "ensure_store",
     "garbage_collect_dataset",
     "hash_dataset",
+    "history",
     "lazy_store",
     "make_meta",
     "normalize_column_order",
@@ -76,9 +80,11 @@ __all__ = [
     "read_table",
     "read_table_arrow",
     "rename_dataset",
+    "stage_partitions",
     "store_dataframes_as_dataset",
     "store_dataframes_as_dataset__iter",
     "stream_table",
+    "undo",
     "update_dataset_from_dataframes",
     "update_dataset_from_dataframes__iter",
     "validate_compatible",

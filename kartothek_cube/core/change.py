@@ -24,10 +24,35 @@ from kartothek_cube.core.schema import compatible, ordered, unify
 from kartothek_cube.core.schema_file import embedded_schemas
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["Change", "OnConflict", "Part", "Receipt", "apply_change", "check_shared_columns", "distinct_values", "index_entries", "split_rows"]
+__all__ = [
+    "Change",
+    "OnConflict",
+    "Part",
+    "Receipt",
+    "apply_change",
+    "check_on_conflict",
+    "check_shared_columns",
+    "distinct_values",
+    "index_entries",
+    "split_rows",
+]
 
 
 OnConflict: TypeAlias = Literal["raise", "reapply"]
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_on_conflict(value: Any) -> OnConflict:
+    """The argument ``on_conflict``.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither ``"raise"`` nor ``"reapply"``.
+    """
+    if not isinstance(value, str) or value not in ("raise", "reapply"):
+        raise InvalidInput(f'on_conflict is "raise" or "reapply", not {value!r}.')
+    return "raise" if value == "raise" else "reapply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +85,11 @@ class Receipt:
     high: tuple[Any, ...] = ()
     table: str = SINGLE_TABLE
     staged: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        # One that was pickled before receipts had a time may be of any age.
+        for name, value in zip(self.__slots__, (*state, *[_LONG_AGO] * (len(self.__slots__) - len(state))), strict=True):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +126,8 @@ class Change:
         Columns whose indices go; none of them is among ``index_columns``.
     replace : bool
         Start from nothing: the old partitions, indices, schema and user metadata go.
+    creates : bool
+        Where there was no dataset: somebody else must not have made it since. False: the rows are added to whatever is there by then.
     explicit : bool
         False: a header, whose document lists no partitions.
     add_columns : bool
@@ -123,6 +155,7 @@ class Change:
     built: Mapping[str, SecondaryIndex] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
     replace: bool = False
+    creates: bool = True
     explicit: bool = True
     add_columns: bool = False
     msgpack: bool = False
@@ -266,12 +299,11 @@ def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> Pa
     old = base.partitions if base is not None else empty_partitions()
     stays = ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False) if len(gone) else np.ones(len(old), dtype=bool)
     new = _staged_partitions(change)
-    if not len(new):
-        return old if stays.all() else old.take(np.flatnonzero(stays))
-    joined = _joined(old, new)
+    joined = _joined(old, new) if len(new) else old
     if not stays.all() or change.places:
         joined = joined.take(_order(change, old, new, stays))
-    return replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
+    # A table of which no partition has a file is not in the document, so that it must not be in the fingerprint.
+    return joined if stays.all() and not len(new) else replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
 
 
 def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: Any) -> Any:

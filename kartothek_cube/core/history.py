@@ -44,10 +44,12 @@ _NEVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as in the keys of indices
 class State:
     """A dataset after one commit, found by going back.
 
-    ``commit`` and ``time`` are None where a foreign writer came last; ``entry`` says how it differs from the state before, and is None where that is not kept.
+    ``commit`` and ``time`` are None where a foreign writer came last, ``parent`` also for the first commit; ``entry`` says how it differs from the state
+    before, and is None where that is not kept.
     """
 
     commit: str | None
+    parent: str | None
     time: datetime | None
     cube: CubeCommit | None
     document: Document
@@ -154,7 +156,7 @@ def states(store: Store, newest: Snapshot) -> Iterator[State]:
     """
     document = replace(newest.document, partitions=newest.partitions)
     if newest.has_foreign_commit:
-        yield State(None, None, None, document, None)
+        yield State(None, None, None, None, document, None)
         return
     known = {c.id: c for c in newest.chain}
     commit = newest.chain[-1]
@@ -181,8 +183,8 @@ def _leads_to(parent: Commit, entry: HistoryEntry, commit: Commit, before: Docum
 
 def _state(commit: Commit, document: Document, entry: HistoryEntry | None) -> State:
     if entry is None:
-        return State(commit.id, commit.time, commit.cube, document, None)
-    return State(commit.id, commit.time or entry.time, commit.cube or entry.cube, document, entry)
+        return State(commit.id, commit.parent, commit.time, commit.cube, document, None)
+    return State(commit.id, entry.parent, commit.time or entry.time, commit.cube or entry.cube, document, entry)
 
 
 def _entries(store: Store, newest: Snapshot) -> Iterator[HistoryEntry | CorruptDocument | None]:

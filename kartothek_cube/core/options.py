@@ -50,20 +50,20 @@ class Options:
     bytes_in_flight : int
         Bytes that a call holds of rows that wait to be written, to be read from a stream, or for their group in an iterator. One file may exceed it.
     commit_retries : int
-        How often a commit is repeated on a newer state before `CommitConflict` is raised. In this version a conflict is raised at once.
+        How often a commit that others were faster than is put onto the newer state, with growing pauses, before `CommitConflict` is raised.
     require_atomic : bool
         Refuse commits to stores that cannot compare and swap. ``False`` says that there is one writer.
     grace : timedelta
-        Age below which garbage collection leaves files alone that nothing names: they may belong to a running write.
+        Age below which garbage collection leaves files alone that nothing names, or nothing names any more: they may belong to a running write or be read.
     retain : timedelta
-        How long replaced files and the history that names them are kept.
+        How long garbage collection keeps replaced data files and the history that names them.
     progress : bool | Progress
         ``True`` shows a bar (needs tqdm); a callable gets ``(done, total)``.
     """
 
     threads: int | None = None
     bytes_in_flight: int = 256 * 2**20
-    commit_retries: int = 10
+    commit_retries: int = 100
     require_atomic: bool = True
     grace: timedelta = timedelta(days=1)
     retain: timedelta = timedelta(days=7)

@@ -162,6 +162,8 @@ class _PlannedSource(ParquetSource):
         start = self.size - len(self._footer)
         spans = _coalesced(span for chunks in self.chunks(groups, set(columns)) for span in chunk_spans(chunks) if span[0] < start)
         parts = self._store.ranges(self._key, spans) if spans else []
+        if any(len(part) != end - begin for (begin, end), part in zip(spans, parts, strict=True)):
+            raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
         pieces = [(start, self._footer), *((a, part) for (a, _), part in zip(spans, parts, strict=True))]
         return pq.ParquetFile(_sparse(self.size, pieces), metadata=self.metadata, **_READER)
 

@@ -13,18 +13,18 @@ from itertools import count
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, NewState, apply_change
+from kartothek_cube.core.change import Change, NewState, Receipt, apply_change
 from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
 from kartothek_cube.core.metadata.chain import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history import HistoryEntry, encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot, make_snapshot
-from kartothek_cube.core.naming import index_key, schema_key
+from kartothek_cube.core.naming import DATA_SUFFIX, fresh_id, index_key, schema_key
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.queue import Ticket, take_turn
-from kartothek_cube.core.rebase import needs_indices, rebase, refuse
+from kartothek_cube.core.rebase import is_reapplied, needs_indices, rebase, refuse
 from kartothek_cube.core.schema import normal_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
 from kartothek_cube.core.snapshots import find_snapshot, is_current, load_snapshot, remember, with_indices
@@ -84,7 +84,7 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
     CommitConflict
         If the change contradicts one that came first, or others came first ``commit_retries`` times. It is certainly not visible.
     StagedFilesLost
-        If files of the change are gone. It is certainly not visible.
+        If files of the change, staged more than half the grace period ago, are gone. It is certainly not visible. Those that are there are copied.
     CommitOutcomeUnknown
         If the store does not say whether the document was written and cannot be asked. Nothing is deleted.
     AtomicityRequired
@@ -108,7 +108,8 @@ def _publish_all(store: Store, tickets: Sequence[Ticket]) -> None:
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt)))  # noqa: S311 - no secret
         except Exception as error:  # of the store, so of all
             for ticket in waiting:
-                ticket.error = ticket.error or error
+                if not ticket.done:
+                    ticket.error = error
 
 
 def _count_try(store: Store, waiting: Iterable[Ticket]) -> None:
@@ -148,6 +149,9 @@ def _attempt(store: Store, waiting: Sequence[Ticket], attempt: int) -> None:
     newest = _newest(store, waiting, attempt)
     for ticket in waiting:
         _note_landed(ticket, newest)
+    for ticket in waiting:
+        if not ticket.done:
+            _settle(ticket, lambda t: _renew(store, t, newest))
     waiting = [ticket for ticket in waiting if not ticket.done]
     if waiting:
         _publish_onto(store, _loaded(store, newest, [t.change for t in waiting]), waiting)
@@ -164,7 +168,7 @@ def _newest(store: Store, waiting: Sequence[Ticket], attempt: int) -> Snapshot |
 def _note_landed(ticket: Ticket, newest: Snapshot | None) -> None:
     """Of a change whose turn was interrupted."""
     if newest is not None and ticket.change.commit in [c.id for c in newest.chain]:
-        ticket.landed = newest
+        ticket.landed = replace(newest, result=CommitResult(ticket.change.commit, ticket.tries + 1))
 
 
 def _loaded(store: Store, newest: Snapshot | None, changes: Iterable[Change]) -> Snapshot | None:
@@ -186,12 +190,8 @@ def _publish_onto(store: Store, newest: Snapshot | None, waiting: Sequence[Ticke
         return
     landed = _write(store, newest, [step for _, step in steps])
     for ticket, step in steps:
-        ticket.landed = replace(landed, result=_result(ticket, step.change))
-
-
-def _result(ticket: Ticket, change: Change) -> CommitResult:
-    reapplied = change.on_conflict == "reapply" and change is not ticket.change
-    return CommitResult(change.commit, ticket.tries + 1, reapplied)
+        reapplied = is_reapplied(ticket.change, ticket.base, step.base)
+        ticket.landed = replace(landed, result=CommitResult(step.change.commit, ticket.tries + 1, reapplied))
 
 
 def _fold_one(store: Store, ticket: Ticket, newest: Snapshot | None) -> _Step:
@@ -234,14 +234,51 @@ def _check_free(change: Change, newest: Snapshot | None) -> None:
 
 def _check_staged(store: Store, change: Change) -> None:
     """Files that lay around for long may have been taken for garbage."""
-    late = datetime.now(UTC) - current_options().grace / 2
-    if not any(receipt.staged < late for receipt in change.receipts):
+    if _old_receipts(change):
+        keys = [receipt.key for receipt in change.receipts]
+        _refuse_lost(change, [key for key, there in zip(keys, run(store.contains, keys), strict=True) if not there])
+
+
+def _renew(store: Store, ticket: Ticket, newest: Snapshot | None) -> None:
+    """Put young copies in place of files that lay around for long.
+
+    Whoever collects garbage may have decided already to delete those; that they are still there means nothing.
+    """
+    change, old = ticket.change, _old_receipts(ticket.change)
+    # Without a grace period nobody is safe; where files are partitions without being listed, none is garbage.
+    if not old or not current_options().grace or (newest is not None and newest.document.partitions is None):
         return
-    keys = [receipt.key for receipt in change.receipts]
-    lost = [key for key, there in zip(keys, run(store.contains, keys), strict=True) if not there]
+    keys = {receipt.key: _fresh_key(receipt.key) for receipt in old}
+    now = datetime.now(UTC)
+    done = run(lambda pair: _copied(store, *pair), keys.items())
+    _refuse_lost(change, [key for key, copied in zip(keys, done, strict=True) if not copied])
+    receipts = tuple(replace(r, key=keys[r.key], staged=now) if r.key in keys else r for r in change.receipts)
+    ticket.change = replace(change, receipts=receipts)
+
+
+def _old_receipts(change: Change) -> list[Receipt]:
+    late = datetime.now(UTC) - current_options().grace / 2
+    return [receipt for receipt in change.receipts if receipt.staged < late]
+
+
+def _fresh_key(key: str) -> str:
+    """Another name in the same folder, whose path says the partition values."""
+    suffix = next(suffix for suffix in (DATA_SUFFIX, ".csv.gz", ".csv", "") if key.endswith(suffix))
+    return f"{key.rpartition('/')[0]}/{fresh_id()}{suffix}"
+
+
+def _copied(store: Store, source: str, target: str) -> bool:
+    try:
+        store.copy(source, target)
+    except KeyNotFound:
+        return False
+    return True
+
+
+def _refuse_lost(change: Change, lost: Sequence[str]) -> None:
     if lost:
         raise StagedFilesLost(
-            f"Dataset {change.uuid!r}: {len(lost)} of {len(keys)} files of {change.describe()} are not in the store any more, e.g. {lost[0]!r}: "
+            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in the store any more, e.g. {lost[0]!r}: "
             "they waited longer than the grace period of garbage collection. Nothing of it is visible. Write the rows again."
         )
 
@@ -293,7 +330,9 @@ def _write(store: Store, newest: Snapshot | None, steps: Sequence[_Step]) -> Sna
     document = _put_companions(store, steps)
     token = swap(store, last.change, newest, document)
     if token is None:
-        return load_snapshot(store, uuid)
+        with suppress(Exception):  # the commit has landed, whatever the store answers now
+            return load_snapshot(store, uuid)
+        return make_snapshot(document, own_key(last.change, newest), None, schemas).with_indices(_known_indices(last))
     for table, schema in schemas.items():
         with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
             _update_schema_file(store, schema_key(uuid, table), schema)

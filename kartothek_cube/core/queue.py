@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.metadata.chain import LENGTH
 from kartothek_cube.core.metadata.snapshot import Snapshot
 
 __all__ = ["Ticket", "take_turn"]
+
+# Commits of one swap: so few that the chain still names all of them when somebody else has swapped after it.
+_MOST = LENGTH // 2
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class _Lines:
 
     def take(self, line: _Line) -> list[Ticket]:
         with self._guard:
-            taken, line.waiting = line.waiting, []
+            taken, line.waiting = line.waiting[:_MOST], line.waiting[_MOST:]
             return taken
 
     def give_back(self, line: _Line, tickets: list[Ticket]) -> None:
@@ -96,7 +100,7 @@ def take_turn(key: Hashable, ticket: Ticket, work: Callable[[list[Ticket]], None
     line = _lines.join(key, ticket)
     try:
         with line.turn:
-            if not ticket.done:
+            while not ticket.done:
                 _work(line, ticket, work)
     finally:
         _lines.leave(key, line, ticket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NoReturn
 
@@ -11,9 +12,18 @@ import pyarrow.compute as pc
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.errors import CommitConflict
+from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
-__all__ = ["needs_indices", "rebase", "refuse"]
+__all__ = ["changed_labels", "is_reapplied", "is_same", "needs_indices", "rebase", "refuse"]
+
+
+def is_same(base: Snapshot | None, newest: Snapshot | None) -> bool:
+    """Whether nothing has come between two looks at a dataset; of one that was read twice, and of one with other indices loaded, too."""
+    if base is None or newest is None or (newest.document is base.document and newest.partitions is base.partitions):
+        return newest is base or (base is not None and newest is not None)
+    listed = base.document.partitions is not None and newest.document.partitions is not None
+    # Between commits that share a swap the version is still the old one, but not the chain.
+    return listed and None is not base.token == newest.token and base.key == newest.key and base.document.metadata == newest.document.metadata
 
 
 def needs_indices(change: Change) -> bool:
@@ -37,12 +47,12 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
         If another commit between the two took away or replaced what this one builds on, or added or removed partitions in its scope (unless
         ``on_conflict`` is ``"reapply"``). The page *Many writers* has the rules.
     """
-    if newest is base:
+    if is_same(base, newest):
         return change
     if newest is None:
         refuse(change, base, newest, "the dataset was deleted")
     if base is None:
-        refuse(change, base, newest, "the dataset was created")
+        return _added(change, newest)
     if change.replace:
         _check_replacement(change, base, newest)
         return _with_metadata(change, newest)
@@ -51,7 +61,40 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
     if newest.partition_keys != change.partition_keys:
         refuse(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
     _check_labels(change, base, newest)
-    return _with_metadata(replace(change, removed=_removed(change, base, newest), **_indices(change, base, newest)), newest)  # type: ignore[arg-type]
+    changed = {"removed": _removed(change, base, newest), "schemas": _schemas(change, base), **_indices(change, base, newest)}
+    return _with_metadata(replace(change, **changed), newest)  # type: ignore[arg-type]
+
+
+def _schemas(change: Change, base: Snapshot) -> Mapping[str, pa.Schema]:
+    """Without rows, only what the change itself makes of the schema counts."""
+    return change.schemas if change.receipts else {t: s for t, s in change.schemas.items() if base.schemas.get(t) != s}
+
+
+def is_reapplied(change: Change, base: Snapshot | None, newest: Snapshot | None) -> bool:
+    """Whether it is only ``on_conflict="reapply"`` that lets a change come after ``newest``."""
+    if change.on_conflict == "raise" or is_same(base, newest):
+        return False
+    try:
+        rebase(replace(change, on_conflict="raise", merge=None), base, newest)
+    except CommitConflict:
+        return True
+    return False
+
+
+def _added(change: Change, newest: Snapshot) -> Change:
+    """The rows of a dataset that somebody else has made in the meantime, added to it."""
+    if change.creates or not change.receipts:
+        refuse(change, None, newest, "the dataset was created")
+    if newest.partition_keys != change.partition_keys:
+        refuse(change, None, newest, f"the dataset was created with the partition keys {list(newest.partition_keys)}, not {list(change.partition_keys)}")
+    if newest.secondary_columns != set(change.index_columns):
+        indices = sorted(newest.secondary_columns)
+        refuse(change, None, newest, f"the dataset was created with secondary indices on {indices}, not on {sorted(change.index_columns)}")
+    taken = pa.array(change.labels, type=pa.string())
+    taken = taken.filter(pc.is_in(taken, value_set=newest.partitions.labels))
+    if len(taken) and change.on_conflict == "raise":
+        refuse(change, None, newest, f"the partition {taken[0].as_py()!r} was added")
+    return _with_metadata(replace(change, msgpack=newest.is_msgpack), newest)
 
 
 def _check_replacement(change: Change, base: Snapshot, newest: Snapshot) -> None:
@@ -64,25 +107,34 @@ def _check_labels(change: Change, base: Snapshot, newest: Snapshot) -> None:
     if change.on_conflict == "reapply" or not change.receipts:
         return
     labels = pa.array(change.labels, type=pa.string())
-    changed = _changed(labels, base.partitions, newest.partitions)
+    changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), newest)
     if len(changed):
         refuse(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
 
 
 def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
     if change.scope is None:
-        changed = _changed(change.removed, base.partitions, newest.partitions)
+        changed = changed_labels(change.removed, base.partitions, newest.partitions)
         if len(changed):
             refuse(change, base, newest, f"the partition {changed[0].as_py()!r} was replaced or removed")
         return change.removed
-    removed = change.scope(newest)
+    removed = _in_scope(change, base, newest)
     if change.on_conflict == "raise":
-        both = pc.unique(pa.concat_arrays([removed, change.removed]))
-        changed = _changed(both, base.partitions, newest.partitions)
+        both = _others_of(change, pc.unique(pa.concat_arrays([removed, change.removed])), newest)
+        changed = changed_labels(both, base.partitions, newest.partitions)
         if len(changed):
             refuse(change, base, newest, f"the partition {changed[0].as_py()!r} inside the scope was added, replaced or removed")
-        if len(removed) != len(change.removed):
+        if len(both) != len(change.removed):
             refuse(change, base, newest, "other partitions are inside the scope now")
+    return removed
+
+
+def _in_scope(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
+    assert change.scope is not None
+    try:
+        removed = change.scope(newest)
+    except (InvalidInput, InvalidType) as error:
+        refuse(change, base, newest, f"the scope does not fit any more ({error})")
     return removed
 
 
@@ -92,6 +144,9 @@ def _indices(change: Change, base: Snapshot, newest: Snapshot) -> dict[str, obje
         refuse(change, base, newest, "partitions were added or removed, which the new index does not know")
     known = {c for c in change.index_columns if c in base.document.indices}
     new = set(change.index_columns) - known
+    unknown = sorted(new - newest.secondary_columns - change.built.keys())
+    if unknown and len(newest.partitions):
+        refuse(change, base, newest, f"partitions were added, which the new indices on {unknown} do not know")
     foreign = newest.secondary_columns - base.secondary_columns - new
     if foreign and change.receipts:
         refuse(change, base, newest, f"there are new secondary indices on {sorted(foreign)}, for which this commit has no values")
@@ -106,7 +161,18 @@ def _with_metadata(change: Change, newest: Snapshot) -> Change:
     return replace(change, metadata=metadata, forgotten=forgotten)
 
 
-def _changed(labels: pa.Array, old: PartitionColumns, new: PartitionColumns) -> pa.Array:
+def _others_of(change: Change, labels: pa.Array, newest: Snapshot) -> pa.Array:
+    """Without the change's own files, which a commit to a dataset whose partitions were not listed has found in the store."""
+    if not len(labels) or not change.receipts:
+        return labels
+    own = {r.key for r in change.receipts}
+    found = newest.partitions.take(pc.index_in(labels, value_set=newest.partitions.labels).fill_null(-1).filter(pc.is_in(labels, value_set=newest.partitions.labels)))
+    names = [{*keys} - {None} for keys in zip(*(f.to_pylist() for f in found.files.values()), strict=True)]
+    ours = [label for label, keys in zip(found.labels.to_pylist(), names, strict=True) if keys <= own]
+    return labels.filter(pc.invert(pc.is_in(labels, value_set=pa.array(ours, type=pa.string()))))
+
+
+def changed_labels(labels: pa.Array, old: PartitionColumns, new: PartitionColumns) -> pa.Array:
     """Those labels whose files are others, or that are in only one of the two."""
     if not len(labels):
         return labels
@@ -124,7 +190,7 @@ def _files(partitions: PartitionColumns, table: str, positions: pa.Array) -> pa.
 
 def _equal(one: PartitionColumns, other: PartitionColumns) -> bool:
     """Whether the two have the same partitions, in whatever order."""
-    return len(one) == len(other) and not len(_changed(one.labels, one, other))
+    return len(one) == len(other) and not len(changed_labels(one.labels, one, other))
 
 
 def refuse(change: Change, base: Snapshot | None, newest: Snapshot | None, reason: str) -> NoReturn:

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +29,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
 
 __all__ = [
+    "Entries",
     "built_indices",
     "file_entries",
     "find_snapshot",
@@ -60,7 +61,8 @@ class _Cache:
 
     def put(self, store: Store, snapshot: Snapshot) -> None:
         with self._lock:
-            self._entries[store.identity, snapshot.uuid] = snapshot
+            # What became of a commit is for whoever made it.
+            self._entries[store.identity, snapshot.uuid] = replace(snapshot, result=None)
             self._entries.move_to_end((store.identity, snapshot.uuid))
             while len(self._entries) > _CACHE_SIZE:
                 self._entries.popitem(last=False)
@@ -254,11 +256,19 @@ def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> 
         raise CorruptDocument(f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {kind}: {error}") from error
 
 
-def built_indices(store: Store, base: Snapshot, columns: Sequence[str]) -> dict[str, SecondaryIndex]:
-    """Whole indices on columns of a snapshot, from these columns of its files."""
+Entries: TypeAlias = dict[tuple[str, tuple[str, ...]], dict[str, pa.Array]]
+"""What files are known to have in some columns."""
+
+
+def built_indices(store: Store, base: Snapshot, columns: Sequence[str], known: Entries | None = None) -> dict[str, SecondaryIndex]:
+    """Whole indices on columns of a snapshot, from these columns of its files; those in ``known``, which grows, are not read again."""
     tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
     files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
-    entries = list(run(lambda file: file_entries(store, base.uuid, base.schemas[file[1]], file[2], tables[file[1]]), files))
+    known = {} if known is None else known
+    new = [(table, key) for _, table, key in files if (key, tuple(tables[table])) not in known]
+    read = run(lambda file: file_entries(store, base.uuid, base.schemas[file[0]], file[1], tables[file[0]]), new)
+    known.update(zip([(key, tuple(tables[table])) for table, key in new], read, strict=True))
+    entries = [known[key, tuple(tables[table])] for _, table, key in files]
     pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
     for (label, _, _), found in zip(files, entries, strict=True):
         for column, values in found.items():

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 
-__all__ = ["Capabilities", "Entry", "Listing", "Store", "Version", "VersionMismatch", "check_key", "check_prefix", "select"]
+__all__ = ["Capabilities", "Entry", "Listing", "Store", "Version", "VersionMismatch", "check_key", "check_prefix", "check_spans", "select"]
 
 Version: TypeAlias = Hashable
 """What a store says about the content of one key: opaque, picklable, equal for equal content."""
@@ -133,6 +133,14 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+def check_spans(spans: Sequence[Span]) -> Sequence[Span]:
+    """Refuse spans that count from the end, which no store does."""
+    wrong = [span for span in spans if span[0] < 0 or span[1] < 0]
+    if wrong:
+        raise InvalidInput(f"Invalid spans {wrong}: start and stop of a span are not negative.")
+    return spans
+
+
 def select(entries: Iterable[Entry], prefix: str, recursive: bool) -> Listing:
     """Make the listing of a store that only knows all of its entries."""
     found: list[Entry] = []
@@ -216,9 +224,15 @@ class Store(ABC):
         return data[max(0, len(data) - n) :], len(data)
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
-        """Return the bytes of each span ``(start, stop)``, in the order of the spans."""
+        """Return the bytes of each span ``(start, stop)``, in the order of the spans; fewer, where it reaches behind the end of the object.
+
+        Raises
+        ------
+        InvalidInput
+            If a span starts or stops below 0.
+        """
         data = memoryview(self.get(key))
-        return [data[start:stop] for start, stop in spans]
+        return [data[start:stop] for start, stop in check_spans(spans)]
 
     def put_file(self, key: str, source: Source) -> None:
         """Write an object from a file's path or a binary stream. The source is left in place."""

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kartothek_cube.core.history import check_as_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
+from kartothek_cube.cube.as_of import members_at
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.constants import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
@@ -26,9 +28,10 @@ from kartothek_cube.cube.constants import (
 )
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.settle import settled
 from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
 
-__all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members"]
+__all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members", "load_named", "read_members"]
 
 _PREFIX = re.compile(r"(.*?)\+\+(?!\+)")
 _LOGGER = logging.getLogger(__name__)
@@ -57,7 +60,12 @@ def load_members(uuid_prefix: str, store: Store, only: Iterable[str] | str | Non
     without, the error says which dataset is broken and why.
     """
     wanted = converter_str_set_optional(only)
-    names = sorted(i for i in dataset_ids(uuid_prefix, store) if wanted is None or i in wanted)
+    return load_named(uuid_prefix, store, [i for i in dataset_ids(uuid_prefix, store) if wanted is None or i in wanted], skip_broken=skip_broken)
+
+
+def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broken: bool = False) -> dict[str, Snapshot]:
+    """What `load_members` says of these datasets, without a listing."""
+    names = sorted(ids)
 
     def load(name: str) -> Snapshot | None:
         return _load_member(uuid_prefix, name, store, skip_broken=skip_broken)
@@ -76,12 +84,32 @@ def _load_member(uuid_prefix: str, name: str, store: Store, *, skip_broken: bool
         return None
 
 
-def load_cube(cube: Cube, store: Store, only: Iterable[str] | str | None = None) -> dict[str, Snapshot]:
-    """Snapshots of the datasets of a valid cube; `InvalidInput` if one asked for is missing or they do not fit together."""
-    members = load_members(require_cube(cube).uuid_prefix, store, only)
+def read_members(
+    uuid_prefix: str, store: Store, only: Iterable[str] | str | None = None, *, skip_broken: bool = False, as_of: object = None
+) -> dict[str, Snapshot]:
+    """What `load_members` says, for a reader: of a write to several datasets all or nothing, as far as a few more looks can tell; or an older state.
+
+    Raises
+    ------
+    InvalidInput
+        If the history of a dataset does not reach back to ``as_of``.
+    """
+    wanted = check_as_of(as_of)
+    if wanted is None:
+        return settled(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
+    names = converter_str_set_optional(only)
+    # A commit's id may be that of a dataset which was not asked for.
+    everything = load_members(uuid_prefix, store, None if isinstance(wanted, str) else names, skip_broken=skip_broken)
+    return {i: s for i, s in members_at(uuid_prefix, store, everything, wanted).items() if names is None or i in names}
+
+
+def load_cube(cube: Cube, store: Store, only: Iterable[str] | str | None = None, *, as_of: object = None) -> dict[str, Snapshot]:
+    """Snapshots of the datasets of a valid cube; `InvalidInput` if one asked for is missing or they do not fit together, and as of `read_members`."""
+    members = read_members(require_cube(cube).uuid_prefix, store, only, as_of=as_of)
     missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
     if missing:
-        raise InvalidInput(f"Could not find the following requested datasets: {', '.join(missing)}")
+        when = "" if as_of is None else f" as of {as_of}"
+        raise InvalidInput(f"Could not find the following requested datasets{when}: {', '.join(missing)}")
     check_infos(infos_of(members), cube)
     return members
 

@@ -16,6 +16,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_publishable, check_store_can_commit, publish
+from kartothek_cube.core.rebase import needs_indices
 from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.duplicates import refuse_duplicates
@@ -122,15 +123,21 @@ def publish_in_order(store: Store, uuid_prefix: str, changes: Mapping[str, Chang
     CubeCommitIncomplete
         If a later dataset could not be published. The message lists what landed.
     """
-    for i, change in changes.items():
-        check_publishable(store, change, bases.get(i))
-    if len(changes) > 1:
+    if len(changes) > 1:  # one alone is checked as it is published
+        for i, change in changes.items():
+            check_publishable(store, change, bases.get(i))
+    # An index changes no answer, so readers need not wait for it in all datasets.
+    if len(changes) > 1 and any(map(_touches_rows, changes.values())):
         together = CubeCommit(fresh_id(), tuple(sorted(change.uuid for change in changes.values())))
         changes = {i: replace(change, cube=together) for i, change in changes.items()}
     landed: dict[str, Snapshot] = {}
     for i in changes:
         landed[i] = _publish_one(store, uuid_prefix, i, changes, bases, landed)
     return landed
+
+
+def _touches_rows(change: Change) -> bool:
+    return change.replace or needs_indices(change)
 
 
 def _publish_one(

@@ -10,7 +10,7 @@ from kartothek_cube.cube.converters import converter_str
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["check_uuids", "given_datasets"]
+__all__ = ["check_not_loaded", "check_uuids", "given_datasets"]
 
 
 def given_datasets(datasets: Mapping[Any, Any]) -> dict[str, DatasetMetadata]:
@@ -19,6 +19,12 @@ def given_datasets(datasets: Mapping[Any, Any]) -> dict[str, DatasetMetadata]:
     if wrong:
         raise InvalidType(f"datasets should be a dict dataset id → DatasetMetadata, but has {', '.join(wrong)}.")
     return {converter_str(i): d for i, d in datasets.items()}
+
+
+def check_not_loaded(as_of: Any) -> None:
+    """Refuse ``as_of`` for datasets that were given as they were loaded."""
+    if as_of is not None:
+        raise InvalidInput("as_of cannot go together with datasets that are loaded already: give their ids, or load them with as_of.")
 
 
 def check_uuids(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kartothek_cube.core.maintenance.verify_report import Finding, Severity
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE
+from kartothek_cube.core.metadata.chain import Commit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.rowkeys import pack_one
@@ -140,7 +141,8 @@ def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
 def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
     """Writes to several datasets that not all of them have.
 
-    A participant has the write if its chain names it, or if its chain begins later: it may have forgotten it.
+    A participant has the write if its chain names it, or if its chain begins later: it may have forgotten it. A later write to the same
+    datasets that all of them have stands for it: somebody has repeated it.
     """
     by_uuid = {snapshot.uuid: snapshot for snapshot in members.values()}
     seen = set()
@@ -151,10 +153,22 @@ def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
             seen.add(commit.cube.id)
             named = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
             lacking = [uuid for uuid in named if not _has(by_uuid[uuid], commit.cube.id, commit.time)]
-            if lacking:
+            if lacking and not _is_repeated(commit, [by_uuid[uuid] for uuid in named]):
                 everybody = ", ".join(map(str, commit.cube.datasets))
                 text = f"The write {commit.cube.id} to {everybody} is not in {', '.join(lacking)}: it stopped halfway, or is under way."
-                yield Finding("error", "cube-commit", snapshot.uuid, text, mend=f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})")
+                yield Finding("warning", "cube-commit", snapshot.uuid, text, mend=f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})")
+
+
+def _is_repeated(commit: Commit, participants: Sequence[Snapshot]) -> bool:
+    later = [
+        {c.cube.id for c in p.chain if c.cube is not None and commit.cube is not None and c.cube.datasets == commit.cube.datasets and _is_after(c, commit)}
+        for p in participants
+    ]
+    return bool(set.intersection(*later))
+
+
+def _is_after(commit: Commit, other: Commit) -> bool:
+    return commit.time is not None and other.time is not None and commit.time > other.time
 
 
 def _has(snapshot: Snapshot, write: str, time: Any) -> bool:

@@ -98,6 +98,7 @@ def plan_build(
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
+    on_conflict: OnConflict = "raise",
 ) -> CubeWrite:
     """Check a build from the columns of its data. ``existing``: the datasets that the store has under the cube's prefix."""
     keys, user = check_arguments(cube, schemas, metadata, partition_on, more=more)
@@ -106,7 +107,7 @@ def plan_build(
     writes = _new_writes(cube, schemas, keys, (), serializer)
     _check_absent(cube, existing, schemas, overwrite)
     _check_result(cube, {}, writes, more=more)
-    return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user))
+    return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict)
 
 
 def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str]) -> None:
@@ -127,6 +128,7 @@ def plan_extend(
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
+    on_conflict: OnConflict = "raise",
 ) -> CubeWrite:
     """Check an extension from the columns of its data. ``existing``: the datasets of the valid cube."""
     keys, user = check_extension(cube, schemas, metadata, partition_on, more=more)
@@ -137,7 +139,7 @@ def plan_extend(
     writes = _new_writes(cube, schemas, keys, payload, serializer)
     _check_absent(cube, existing, schemas, overwrite)
     _check_result(cube, kept, writes, more=more)
-    return CubeWrite(cube, writes, {i: existing[i] for i in schemas if i in existing}, overwrite, _metadata(cube, schemas, user))
+    return CubeWrite(cube, writes, {i: existing[i] for i in schemas if i in existing}, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict)
 
 
 def plan_append(
@@ -168,6 +170,7 @@ def plan_update(
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
+    on_conflict: OnConflict = "raise",
 ) -> CubeWrite:
     """Check an update: an append that also removes the partitions in which the conditions hold.
 
@@ -188,11 +191,18 @@ def plan_update(
     bases = {i: existing[i] for i in concerned}
     scopes = {} if conjunction is None else _scopes(conjunction, bases, named=names is not None)
     removed = {i: scope(bases[i]) for i, scope in scopes.items()}
-    return CubeWrite(cube, writes, bases, False, _metadata(cube, concerned, user), removed, scopes, allow_empty=True)
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, concerned, user), removed, scopes, on_conflict, allow_empty=True)
 
 
 def plan_removal(
-    cube: Cube, existing: Mapping[str, Snapshot], conditions: Any, names: Collection[str], metadata: Any = None, *, named: bool = False
+    cube: Cube,
+    existing: Mapping[str, Snapshot],
+    conditions: Any,
+    names: Collection[str],
+    metadata: Any = None,
+    *,
+    named: bool = False,
+    on_conflict: OnConflict = "raise",
 ) -> CubeWrite:
     """Check a removal of partitions without new rows; a dataset may end up empty."""
     conjunction = removal_conditions(cube, conditions)
@@ -204,7 +214,7 @@ def plan_removal(
     writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
     scopes = _scopes(conjunction, bases, named=named)
     removed = {i: scope(bases[i]) for i, scope in scopes.items()}
-    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, scopes, allow_empty=True, may_vanish=True)
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, scopes, on_conflict, allow_empty=True, may_vanish=True)
 
 
 def _scopes(conjunction: Conjunction, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, Callable[[Snapshot], pa.Array]]:

@@ -42,6 +42,7 @@ def map_cube_groups(
     as_pandas: bool | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    as_of: Any = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks: the per-group job in one call.
 
@@ -56,7 +57,7 @@ def map_cube_groups(
         None, or an iterable of these. It must be picklable by Spark, as any function for executors.
     schema : str, StructType or pyarrow.Schema
         Columns of the results, e.g. ``"PRODUCT_ID bigint, FORECAST double"``. They are taken by name and cast; surplus columns are refused.
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, blocksize, spark, parallelism
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, blocksize, spark, parallelism, as_of
         As in `query_cube_spark`.
     as_pandas : bool, optional
         Whether the function wants a pandas frame instead of a table. By default it does if its second parameter is annotated so.
@@ -85,7 +86,7 @@ def map_cube_groups(
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
     factory = store_factory(store)
-    plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
     session = find_session(spark)
     wire = _result_schema(schema)
     call = _calling(func, _wants_pandas(func) if as_pandas is None else as_pandas, frozenset(wire.names))

@@ -36,6 +36,7 @@ def query_cube_spark(
     *,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    as_of: Any = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
 
@@ -55,6 +56,8 @@ def query_cube_spark(
         By default the active session; classic or Connect.
     parallelism : int, optional
         How many tasks run at once; by default what the session says.
+    as_of : str or datetime, optional
+        As in `query_cube`.
 
     Returns
     -------
@@ -81,7 +84,7 @@ def query_cube_spark(
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
     factory = store_factory(store)
-    plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns)
+    plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
     session = find_session(spark)
     wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
     width = cores(session, parallelism)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -61,6 +61,7 @@ def build_cube_from_spark(
     bucket_by: str | Iterable[str] | None = None,
     df_serializer: FileFormat | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -75,7 +76,7 @@ def build_cube_from_spark(
     ----------
     data : DataFrame or dict
         A Spark data frame (the seed), or a dict dataset id → Spark data frame.
-    cube, store, metadata, overwrite, partition_on, df_serializer
+    cube, store, metadata, overwrite, partition_on, df_serializer, on_conflict
         As in `kartothek_cube.api.cube.build_cube`. The executors open the same store, so it has to be one that other processes see.
     shuffle : bool, default False
         Bring rows of the same partition values together first: exactly one file for each combination of partition values and bucket. Without it every task
@@ -116,7 +117,7 @@ def build_cube_from_spark(
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
     existing = existing_for_build(cube, job.store)
-    write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer)
+    write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=check_on_conflict(on_conflict))
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
 
 
@@ -132,6 +133,7 @@ def extend_cube_from_spark(
     shuffle: bool = False,
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
+    on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -152,7 +154,9 @@ def extend_cube_from_spark(
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
-    write = plan_extend(cube, job.schemas, load_cube(cube, job.store), metadata, overwrite, partition_on, df_serializer)
+    write = plan_extend(
+        cube, job.schemas, load_cube(cube, job.store), metadata, overwrite, partition_on, df_serializer, on_conflict=check_on_conflict(on_conflict)
+    )
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
 
 
@@ -201,13 +205,15 @@ def update_cube_from_spark(
     shuffle: bool = False,
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
+    on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove physical partitions and add rows from Spark data frames, in one commit for each dataset.
 
-    ``remove_conditions`` and ``ktk_cube_dataset_ids`` are as in `kartothek_cube.api.cube.update_cube`, with its results and errors; ``data`` may be ``{}``.
+    ``remove_conditions``, ``ktk_cube_dataset_ids`` and ``on_conflict`` are as in `kartothek_cube.api.cube.update_cube`, with its results and errors;
+    ``data`` may be ``{}``.
     The other arguments are as in `build_cube_from_spark`.
 
     Examples
@@ -224,7 +230,8 @@ def update_cube_from_spark(
     job = _job(data, cube, store, timestamps, spark, parallelism)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
-    write = plan_update(cube, job.schemas, existing, remove_conditions, None if names is None else sorted(names), metadata, df_serializer)
+    concerned, rule = None if names is None else sorted(names), check_on_conflict(on_conflict)
+    write = plan_update(cube, job.schemas, existing, remove_conditions, concerned, metadata, df_serializer, on_conflict=rule)
     return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, [write.datasets[i] for i in job.frames]))
 
 

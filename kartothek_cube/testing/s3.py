@@ -113,7 +113,7 @@ def _xml(text: str, status: int = 200) -> Answer:
 
 
 def _copy_source(headers: Mapping[str, str]) -> str:
-    return unquote(headers.get("x-amz-copy-source", headers.get("x-goog-copy-source", ""))).lstrip("/").partition("?")[0]
+    return unquote(headers.get("x-amz-copy-source", headers.get("x-goog-copy-source", "")).partition("?")[0]).lstrip("/")
 
 
 _Handler: TypeAlias = Callable[[RemoteRequest, bytes], Answer]

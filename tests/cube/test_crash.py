@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube, remove_partitions, update_cube
+from kartothek_cube.api.cube import C, append_to_cube, build_cube, build_cube_index, drop_cube_index, extend_cube, query_cube, remove_partitions, update_cube
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.cube.publish import run_cube_write
@@ -14,6 +14,12 @@ from kartothek_cube.cube.write import plan_append
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
 from tests.cube.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table
+
+# Of readers that find a write to two datasets in one of them.
+pytestmark = pytest.mark.filterwarnings("ignore::kartothek_cube.errors.IncompleteCubeWarning")
+
+# Readers that come after a crash between two commits of one write say so.
+pytestmark = pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")
 
 NEW = table(x=[0, 5], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5])
 # Rows for a cell that comes with the seed's new rows: invisible before them.
@@ -187,27 +193,25 @@ def planned_append(store, data):
     return lambda: run_cube_write(store, write, data)
 
 
-def test_of_two_appends_to_the_same_state_the_second_conflicts():
+def test_of_two_appends_to_the_same_state_both_land():
     store = built()
     first, second = planned_append(store, {"seed": NEW}), planned_append(store, {"seed": table(x=[9], y=["z"], p=[0], i1=[1], v1=[1.0])})
+    before = len(files(store))
     first()
-    after = state(store)
-    with pytest.raises(CommitConflict) as caught:
-        second()
-    assert "cube++seed" in str(caught.value)
-    assert state(store) == after
-    assert len(files(store)) == 4
+    second()
+    assert 9 in query_cube(CUBE, store)[0]["x"].tolist()
+    assert len(files(store)) == before + 3
 
 
 def test_a_conflict_of_the_second_dataset_is_found_before_the_first_commit():
     store = built()
-    both, seed = planned_append(store, {"seed": NEW, "e": NEW_E}), planned_append(store, {"seed": NEW})
-    seed()
+    both = planned_append(store, {"seed": NEW, "e": NEW_E})
+    drop_cube_index(CUBE, store, "i1", "seed")
+    build_cube_index(CUBE, store, "v1", "seed")
     after = state(store)
     with pytest.raises(CommitConflict, match=r"cube\+\+seed"):
         both()
     assert state(store) == after
-    assert len(files(store)) == 4
 
 
 def test_of_two_builds_one_wins():

@@ -12,7 +12,7 @@ from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.naming import document_key, schema_key
 from kartothek_cube.core.stores import ReadOnlyView, open_store
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
+from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.cube.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
 
@@ -133,10 +133,30 @@ def test_a_dataset_whose_files_are_missing_can_be_deleted(store):
     assert keys(store) == []
 
 
-def test_nothing_goes_if_a_document_cannot_be_read(store):
-    store.put(document_key("cube++e"), b"{")
-    with refused(store, CorruptDocument, "cube++e"):
+@pytest.mark.parametrize("damage", [b"{", b'{"dataset_metadata_version": 4, "dataset_uuid": "cube++e", "partitions": {"a": {"files": {"table": "/"}}}}'])
+def test_a_dataset_whose_document_is_damaged_goes_with_all_that_lies_below_it(store, damage, caplog):
+    for prefix in OTHERS:
+        build_cube(SEED, CUBE.copy(uuid_prefix=prefix), store)
+    store.put("cube++seed/table/p=0/left.parquet", b"")
+    others = {key for key in keys(store) if not key.startswith("cube++") or key.startswith("cube+++")}
+    store.put("cube++e/unknown/left.parquet", b"")
+    store.put(document_key("cube++e"), damage)
+    delete_cube(CUBE, store)
+    assert set(keys(store)) == others | {"cube++seed/table/p=0/left.parquet"}
+    assert "'cube++e' cannot be read" in caplog.text
+
+
+def test_nothing_goes_if_a_document_is_of_a_later_format(store):
+    store.put(document_key("cube++e"), b'{"dataset_metadata_version": 5, "dataset_uuid": "cube++e"}')
+    with refused(store, Unsupported, "cube++e"):
         delete_cube(CUBE, store)
+
+
+def test_history_and_marks_go(store):
+    store.put("cube++seed/_gc/1.json", b"{}")
+    assert any("/_history/" in key for key in keys(store))
+    delete_cube(CUBE, store)
+    assert [key for key in keys(store) if "/_" in key] == []
 
 
 def test_a_store_that_complains_about_missing_keys_is_not_asked_to_delete_one():

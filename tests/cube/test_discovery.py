@@ -210,7 +210,7 @@ def test_a_cube_with_a_broken_dataset_is_not_cleaned(store, name):  # cube 218
     damage, _, reason = BREAKAGES[name]
     damage(store)
     with refused(store, CorruptDocument, "cube++e", reason, "garbage"):
-        cleanup_cube(CUBE, store, options=options(grace=datetime.timedelta(0)))
+        cleanup_cube(CUBE, store, options=options(grace=datetime.timedelta(0), retain=datetime.timedelta(0)))
 
 
 @pytest.mark.parametrize("name", BREAKAGES)

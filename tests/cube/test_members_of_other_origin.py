@@ -54,7 +54,7 @@ def test_datasets_in_msgpack_are_members_like_others(store, members):
     update_cube({"seed": SEED.slice(2, 1)}, CUBE, store, remove_conditions=C("p") == "b")
     assert [(row["x"], row["y"]) for row in answer(store)] == [(1, 1), (1, 2), (2, 1)]
     remove_partitions(CUBE, store, C("p") == "a", ["seed", "e"])
-    cleanup_cube(CUBE, store, options=options(grace=timedelta(0)))
+    cleanup_cube(CUBE, store, options=options(grace=timedelta(0), retain=timedelta(0)))
     assert [(row["x"], row["y"], row["i1"]) for row in answer(store)] == [(2, 1, "w")]
     for name in ("seed", "e"):
         assert store.contains(document_key(f"cube++{name}", msgpack=name in members))

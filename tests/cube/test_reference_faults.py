@@ -43,7 +43,7 @@ FAULTS = [*(f"10.1.{n}" for n in range(1, 22)), "10.4.50", "10.4.51", "10.4.52"]
 
 CUBE = Cube(["x"], ["p"], "cube")
 INDEXED = CUBE.copy(index_columns=["i1"])
-NOW = options(grace=datetime.timedelta(0))
+NOW = options(grace=datetime.timedelta(0), retain=datetime.timedelta(0))
 
 
 def built(cube=CUBE, **columns):

@@ -157,7 +157,7 @@ class Cubes(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def clean_up(self, data):
-        cleanup_cube(self.case.cube, self.store, options=options(grace=datetime.timedelta(0)))
+        cleanup_cube(self.case.cube, self.store, options=options(grace=datetime.timedelta(0), retain=datetime.timedelta(0)))
         self.ask(data)
 
     @rule(data=st.data())

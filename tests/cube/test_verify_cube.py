@@ -358,7 +358,7 @@ def test_a_write_that_stopped_halfway_is_found(store):
     aligned(store)
     name_cube_commit(store, "seed", "before", [])
     name_cube_commit(store, "e", "w", ["cube++e", "cube++seed"])
-    assert found(store) == [("error", "cube-commit", "e")]
+    assert found(store) == [("warning", "cube-commit", "e")]
 
 
 def test_a_write_to_a_dataset_that_is_gone_is_right(store):

@@ -30,7 +30,7 @@ from tests.interop.datasets import KINDS, Other, expected, numbers, plain, plain
 NOT_UPDATED = {"timestamp_with_zone"}
 UPDATED = [name for name in KINDS if name not in NOT_UPDATED]
 INDEXED = [name for name in KINDS if KINDS[name].index]
-NO_GRACE = options(grace=dt.timedelta(0))
+NO_GRACE = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 
 
 def rows(start, p, q=(), i1=()):

@@ -119,7 +119,7 @@ def second_turn_here(store, seen):
         update(store, "ours_msgpack", THREE)
     single = write_single_partition(store, "theirs_header", TWO)
     commit_dataset(store, "theirs_header", [single], metadata={"rev": 2})
-    with options(grace=dt.timedelta(0)):
+    with options(grace=dt.timedelta(0), retain=dt.timedelta(0)):
         garbage_collect_dataset("theirs_by_text", store)
 
 

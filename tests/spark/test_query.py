@@ -9,11 +9,12 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, build_cube, extend_cube, load_group, plan_cube_query, query_cube_arrow, update_cube
+from kartothek_cube import C, Cube, append_to_cube, build_cube, extend_cube, load_group, plan_cube_query, query_cube_arrow, update_cube
+from kartothek_cube.api.dataset import history
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.core.stores.view import StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
-from kartothek_cube.spark import driver_errors, query_cube_spark
+from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
 
 QUERIES = {
     "everything": {},
@@ -155,3 +156,13 @@ def test_a_function_that_opens_the_store_travels_where_the_store_cannot(spark, c
     assert query_cube_spark(cube, factory, partition_by="x").count() == 200
     with pytest.raises(InvalidType, match="cannot be pickled"):
         query_cube_spark(cube, factory())
+
+
+def test_older_states_are_read_by_tasks_too(spark, store_url):
+    cube = Cube(["x"], ["p"], "older")
+    build_cube(pa.table({"x": [1, 2], "p": [0, 1]}), cube, store_url)
+    when = history("older++seed", store_url)["time"][0]
+    append_to_cube(pa.table({"x": [3], "p": [0]}), cube, store_url)
+    assert sorted(row.x for row in query_cube_spark(cube, store_url, as_of=when, spark=spark).collect()) == [1, 2]
+    counted = map_cube_groups(lambda key, table: table.select(["x"]), "x bigint", cube, store_url, as_of=when, spark=spark)
+    assert sorted(row.x for row in counted.collect()) == [1, 2]

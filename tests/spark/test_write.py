@@ -88,6 +88,13 @@ def test_update_replaces_partitions(cube, built, frame, seed):
     assert len(rows(cube, built)) == seed.num_rows - 45
 
 
+def test_on_conflict_is_one_of_two_words_and_the_result_says_what_was_done(cube, built, frame, seed):
+    with pytest.raises(InvalidInput, match="on_conflict"):
+        update_cube_from_spark({}, cube, built, C("p") == 0, ["seed"], on_conflict="ignore")
+    result = update_cube_from_spark({}, cube, built, C("p") == 0, ["seed"], on_conflict="reapply")
+    assert (result["seed"].commit.tries, result["seed"].commit.reapplied) == (1, False)
+
+
 def test_update_takes_no_rows_too(cube, built, seed):
     update_cube_from_spark({}, cube, built, C("p") == 1, ["seed"])
     assert {r["p"] for r in rows(cube, built)} == {0, 2, 3}

@@ -15,11 +15,12 @@ from kartothek_cube.core.compat.index_frame import indices_as_frame, query_label
 from kartothek_cube.core.compat.indices import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.compat.partition import Partition, partition_map
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
+from kartothek_cube.core.history import AsOf, load_snapshot_as_of
 from kartothek_cube.core.metadata.document import document_from_mapping, render_document
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.naming import check_uuid, document_key
 from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.snapshots import load_snapshot, read_document
+from kartothek_cube.core.snapshots import read_document
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import UnknownColumn
 
@@ -122,6 +123,11 @@ class DatasetMetadata(DatasetMetadataBase):
         """
         self._parts, snapshot = kernel.with_snapshot(self._parts)
         return snapshot
+
+    @property
+    def commit(self) -> CommitResult | None:
+        """What became of the write that returned this: the commit's id, how often it was tried; None if this was read. It takes no part in comparisons."""
+        return None if self._parts.snapshot is None else self._parts.snapshot.result
 
     @property
     def uuid(self) -> str:
@@ -323,8 +329,8 @@ class DatasetMetadata(DatasetMetadataBase):
         return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_store(store)))
 
     @staticmethod
-    def load_from_store(uuid: str, store: Any, load_schema: bool = True, load_all_indices: bool = False) -> DatasetMetadata:
-        """Read a dataset's newest state.
+    def load_from_store(uuid: str, store: Any, load_schema: bool = True, load_all_indices: bool = False, *, as_of: AsOf | None = None) -> DatasetMetadata:
+        """Read a dataset's newest state, or an older one.
 
         Parameters
         ----------
@@ -336,16 +342,20 @@ class DatasetMetadata(DatasetMetadataBase):
             Whether to read the schemas. Without them there are no partition indices.
         load_all_indices : bool, default False
             Whether to load all indices.
+        as_of : str or datetime, optional
+            A commit's id or a moment (without a zone: UTC): the dataset as it was then, with its schemas.
 
         Raises
         ------
         DatasetNotFound
             If it does not exist.
+        InvalidInput
+            If its history does not reach back to ``as_of``.
         """
         opened = open_store(store)
         parts = (
-            kernel.parts_of_snapshot(load_snapshot(opened, uuid))
-            if load_schema
+            kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
+            if load_schema or as_of is not None
             else kernel.parts_in_store(read_document(opened, uuid)[0], opened, load_schema=False)
         )
         dataset = DatasetMetadata.of_parts(parts)

@@ -7,8 +7,8 @@ from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.compat.stores import lazy_store
+from kartothek_cube.core.history import AsOf, check_as_of, load_snapshot_as_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 
 __all__ = ["DatasetFactory"]
@@ -32,6 +32,8 @@ class DatasetFactory(DatasetMetadataBase):
         Whether to load all indices at once.
     load_dataset_metadata : bool, default True
         Whether to show the user metadata.
+    as_of : str or datetime, optional
+        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as it is when it is first looked at.
 
     Raises
     ------
@@ -62,8 +64,11 @@ class DatasetFactory(DatasetMetadataBase):
         load_schema: bool = True,
         load_all_indices: bool = False,
         load_dataset_metadata: bool = True,
+        *,
+        as_of: AsOf | None = None,
     ) -> None:
         self.dataset_uuid = dataset_uuid
+        self.as_of = check_as_of(as_of)
         self.store_factory: Callable[[], Store] = lazy_store(store_factory)
         self.load_schema = load_schema
         self.load_dataset_metadata = load_dataset_metadata
@@ -92,7 +97,7 @@ class DatasetFactory(DatasetMetadataBase):
     def dataset_metadata(self) -> DatasetMetadata:
         """What was read, or is read now."""
         if self._dataset is None:
-            read = DatasetMetadata.load_from_store(self.dataset_uuid, self.store, self.load_schema, self._load_all_indices)
+            read = DatasetMetadata.load_from_store(self.dataset_uuid, self.store, self.load_schema, self._load_all_indices, as_of=self.as_of)
             self._dataset = read if self.load_dataset_metadata else read.without_metadata()
         return self._dataset
 
@@ -102,7 +107,7 @@ class DatasetFactory(DatasetMetadataBase):
         if self.load_schema:
             return self.dataset_metadata.snapshot
         if self._snapshot is None:
-            self._snapshot = load_snapshot(self.store, self.dataset_uuid)
+            self._snapshot = load_snapshot_as_of(self.store, self.dataset_uuid, self.as_of)
         return self._snapshot
 
     def remember(self, snapshot: Snapshot) -> None:

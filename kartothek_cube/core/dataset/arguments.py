@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.history import AsOf, check_as_of, load_snapshot_as_of
 from kartothek_cube.core.metadata.document import VERSION
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import check_uuid, fresh_id
@@ -22,29 +23,35 @@ __all__ = ["Source", "as_list", "check_flag", "check_version", "source_of", "tar
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A dataset in a store, named by its uuid or held by a factory."""
+    """A dataset in a store, named by its uuid or held by a factory; ``as_of`` says which state of it is read."""
 
     store: Store
     uuid: str
     factory: DatasetFactory | None = None
+    as_of: AsOf | None = None
 
     def snapshot(self) -> Snapshot:
-        """The factory's snapshot, which stays as it is until it is invalidated, else the newest one."""
+        """The state that was asked for; else the factory's snapshot, which stays as it is until it is invalidated; else the newest one."""
+        if self.as_of is not None:
+            return load_snapshot_as_of(self.store, self.uuid, self.as_of)
         return self.factory.snapshot if self.factory is not None else load_snapshot(self.store, self.uuid)
 
 
-def source_of(dataset_uuid: Any, store: Any, factory: Any) -> Source:
-    """Exactly ``dataset_uuid`` and ``store``, or exactly ``factory``.
+def source_of(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) -> Source:
+    """Exactly ``dataset_uuid`` and ``store``, or exactly ``factory``. With ``as_of`` a factory only says where the dataset lies.
 
     Raises
     ------
     InvalidInput
         For any other combination.
+    InvalidType
+        If ``as_of`` is neither a commit's id nor a moment.
     """
+    moment = check_as_of(as_of)
     if factory is None and dataset_uuid is not None and store is not None:
-        return Source(open_store(store), str(dataset_uuid))
+        return Source(open_store(store), str(dataset_uuid), None, moment)
     if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
-        return Source(factory.store, factory.dataset_uuid, factory)
+        return Source(factory.store, factory.dataset_uuid, factory if moment is None else None, moment)
     raise InvalidInput("Need to supply either a `factory` (a DatasetFactory) or `dataset_uuid` and `store`, and not both.")
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.plan_write import column_names
 from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides, current_options, use_options
 from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot
+from kartothek_cube.core.snapshots import Entries, built_indices, file_entries, load_snapshot
 from kartothek_cube.core.store import check_key
-from kartothek_cube.errors import InvalidRequest
+from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidRequest
 
-__all__ = ["build_dataset_indices", "built_indices", "file_entries"]
+__all__ = ["Entries", "build_dataset_indices", "built_indices", "file_entries", "repeated"]
+
+T = TypeVar("T")
 
 
 def build_dataset_indices(
@@ -51,7 +53,8 @@ def build_dataset_indices(
     Unsupported
         If the type of a column cannot be indexed.
     CommitConflict
-        If somebody changed the dataset meanwhile; nothing is visible, and the call can be repeated.
+        If others added or removed partitions in between more often than ``options(commit_retries=...)`` says; nothing is visible. Each time only new
+        files are read.
 
     Examples
     --------
@@ -68,13 +71,31 @@ def build_dataset_indices(
     with use_options(options):
         source = source_of(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
-        base = load_snapshot(source.store, source.uuid)
         names = column_names(columns, "columns")
-        _check(base, names)
-        built = built_indices(source.store, base, names)
-        index_columns = tuple(sorted(base.secondary_columns | set(names)))
-        commit_change(source, Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built), base)
+        known: Entries = {}
+        repeated(lambda: _build(source, names, known))
         return source.factory or DatasetFactory(source.uuid, source.store)
+
+
+def _build(source: Source, names: Sequence[str], known: Entries) -> None:
+    base = load_snapshot(source.store, source.uuid)
+    _check(base, names)
+    built = built_indices(source.store, base, names, known)
+    index_columns = tuple(sorted(base.secondary_columns | set(names)))
+    commit_change(source, Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built), base)
+
+
+def repeated(attempt: Callable[[], T]) -> T:
+    """An index is of exactly the partitions that it was built on: where others have come in between, it is built again, up to ``commit_retries`` times."""
+    for _ in range(current_options().commit_retries):
+        try:
+            return attempt()
+        except CommitConflict:
+            pass
+        except CubeCommitIncomplete as error:
+            if not isinstance(error.__cause__, CommitConflict):
+                raise
+    return attempt()
 
 
 def _check(base: Snapshot, columns: Sequence[str]) -> None:

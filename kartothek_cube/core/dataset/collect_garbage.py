@@ -14,14 +14,15 @@ __all__ = ["garbage_collect_dataset"]
 def garbage_collect_dataset(
     dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, dry_run: bool = False, options: Overrides | None = None
 ) -> GarbageReport:
-    """Remove the files of a dataset that its document does not name and that are older than ``options(grace=...)``.
+    """Remove the files of a dataset that neither its document nor its kept history names and that are older than ``options(grace=...)``.
 
-    Such files are left by updates, overwrites and writes that failed. What is younger than the grace period (one day) waits,
-    because a write that is under way may still need it; ``options(grace=timedelta(0))`` removes at once, as kartothek does.
-    Where the store does not know when a file was written, only that removes anything.
+    Such files are left by updates, overwrites and writes that failed. What is younger than the grace period (one day) waits, because a write that is
+    under way may still need it. What a commit replaced stays for ``options(retain=...)`` (seven days), counted from the commit, so that older snapshots
+    can be read; index files of older snapshots stay for the grace period only. ``options(grace=timedelta(0), retain=timedelta(0))`` removes all at once, as
+    kartothek does: say so only if nobody writes or reads.
 
-    The age of a file is the time since it was written, not since it was replaced: a reader that began before an update
-    may still need files that are older than the grace period.
+    Where the store does not know when a file was written, a call notes in ``<uuid>/_gc/`` what it sees for the first time, and a later one removes what
+    was noted longer than the grace period ago.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def garbage_collect_dataset(
     Returns
     -------
     GarbageReport
-        The keys that were or would be removed with their sizes in bytes, and those that wait for their grace period.
+        What was or would be removed, and what waits: of each file its key, size in bytes, age, and why it is garbage.
 
     Raises
     ------
@@ -50,9 +51,12 @@ def garbage_collect_dataset(
 
     Notes
     -----
+    Calls of the store: one listing; the document; one call for each history entry; once more the document and a listing of the history if anything is to
+    be removed; one call for each removed file. Ages are by this machine's clock; what lies in the future is young.
+
     Garbage is what lies below ``<uuid>/indices/``, the folders of the dataset's tables, and folders with a schema file of a table
-    that the dataset has no more, as far as the document does not name it. Of a dataset whose document lists no partitions only
-    index files are garbage. Other keys are left alone.
+    that the dataset has no more, as far as the document does not name it; and history. Of a dataset whose document lists no partitions only
+    index files and history are garbage. Other keys are left alone.
 
     Examples
     --------
@@ -64,10 +68,12 @@ def garbage_collect_dataset(
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> for _ in range(2):
     ...     _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"], overwrite=True)
-    >>> len(garbage_collect_dataset("sales", store).waiting)
-    2
-    >>> report = garbage_collect_dataset("sales", store, options=options(grace=dt.timedelta(0)))
-    >>> len(report.removed), report.bytes > 0
+    >>> report = garbage_collect_dataset("sales", store)
+    >>> len(report.removed), len(report.waiting), report.waiting[0].why
+    (0, 2, 'older snapshots need it')
+    >>> now = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
+    >>> report = garbage_collect_dataset("sales", store, options=now)
+    >>> sum(file.key.endswith(".parquet") for file in report.removed), report.bytes > 0
     (2, True)
     """
     with use_options(options):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.change import OnConflict, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.adopt import adopt_element, completed
-from kartothek_cube.core.dataset.arguments import check_version, target_of
+from kartothek_cube.core.dataset.arguments import Source, check_version, target_of
 from kartothek_cube.core.dataset.elements import as_items, elements_in
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
-from kartothek_cube.core.dataset.run import Staged, commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.dataset.scope import parse_scope
+from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, removed_labels, stage_data, update_rules
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
@@ -25,14 +26,15 @@ from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["StagedPartitions", "commit_dataset", "write_single_partition"]
+__all__ = ["StagedPartitions", "commit_dataset", "commit_receipts", "stage_partitions", "write_single_partition"]
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPartitions:
     """Partitions whose files are written and that no document names yet; a small value that can be pickled.
 
-    Iterating gives one `StagedPartitions` for each partition.
+    Iterating gives one `StagedPartitions` for each partition. ``partition_on`` and ``index_columns`` are what the rows were prepared for: a dataset that
+    does not exist yet is made with them.
 
     Examples
     --------
@@ -48,6 +50,8 @@ class StagedPartitions:
 
     uuid: str
     receipts: tuple[Receipt, ...]
+    partition_on: tuple[str, ...] = ()
+    index_columns: tuple[str, ...] = ()
 
     @property
     def labels(self) -> list[str]:
@@ -74,7 +78,7 @@ class StagedPartitions:
         found: dict[str, list[Receipt]] = {}
         for receipt in self.receipts:
             found.setdefault(receipt.label, []).append(receipt)
-        return (StagedPartitions(self.uuid, tuple(receipts)) for receipts in found.values())
+        return (replace(self, receipts=tuple(receipts)) for receipts in found.values())
 
     def __repr__(self) -> str:
         rows = sum(r.rows for r in self.receipts)
@@ -154,7 +158,162 @@ def write_single_partition(
         target = target_of(store, dataset_uuid, factory)
         base = load_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
-        return StagedPartitions(target.uuid, stage_data(target.store, request, [data]).receipts)
+        return _staged(target, request, [data])
+
+
+def _staged(target: Source, request: WriteRequest, data: Any) -> StagedPartitions:
+    staged = stage_data(target.store, request, data)
+    return StagedPartitions(target.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
+
+
+def stage_partitions(
+    data: Any,
+    store: Any = None,
+    dataset_uuid: str | None = None,
+    partition_on: Iterable[str] | str | None = None,
+    secondary_indices: Iterable[str] | str | None = None,
+    df_serializer: Any = None,
+    sort_partitions_by: Iterable[str] | str | None = None,
+    factory: Any = None,
+    *,
+    add_columns: bool = False,
+    options: Overrides | None = None,
+) -> StagedPartitions:
+    """Write the files of rows, and nothing else: no document, no schema, no index. Any number of processes can do so at the same time.
+
+    `commit_receipts` makes them visible: many writers, one committer. Until then they are safe from garbage collection for its grace period. See the page
+    *Many writers*.
+
+    Parameters
+    ----------
+    data : rows or list of rows
+        As ``dfs`` in `store_dataframes_as_dataset`.
+    store, dataset_uuid, factory
+        Where the dataset lies. It need not exist yet; then all writers have to say the same ``partition_on`` and ``secondary_indices``.
+    partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
+        As in `update_dataset_from_dataframes`.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    StagedPartitions
+        The receipts. They can be pickled, are as small as the list of the files and their index values, and know nothing of the store.
+
+    Raises
+    ------
+    InvalidInput, InvalidType, Unsupported
+        If the rows do not fit the dataset as it is now.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.stores import open_store
+    >>> stage_partitions(pa.table({"WEEK": [1, 2], "UNITS": [3, 4]}), open_store("hmemory://"), "sales", partition_on="WEEK")
+    StagedPartitions(uuid='sales', partitions=2, rows=2)
+    """
+    with use_options(options):
+        target = target_of(store, dataset_uuid, factory)
+        base = find_snapshot(target.store, target.uuid)
+        request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
+        return _staged(target, request, data)
+
+
+def commit_receipts(
+    receipts: StagedPartitions | Iterable[StagedPartitions],
+    store: Any = None,
+    dataset_uuid: str | None = None,
+    delete_scope: Iterable[Mapping[str, Any]] | None = None,
+    metadata: Any = None,
+    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    factory: Any = None,
+    *,
+    add_columns: bool = False,
+    on_conflict: OnConflict = "raise",
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Make visible what `stage_partitions` wrote, in one commit that reads and writes no data file.
+
+    A dataset that does not exist is made. Receipts that have been committed before are left out, so that a call whose answer was lost can be repeated: it
+    adds no row twice, and if nothing else is left to do there is no commit.
+
+    Parameters
+    ----------
+    receipts : StagedPartitions or list of StagedPartitions
+        What the writers returned. Of a task that ran twice give the receipts of one run; the files of the other one are garbage.
+    store, dataset_uuid, factory
+        Where the dataset lies.
+    delete_scope, metadata, metadata_merger, add_columns, on_conflict
+        As in `update_dataset_from_dataframes`.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset as it was committed; ``commit`` is None if there was nothing to commit.
+
+    Raises
+    ------
+    InvalidInput, InvalidType
+        If there is nothing to make a dataset from, or receipts are of another dataset, contradict each other or do not fit the dataset.
+    CommitConflict
+        As in `update_dataset_from_dataframes`.
+    StagedFilesLost
+        If garbage collection has taken the files meanwhile.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.stores import open_store
+    >>> store = open_store("hmemory://")
+    >>> weeks = [pa.table({"WEEK": [week], "UNITS": [10 * week]}) for week in (1, 2)]
+    >>> receipts = [stage_partitions(rows, store, "sales", partition_on="WEEK") for rows in weeks]
+    >>> len(commit_receipts(receipts, store, "sales").partitions)
+    2
+    >>> commit_receipts(receipts, store, "sales").commit is None
+    True
+    """
+    with use_options(options):
+        target = target_of(store, dataset_uuid, factory)
+        items = _only_staged(receipts)
+        check_store_can_commit(target.store)
+        base = find_snapshot(target.store, target.uuid)
+        request = plan_update(target.uuid, base, *_columns_of(items, base), add_columns=add_columns)
+        rules = update_rules(delete_scope, base, on_conflict)
+        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
+        new = _uncommitted(target.store, items, base, rules)
+        if base is not None and not (new or rules.scope or metadata or metadata_merger):
+            return DatasetMetadata.of(replace(base, result=None))
+        return commit_staged(target, _collected(target.store, request, new), arguments, rules)
+
+
+def _only_staged(receipts: Any) -> list[StagedPartitions]:
+    items = list(_flat(receipts))
+    wrong = [item for item in items if not isinstance(item, StagedPartitions)]
+    if wrong:
+        raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong[0]).__name__}.")
+    return [item for item in items if item.receipts]
+
+
+def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tuple[list[str], list[str]]:
+    """Partition keys and index columns that a dataset is made with; one that exists has its own."""
+    if base is not None:
+        return [], []
+    keys = {item.partition_on for item in items}
+    if len(keys) > 1:
+        raise InvalidInput(f"Receipts of dataset {items[0].uuid!r} have different partition columns: {sorted(map(list, keys))}. Nothing was committed.")
+    return list(next(iter(keys), ())), sorted({column for item in items for column in item.index_columns})
+
+
+def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: Rules) -> list[StagedPartitions]:
+    """Without partitions that the dataset has already, unless they are in the scope: what was removed and added in one commit stays when it is repeated."""
+    if base is None or base.document.partitions is None:
+        return list(items)
+    kept = base.partitions.labels.filter(pc.invert(pc.is_in(base.partitions.labels, value_set=removed_labels(store, base, rules.scope))))
+    there = {key for files in base.partitions.files.values() for key in files.filter(pc.is_in(base.partitions.labels, value_set=kept)).to_pylist()}
+    left = [replace(item, receipts=tuple(r for r in item.receipts if r.key not in there)) for item in items]
+    return [item for item in left if item.receipts]
 
 
 def commit_dataset(
@@ -171,6 +330,7 @@ def commit_dataset(
     factory: Any = None,
     secondary_indices: Iterable[str] | str | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Make partitions visible that were written before, remove others, set metadata: one commit that writes no data file.
@@ -182,7 +342,7 @@ def commit_dataset(
     new_partitions : list, optional
         What `write_single_partition` returned, or ``{"label": ..., "data": {table: rows or None}}`` for files that lie under the keys which their labels
         say. Values for indices that a partition lacks are read from its file.
-    delete_scope, metadata, metadata_merger, partition_on, secondary_indices
+    delete_scope, metadata, metadata_merger, partition_on, secondary_indices, on_conflict
         As in `update_dataset_from_dataframes`.
     output_dataset_uuid, df_serializer
         Accepted from kartothek and without effect.
@@ -202,6 +362,8 @@ def commit_dataset(
         If there is nothing to commit, or a partition is of another dataset or does not fit the schema.
     KeyNotFound
         If the file of a partition does not exist.
+    CommitConflict
+        As in `update_dataset_from_dataframes`.
 
     Examples
     --------
@@ -224,9 +386,9 @@ def commit_dataset(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices)
-        scope = parse_scope(delete_scope, base)
+        rules = update_rules(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        return commit_staged(target, _collected(target.store, request, items), arguments, scope)
+        return commit_staged(target, _collected(target.store, request, items), arguments, rules)
 
 
 def _flat(items: Any) -> Iterator[Any]:

@@ -12,7 +12,7 @@ __all__ = ["delete_dataset"]
 
 
 def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, options: Overrides | None = None) -> None:
-    """Delete a dataset: its garbage, index files, data files and schema files, and last its document.
+    """Delete a dataset: its history, garbage, index files, data files and schema files, and last its document.
 
     Whoever reads the dataset meanwhile may miss files. If it is interrupted, the dataset is still there in name: call it again.
     There is no grace period. Files that lie elsewhere are deleted if the document names them, but not those of another dataset: these

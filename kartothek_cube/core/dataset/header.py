@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, check_shared_columns
+from kartothek_cube.core.change import Change, OnConflict, check_on_conflict, check_shared_columns
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.dataset.arguments import check_version, target_of
@@ -39,6 +39,7 @@ def create_empty_dataset_header(
     metadata_version: int = 4,
     *,
     secondary_indices: Iterable[str] | str | None = None,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Make a dataset that has a schema and no rows.
@@ -55,6 +56,8 @@ def create_empty_dataset_header(
         Table → its schema: a `pyarrow.Schema`, a `SchemaWrapper`, or rows from which the types are taken. It is not changed.
     secondary_indices : str or list of str, optional
         Columns that get an index, which later writes maintain.
+    on_conflict : {"raise", "reapply"}
+        As in `store_dataframes_as_dataset`.
 
     Returns
     -------
@@ -67,6 +70,8 @@ def create_empty_dataset_header(
         If the dataset exists and ``overwrite`` is False.
     InvalidInput, InvalidType, Unsupported
         If a schema, a partition column or an index column cannot be used.
+    CommitConflict
+        As in `store_dataframes_as_dataset`.
 
     Examples
     --------
@@ -82,6 +87,7 @@ def create_empty_dataset_header(
     """
     with use_options(options):
         check_version(metadata_version)
+        rule = check_on_conflict(on_conflict)
         target = target_of(store, dataset_uuid)
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
@@ -98,6 +104,7 @@ def create_empty_dataset_header(
             replace=request.replace,
             explicit=bool(request.index_columns) or request.replace or any(map(is_data_key, target.store.list(f"{target.uuid}/", recursive=True).keys)),
             msgpack=request.msgpack,
+            on_conflict=rule,
         )
         return commit_change(target, change, base)
 

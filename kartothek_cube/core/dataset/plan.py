@@ -38,7 +38,7 @@ class ScanPlan:
     dataset, table : str
         What is read.
     partition_keys, secondary_indices : tuple of str
-        The dataset's partition columns, and the columns with a secondary index.
+        The dataset's partition columns, and the columns with a secondary index, without those that an older state does not have any more.
     scan : object
         The files with their partition values, and the request that each of them gets.
     """
@@ -85,13 +85,14 @@ def plan_table_scan(
     predicates: Any = None,
     table: str = SINGLE_TABLE,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> ScanPlan:
     """What `read_table` would read and why. No data file is read, only the document and the indices that help.
 
     Parameters
     ----------
-    dataset_uuid, store, columns, predicates, table
+    dataset_uuid, store, columns, predicates, table, as_of
         As in `read_table`.
     options : optional
         What `options` returns: settings for this call.
@@ -120,10 +121,10 @@ def plan_table_scan(
     with use_options(options):
         names = names_of(columns, table, "columns")
         asked = parse_predicates(predicates)
-        source = source_of(dataset_uuid, store, None)
+        source = source_of(dataset_uuid, store, None, as_of)
         snapshot = source.snapshot()
         plan = make_file_plan(source, snapshot, table, names, asked)
-        return ScanPlan(snapshot.uuid, table, snapshot.partition_keys, tuple(sorted(snapshot.secondary_columns)), plan)
+        return ScanPlan(snapshot.uuid, table, snapshot.partition_keys, tuple(sorted(snapshot.pruning_columns)), plan)
 
 
 def make_file_plan(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import Source, as_list, check_flag, source_of
+from kartothek_cube.core.dataset.arguments import Source, as_list, check_flag
 from kartothek_cube.core.dataset.dispatch import Groups, check_dispatch, group_key, group_partitions, partition_by_partition
 from kartothek_cube.core.dataset.plan import indices_for
 from kartothek_cube.core.dataset.requests import LabelFilter, checked_categoricals, checked_columns, checked_label_filter, names_by_table
@@ -69,9 +69,7 @@ class GroupPlan:
 
 
 def make_group_plan(
-    dataset_uuid: Any,
-    store: Any,
-    factory: Any,
+    source: Source,
     tables: Any,
     columns: Any,
     categoricals: Any,
@@ -87,7 +85,6 @@ def make_group_plan(
         raise InvalidInput("Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys.")
     asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
     by = None if dispatch_by is None else as_list(dispatch_by, "dispatch_by")
-    source = source_of(dataset_uuid, store, factory)
     snapshot = source.snapshot()
     by = list(snapshot.partition_keys) if by_partition_keys else by
     dispatch = None if by is None else check_dispatch(by, snapshot)

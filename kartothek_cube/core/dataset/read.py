@@ -35,6 +35,7 @@ def read_table(
     predicates: Any = None,
     factory: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """Read one table of a dataset as one pandas frame.
@@ -63,6 +64,8 @@ def read_table(
         ``[[(column, operator, value), ...], ...]``: an OR of ANDs. Their columns need not be among ``columns``.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``: the dataset as the factory has loaded it.
+    as_of : str or datetime, optional
+        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as it is. `history` lists the commits.
     options : optional
         What `options` returns: settings for this call.
 
@@ -81,7 +84,7 @@ def read_table(
     UnknownColumn
         If the table lacks a column of ``columns`` or ``predicates``, or ``columns`` one of ``categoricals``.
     InvalidInput, InvalidType
-        If arguments contradict each other or do not fit the dataset.
+        If arguments contradict each other or do not fit the dataset, or its history does not reach back to ``as_of``.
 
     Examples
     --------
@@ -100,7 +103,7 @@ def read_table(
         asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
         in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
         as_objects = check_flag(dates_as_object, "dates_as_object")
-        source = source_of(dataset_uuid, store, factory)
+        source = source_of(dataset_uuid, store, factory, as_of)
         plan = make_file_plan(source, source.snapshot(), table, names, asked, wanted)
         chosen = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
         plan = by_partition_values(plan) if in_order else plan
@@ -114,6 +117,7 @@ def read_table_arrow(
     predicates: Any = None,
     table: str = SINGLE_TABLE,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Read one table of a dataset as one Arrow table; arguments and errors as in `read_table`.
@@ -131,7 +135,7 @@ def read_table_arrow(
     """
     with use_options(options):
         names, asked = names_of(columns, table, "columns"), parse_predicates(predicates)
-        source = source_of(dataset_uuid, store, None)
+        source = source_of(dataset_uuid, store, None, as_of)
         return load_scan(source.store, make_file_plan(source, source.snapshot(), table, names, asked))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
 from kartothek_cube.core.dataset.plan_groups import make_group_plan
 from kartothek_cube.core.options import Overrides, use_options
@@ -28,6 +29,7 @@ def read_dataset_as_dataframes(
     factory: Any = None,
     dispatch_by: Iterable[str] | None = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> list[dict[str, pd.DataFrame]]:
     """Read a dataset as one dict of frames for each partition, or for each value of indexed columns.
@@ -59,6 +61,8 @@ def read_dataset_as_dataframes(
     dispatch_by : str or list of str, optional
         Indexed columns, partition keys included. One entry for each combination of their values, ascending; a row with
         null in one of them is in no entry. ``[]``: everything in one entry, also where nothing matches.
+    as_of : str or datetime, optional
+        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as it is. `history` lists the commits.
     options : optional
         What `options` returns: settings for this call.
 
@@ -80,7 +84,7 @@ def read_dataset_as_dataframes(
     InvalidRequest
         If a column of ``dispatch_by`` has no index.
     InvalidInput, InvalidType
-        If arguments contradict each other or do not fit the dataset. No data file was read.
+        If arguments contradict each other or do not fit the dataset, or its history does not reach back to ``as_of``. No data file was read.
 
     Examples
     --------
@@ -98,7 +102,7 @@ def read_dataset_as_dataframes(
     """
     with use_options(options):
         asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
-        opened, plan = make_group_plan(dataset_uuid, store, factory, *asked)
+        opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
         return load_groups(opened, plan)
 
 
@@ -116,6 +120,7 @@ def read_dataset_as_dataframes__iterator(
     factory: Any = None,
     dispatch_by: Iterable[str] | None = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> Iterator[dict[str, pd.DataFrame]]:
     """Read a dataset entry by entry, with bounded memory; arguments, entries and errors as in `read_dataset_as_dataframes`.
@@ -136,5 +141,5 @@ def read_dataset_as_dataframes__iterator(
     """
     with use_options(options):
         asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
-        opened, plan = make_group_plan(dataset_uuid, store, factory, *asked)
+        opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
         return iter_groups(opened, plan)

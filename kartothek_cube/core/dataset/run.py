@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, OnConflict, Receipt
+from kartothek_cube.core.change import Change, OnConflict, Receipt, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source
+from kartothek_cube.core.dataset.arguments import Source, as_list
 from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
 from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final, prepare, with_indexed
-from kartothek_cube.core.dataset.scope import Scope, labels_in_scope
+from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.parallel import run
@@ -26,7 +25,19 @@ from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["MetadataArguments", "Staged", "commit_change", "metadata_arguments", "settle_metadata", "stage_data", "user_metadata"]
+__all__ = [
+    "MetadataArguments",
+    "Rules",
+    "Staged",
+    "commit_change",
+    "commit_staged",
+    "metadata_arguments",
+    "removed_labels",
+    "settle_metadata",
+    "stage_data",
+    "update_rules",
+    "user_metadata",
+]
 
 T = TypeVar("T")
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
@@ -112,9 +123,34 @@ def stage_element(store: Store, request: WriteRequest, element: Prepared) -> lis
     return receipts
 
 
-def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, scope: Scope = (), on_conflict: OnConflict = "raise") -> DatasetMetadata:
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a commit takes away, and what it tolerates.
+
+    ``delete_scope`` is the argument, ``scope`` what it means for the dataset as it was; ``creates`` says that nobody else may make the dataset first.
+    """
+
+    delete_scope: tuple[Any, ...] = ()
+    scope: Scope = ()
+    on_conflict: OnConflict = "raise"
+    creates: bool = True
+
+    def labels(self, state: Snapshot) -> pa.Array:
+        """The labels that go from any state of the dataset."""
+        return labels_in_scope(state, parse_scope(list(self.delete_scope), state))
+
+
+def update_rules(delete_scope: Any, base: Snapshot | None, on_conflict: Any) -> Rules:
+    """The rules of a write that adds to a dataset; the arguments are checked. A scope needs a state that it was made for."""
+    given = as_list(delete_scope, "delete_scope")
+    return Rules(tuple(given), parse_scope(given, base), check_on_conflict(on_conflict), creates=bool(given))
+
+
+def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, rules: Rules) -> DatasetMetadata:
     """Publish what was staged, and the removal of the partitions in the scope."""
     request = staged.request
+    # A callable is asked once, however often the commit is tried.
+    arguments = replace(arguments, metadata=user_metadata(arguments.metadata, request.uuid))
 
     def merge(state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
         return settle_metadata(None if request.replace else state, arguments, len(staged.receipts), request.uuid)
@@ -128,18 +164,20 @@ def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, 
         request.index_columns,
         metadata=values,
         forgotten=forgotten,
-        removed=_removed(target.store, request.base, scope),
-        scope=partial(labels_in_scope, scope=scope) if scope else None,
+        removed=removed_labels(target.store, request.base, rules.scope),
+        scope=rules.labels if rules.scope else None,
         merge=None if arguments.merger is None else merge,
         replace=request.replace,
+        creates=rules.creates,
         add_columns=request.add_columns,
         msgpack=request.msgpack,
-        on_conflict=on_conflict,
+        on_conflict=rules.on_conflict,
     )
     return commit_change(target, change, request.base)
 
 
-def _removed(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
+def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
+    """Labels that go from the dataset as it was."""
     if base is None:
         return pa.array([], type=pa.string())
     needed = sorted({clause.column for clauses in scope for clause in clauses} & base.secondary_columns)
@@ -161,8 +199,10 @@ def settle_metadata(start: Snapshot | None, arguments: MetadataArguments, partit
     """
     current = dict(start.document.user_metadata) if start is not None else {}
     merged = current if arguments.merger is None else _merged(arguments.merger, current, partitions, uuid)
-    wanted = {**merged, **user_metadata(arguments.metadata, uuid)}
-    changed = {k: v for k, v in wanted.items() if k not in current or current[k] is not v}
+    given = user_metadata(arguments.metadata, uuid)
+    wanted = {**merged, **given}
+    # What is given is set, also where it is so already: somebody may be changing it.
+    changed = {k: v for k, v in wanted.items() if k in given or k not in current or current[k] is not v}
     return check_user_metadata(changed, f"dataset {uuid!r}"), frozenset(current) - set(wanted) - {"creation_time"}
 
 

@@ -41,6 +41,7 @@ def collect_dataset_metadata(
     factory: Any = None,
     *,
     random_state: Any = None,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """What the footers of the data files say: one row for each row group.
@@ -61,6 +62,8 @@ def collect_dataset_metadata(
         Instead of ``dataset_uuid`` and ``store``.
     random_state : int or numpy.random.Generator, optional
         Makes the choice of files repeatable.
+    as_of : str or datetime, optional
+        As in `read_table`.
     options : optional
         What `options` returns: settings for this call.
 
@@ -100,7 +103,7 @@ def collect_dataset_metadata(
     """
     with use_options(options):
         share = _checked_share(frac)
-        source = source_of(dataset_uuid, store, factory)
+        source = source_of(dataset_uuid, store, factory, as_of)
         snapshot = source.snapshot()
         plan = make_file_plan(source, snapshot, table_name, [], parse_predicates(predicates))
         labels = labels_of(plan, snapshot, table_name)
@@ -135,6 +138,7 @@ def hash_dataset(
     predicates: Any = None,
     factory: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pd.Series:
     """A 64-bit hash of the rows of each partition, or of each group of rows.
@@ -159,6 +163,8 @@ def hash_dataset(
         Only rows that satisfy them.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``.
+    as_of : str or datetime, optional
+        As in `read_table`.
     options : optional
         What `options` returns: settings for this call.
 
@@ -194,7 +200,7 @@ def hash_dataset(
     (True, ['DE', 'FR'])
     """
     with use_options(options):
-        source = source_of(dataset_uuid, store, factory)
+        source = source_of(dataset_uuid, store, factory, as_of)
         snapshot = source.snapshot()
         counted = None if subset is None else [str(c) for c in as_list(subset, "subset")]
         keys = [str(c) for c in as_list(group_key, "group_key")]

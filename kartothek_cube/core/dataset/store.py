@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
-from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data
+from kartothek_cube.core.dataset.run import Rules, commit_staged, metadata_arguments, stage_data
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.errors import InvalidInput
@@ -28,6 +29,7 @@ def store_dataframes_as_dataset(
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Store rows as a new dataset.
@@ -59,6 +61,10 @@ def store_dataframes_as_dataset(
         Encoding of the document, which the dataset keeps for life.
     metadata_version : int
         Version of the format; only 4.
+    on_conflict : {"raise", "reapply"}
+        What happens where somebody else has, since this call began, changed what ``overwrite`` replaces. ``"raise"``: `CommitConflict`.
+        ``"reapply"``: whatever is there by then goes all the same (the last writer wins), and ``commit.reapplied`` of the result says so. See the page
+        *Many writers*.
     options : optional
         What `options` returns: settings for this call.
 
@@ -75,7 +81,7 @@ def store_dataframes_as_dataset(
         If an argument or a column cannot be stored so; the message names it. `InvalidRequest` for an index on a partition column
         or on a column that some rows lack.
     CommitConflict
-        If somebody else created or changed the dataset meanwhile.
+        If somebody else created the dataset meanwhile, or has added or removed partitions of the one that is overwritten.
 
     Examples
     --------
@@ -88,6 +94,7 @@ def store_dataframes_as_dataset(
     """
     with use_options(options):
         check_version(metadata_version)
+        rules = Rules(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
         request = plan_new(
             target.uuid, find_snapshot(target.store, target.uuid), partition_on, secondary_indices, df_serializer, overwrite, metadata_storage_format
@@ -96,7 +103,7 @@ def store_dataframes_as_dataset(
         staged = stage_data(target.store, request, dfs)
         if not staged.items:
             raise InvalidInput(f"Cannot store empty datasets, partition_list must not be empty if in store mode: there are no rows for {target.uuid!r}.")
-        return commit_staged(target, staged, arguments)
+        return commit_staged(target, staged, arguments, rules)
 
 
 def store_dataframes_as_dataset__iter(
@@ -111,6 +118,7 @@ def store_dataframes_as_dataset__iter(
     metadata_version: int = 4,
     secondary_indices: Iterable[str] | str | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Store rows as they come: `store_dataframes_as_dataset` with the arguments in another order.
@@ -127,4 +135,4 @@ def store_dataframes_as_dataset__iter(
     3
     """
     args = (dataset_uuid, df_generator, metadata, partition_on, df_serializer, overwrite, secondary_indices, metadata_storage_format, metadata_version)
-    return store_dataframes_as_dataset(store, *args, options=options)
+    return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict, options=options)

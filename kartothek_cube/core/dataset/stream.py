@@ -28,6 +28,7 @@ def stream_table(
     table: str = SINGLE_TABLE,
     *,
     limit: int | None = None,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Read one table of a dataset batch by batch, with bounded memory.
@@ -43,6 +44,8 @@ def stream_table(
         As in `read_table`.
     limit : int, optional
         Stop after so many rows; files behind that are not read but for those that are on their way.
+    as_of : str or datetime, optional
+        As in `read_table`.
     options : optional
         What `options` returns: settings for this call and for the reading of its batches.
 
@@ -70,7 +73,7 @@ def stream_table(
     """
     with use_options(options):
         names, asked, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
-        source = source_of(dataset_uuid, store, None)
+        source = source_of(dataset_uuid, store, None, as_of)
         plan = make_file_plan(source, source.snapshot(), table, names, asked)
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
         return pa.RecordBatchReader.from_batches(schema, limited_batches(stream_pieces(source.store, plan.request, plan.tasks(), _as_it_is), rows))

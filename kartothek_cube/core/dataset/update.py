@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.dataset.scope import parse_scope
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_rules
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot
@@ -35,6 +35,7 @@ def update_dataset_from_dataframes(
     factory: Any = None,
     *,
     add_columns: bool = False,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Add partitions to a dataset and remove others, in one commit; a dataset that does not exist is made.
@@ -68,6 +69,10 @@ def update_dataset_from_dataframes(
         Accepted from kartothek and without effect; the version must be 4.
     add_columns : bool, default False
         Columns that the dataset lacks are added to its schema; older partitions have nulls there. Otherwise they are refused.
+    on_conflict : {"raise", "reapply"}
+        What happens where somebody else has, since this call began, changed what this removes or replaces. ``"raise"``: `CommitConflict`.
+        ``"reapply"``: what is in the scope by then goes all the same (the last writer wins), and ``commit.reapplied`` of the result says so. See the page
+        *Many writers*.
     options : optional
         What `options` returns: settings for this call.
 
@@ -81,7 +86,7 @@ def update_dataset_from_dataframes(
     InvalidInput, InvalidType, Unsupported
         If an argument, a column or a scope does not fit the dataset; nothing is visible then, and for rows in memory nothing was written.
     CommitConflict
-        If somebody else changed the dataset meanwhile.
+        If somebody else has, since this call began, changed what it removes or replaces. What others append meanwhile is no conflict.
 
     Examples
     --------
@@ -106,12 +111,12 @@ def update_dataset_from_dataframes(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
-        scope = parse_scope(delete_scope, base)
+        rules = update_rules(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         staged = stage_data(target.store, request, df_list)
         if base is None and not staged.schemas:
             raise InvalidInput(f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from.")
-        return commit_staged(target, staged, arguments, scope)
+        return commit_staged(target, staged, arguments, rules)
 
 
 def update_dataset_from_dataframes__iter(
@@ -131,6 +136,7 @@ def update_dataset_from_dataframes__iter(
     factory: Any = None,
     *,
     add_columns: bool = False,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Update a dataset with rows as they come: `update_dataset_from_dataframes` for a generator.
@@ -145,4 +151,4 @@ def update_dataset_from_dataframes__iter(
     """
     head = (store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, central_partition_metadata, default_metadata_version)
     tail = (partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices, factory)
-    return update_dataset_from_dataframes(df_generator, *head, *tail, add_columns=add_columns, options=options)
+    return update_dataset_from_dataframes(df_generator, *head, *tail, add_columns=add_columns, on_conflict=on_conflict, options=options)

@@ -8,15 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.maintenance.documents import dataset_exists, document_keys, find_documents
-from kartothek_cube.core.maintenance.garbage import leftovers_of, own_folders, remove_leftovers
+from kartothek_cube.core.maintenance.garbage import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import ReadOnlyStore
 
-__all__ = ["Deletion", "delete_dataset", "find_deletion", "is_own_key", "plan_deletion", "run_deletion"]
+__all__ = ["Deletion", "delete_dataset", "find_deletion", "find_listed_deletion", "is_own_key", "plan_deletion", "run_deletion"]
 
 _LOGGER = logging.getLogger(__name__)
 _OWNER = re.compile(r"[^./]*")
@@ -24,8 +25,12 @@ _OWNER = re.compile(r"[^./]*")
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The keys of a dataset in the order in which they go. ``kept`` are files that it names, but that lie with another dataset."""
+    """The keys of a dataset in the order in which they go.
 
+    ``history`` are history entries and the marks of garbage collections; ``kept`` are files that it names, but that lie with another dataset.
+    """
+
+    history: tuple[str, ...]
     garbage: tuple[str, ...]
     indices: tuple[str, ...]
     files: tuple[str, ...]
@@ -36,7 +41,7 @@ class Deletion:
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """What is removed together; the next phase begins when the one before is done."""
         # Without the JSON document a twin would come into force: it goes first.
-        return self.garbage, self.indices, self.files, self.schemas, *((key,) for key in reversed(self.documents))
+        return self.history, self.garbage, self.indices, self.files, self.schemas, *((key,) for key in reversed(self.documents))
 
 
 def _named_indices(document: Document) -> set[str]:
@@ -71,8 +76,10 @@ def plan_deletion(uuid: str, documents: Sequence[Document], keys: Sequence[str],
     schemas = {key for key in inside if key in {schema_key(uuid, t) for t in tables} or _is_schema(key)} - indices - files
     foreign = {*others}
     kept = {key for key in indices | files if not is_own_key(key, uuid) and _owner_of(key) in foreign}
+    history = {key for key in keys if is_bookkeeping(key)} - indices - files
     return Deletion(
-        garbage=tuple(sorted(inside - indices - files - schemas)),
+        history=tuple(sorted(history)),
+        garbage=tuple(sorted(inside - indices - files - schemas - history)),
         indices=tuple(sorted(indices - kept)),
         files=tuple(sorted(files - kept)),
         schemas=tuple(sorted(schemas)),
@@ -93,7 +100,7 @@ def _implicit_files(documents: Sequence[Document], keys: Sequence[str]) -> set[s
 
 
 def delete_dataset(store: Store, uuid: str) -> Deletion:
-    """Delete a dataset: garbage, index files, data files, schema files, documents. After an interruption it can be run again.
+    """Delete a dataset: history, garbage, index files, data files, schema files, documents. After an interruption it can be run again.
 
     Raises
     ------
@@ -113,13 +120,24 @@ def find_deletion(store: Store, uuid: str) -> Deletion:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to, so dataset {uuid!r} cannot be deleted.")
     first, twin = find_documents(store, uuid)
     documents = [first.document] if twin is None else [first.document, twin.document]
+    for key in set().union(*(_named_indices(d) | _named_files(d) for d in documents)):
+        check_named_key(key, uuid)
     return plan_deletion(uuid, documents, store.list(f"{uuid}/", recursive=True).keys, _other_datasets(store, uuid, documents))
+
+
+def find_listed_deletion(store: Store, uuid: str) -> Deletion:
+    """A dataset whose document cannot be read: everything that lies below ``<uuid>/``, and the documents. What it named elsewhere nobody knows."""
+    keys = store.list(f"{uuid}/", recursive=True).keys
+    history = [key for key in keys if is_bookkeeping(key)]
+    schemas = [key for key in keys if _is_schema(key)]
+    files = sorted({*keys} - {*history} - {*schemas})
+    return Deletion(tuple(history), (), (), tuple(files), tuple(schemas), document_keys(uuid), ())
 
 
 def run_deletion(store: Store, uuid: str, plan: Deletion) -> None:
     """Remove what the plan names, and what crashed writers of the dataset left."""
     now = datetime.now(UTC)
-    remove_leftovers(store, leftovers_of(store, [uuid], now), now)
+    remove_leftovers(store, leftovers_of(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
         list(run(store.delete, phase))
     if plan.kept:

@@ -1,11 +1,16 @@
-"""Garbage: the files that no dataset names, and removing those that are old enough."""
+"""Collecting garbage: the files that neither a dataset nor its kept history names, and removing those that are old enough."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from kartothek_cube.core.maintenance.garbage_history import Past, is_entry_key, read_past
+from kartothek_cube.core.maintenance.garbage_marks import is_mark_key, marked_since, plan_marks, read_marks, write_marks
+from kartothek_cube.core.maintenance.garbage_plan import Rule, Verdict, judge
+from kartothek_cube.core.maintenance.garbage_report import LEFTOVER, GarbageFile, GarbageReport
+from kartothek_cube.core.metadata.history import HISTORY_FOLDER
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import INDEX_SUFFIX, SCHEMA_FILE, document_key, schema_key
 from kartothek_cube.core.options import current_options
@@ -14,43 +19,22 @@ from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
 
-__all__ = ["GarbageReport", "collect_garbage", "dataset_garbage", "leftovers_of", "own_folders", "remove_leftovers", "sweep", "tracked_keys"]
+__all__ = [
+    "GarbageFile",
+    "GarbageReport",
+    "Site",
+    "collect_garbage",
+    "dataset_garbage",
+    "is_bookkeeping",
+    "leftovers_of",
+    "own_folders",
+    "remove_leftovers",
+    "sweep",
+    "tracked_keys",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class GarbageReport:
-    """What a collection of garbage removed, or would remove.
-
-    ``removed`` are the keys with their sizes in bytes, ``waiting`` those that no dataset names but that are younger than
-    the grace period, so that a write that is under way keeps its files.
-
-    Examples
-    --------
-    >>> GarbageReport((Entry("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200),), (), dry_run=True)
-    GarbageReport(would remove 1 files of 1,200 bytes; 0 files wait for their grace period)
-    """
-
-    removed: tuple[Entry, ...]
-    waiting: tuple[Entry, ...]
-    dry_run: bool
-
-    @property
-    def keys(self) -> list[str]:
-        """The removed keys."""
-        return [e.key for e in self.removed]
-
-    @property
-    def bytes(self) -> int:
-        """Size of what was removed; what the store gives no size of counts as nothing."""
-        return sum(e.size or 0 for e in self.removed)
-
-    def __repr__(self) -> str:
-        verb = "would remove" if self.dry_run else "removed"
-        counts = f"{verb} {len(self.removed):,} files of {self.bytes:,} bytes; {len(self.waiting):,} files wait for their grace period"
-        return f"{type(self).__name__}({counts})"
-
-
-# --- what is garbage: pure --------------------------------------------------------------------------------------------
+# --- what no document names: pure -------------------------------------------------------------------------------------
 
 
 def tracked_keys(snapshot: Snapshot) -> set[str]:
@@ -72,34 +56,63 @@ def own_folders(uuid: str, tables: Iterable[str], keys: Iterable[str]) -> tuple[
     return tuple(sorted({f"{uuid}/indices/", *(f"{uuid}/{table}/" for table in tables), *left}))
 
 
+def is_bookkeeping(key: str) -> bool:
+    """Whether a key is that of a history entry, or of a mark that a collection of garbage left."""
+    return is_entry_key(key) or is_mark_key(key)
+
+
 def dataset_garbage(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
-    """Those of the objects below ``<uuid>/`` that the dataset does not need.
+    """Those of the objects below ``<uuid>/`` that the document does not name; history, which may still need them, is not asked here, nor a part of it.
 
     Of an implicit dataset, whose partitions are whatever lies there, these are only index files that it does not name.
     Folders that are no table's and hold no schema file are somebody else's.
     """
+    return [e for e in _unnamed(snapshot, entries) if not is_bookkeeping(e.key)]
+
+
+def _unnamed(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
+    """The same, and history entries and marks."""
     tracked = tracked_keys(snapshot)
     if snapshot.document.partitions is None:
-        return [e for e in entries if e.key.startswith(f"{snapshot.uuid}/indices/") and e.key.endswith(INDEX_SUFFIX) and e.key not in tracked]
-    folders = own_folders(snapshot.uuid, _known_tables(snapshot), (e.key for e in entries))
-    return [e for e in entries if e.key.startswith(folders) and e.key not in tracked]
-
-
-def _by_age(entries: Iterable[Entry], now: datetime, grace: timedelta) -> tuple[list[Entry], list[Entry]]:
-    """Old enough to go, and too young; without a time of writing only a grace period of zero says that it is old."""
-    old: list[Entry] = []
-    young: list[Entry] = []
-    for entry in entries:
-        is_old = not grace or (entry.modified is not None and entry.modified <= now - grace)
-        (old if is_old else young).append(entry)
-    return old, young
+        indices = f"{snapshot.uuid}/indices/"
+        ours = [e for e in entries if (e.key.startswith(indices) and e.key.endswith(INDEX_SUFFIX)) or is_bookkeeping(e.key)]
+    else:
+        folders = own_folders(snapshot.uuid, _known_tables(snapshot), (e.key for e in entries))
+        ours = [e for e in entries if e.key.startswith(folders) or is_bookkeeping(e.key)]
+    return [e for e in ours if e.key not in tracked]
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where garbage is collected.
+
+    Attributes
+    ----------
+    look : Callable
+        Reads the current documents and gives those of the listed objects that none of them names.
+    prefixes : tuple of str
+        What the keys of the site start with; temporary files of crashed writers are looked for there.
+    is_ours : Callable
+        Whether a key that starts so belongs to the site.
+    home : str
+        Uuid of the dataset that keeps the marks of keys outside of any folder.
+    """
+
+    look: Callable[[], list[Entry]]
+    prefixes: tuple[str, ...]
+    is_ours: Callable[[str], bool]
+    home: str
+
+
 def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
-    """Remove the garbage of one dataset that is older than the option ``grace``.
+    """Remove the garbage of one dataset: what neither its document nor its kept history names and is older than the option ``grace``.
+
+    Calls of the store: one listing of ``<uuid>/``; the document; one for each history entry and each mark; two for temporary files. If anything is to be
+    removed, once more the document, one listing of ``<uuid>/_history/`` and one call for each entry that is new; then one for each key.
+    Where the store does not know times, one to write marks; one for each mark that is rewritten or removed.
 
     Raises
     ------
@@ -108,9 +121,10 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
     CorruptDocument
         If its document or a schema cannot be read: nobody knows then what is garbage, so nothing is removed.
     """
-    _readable(store, uuid)
     entries = store.list(f"{uuid}/", recursive=True).entries
-    return sweep(store, lambda: dataset_garbage(_readable(store, uuid), entries), [uuid], dry_run=dry_run)
+    prefixes = (f"{uuid}/", f"{uuid}.")
+    site = Site(lambda: _unnamed(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid)
+    return sweep(store, site, dry_run=dry_run)
 
 
 def _readable(store: Store, uuid: str) -> Snapshot:
@@ -122,26 +136,49 @@ def _readable(store: Store, uuid: str) -> Snapshot:
         raise CorruptDocument(f"Dataset {uuid!r} cannot be read, so its files cannot be told from garbage: {error}") from error
 
 
-def sweep(store: Store, find: Callable[[], Iterable[Entry]], uuids: Iterable[str], *, dry_run: bool) -> GarbageReport:
-    """Remove what ``find`` finds and what crashed writers of these datasets left, as far as it is older than the option ``grace``.
+def sweep(store: Store, site: Site, *, dry_run: bool) -> GarbageReport:
+    """Remove what no document and no kept history names and what crashed writers left, as far as it is older than the option ``grace``.
 
-    ``find`` is asked again right before anything is deleted: somebody may have named a file since the first look.
+    Documents and history are read again right before anything is deleted: somebody may have named a file since the first look. History entries go before
+    the files that they named, so that a crash leaves files that nobody names and no history of files that are gone.
     """
-    grace, now = current_options().grace, datetime.now(UTC)
-    old, young = _by_age(find(), now, grace)
-    left = leftovers_of(store, uuids, now - grace)
+    rule = Rule(_now(), current_options().grace, current_options().retain)
+    found = site.look()
+    past = read_past(store, found, {})
+    marks = read_marks(store, (e.key for e in found))
+    marked = marked_since(marks, rule.now)
+    verdict = judge(found, past, marked, rule)
+    left = [e for e in leftovers_of(store, site.prefixes, rule.before(rule.grace)) if site.is_ours(e.key)]
     if not dry_run:
-        if old:
-            still = {e.key for e in find()}
-            old = [e for e in old if e.key in still]
-        list(run(lambda entry: store.delete(entry.key), old))
-        remove_leftovers(store, left, now - grace)
-    return GarbageReport((*old, *left), tuple(young), dry_run)
+        write_marks(store, plan_marks(marks, verdict.pending, rule.now, site.is_ours, site.home))
+        if verdict.old:
+            verdict = _confirmed(store, site, verdict, past, marked, rule)
+        for phase in verdict.phases():
+            list(run(store.delete, phase))
+        remove_leftovers(store, left, rule.before(rule.grace))
+    return GarbageReport((*verdict.old, *(_as_garbage(e, rule.now) for e in left)), tuple(verdict.waiting), dry_run)
 
 
-def leftovers_of(store: Store, uuids: Iterable[str], before: datetime) -> list[Entry]:
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _confirmed(store: Store, site: Site, first: Verdict, past: Mapping[str, Past], marked: Mapping[str, datetime], rule: Rule) -> Verdict:
+    """The verdict on what was to be removed, after another look at documents and history."""
+    found = site.look()
+    owners = sorted({f.key.partition("/")[0] for f in first.old if "/" in f.key})
+    listed = run(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners)
+    second = judge(found, read_past(store, [e for entries in listed for e in entries], past), marked, rule)
+    doomed = {f.key for f in first.old}
+    return Verdict([f for f in second.old if f.key in doomed], second.waiting, second.pending)
+
+
+def _as_garbage(entry: Entry, now: datetime) -> GarbageFile:
+    return GarbageFile(entry.key, entry.size, entry.modified, LEFTOVER, None if entry.modified is None else now - entry.modified)
+
+
+def leftovers_of(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:
     """Temporary files of local writers that died before this time."""
-    prefixes = [f"{uuid}{mark}" for uuid in uuids for mark in ("/", ".")]
     return [entry for prefix in prefixes for entry in store.leftovers(prefix, before)]
 
 

@@ -41,7 +41,7 @@ def _row_groups(store: Store, dataset: str, label: str, key: str) -> list[dict[s
         raise Unsupported(f"The file {key!r} of dataset {dataset!r} is no Parquet file, so it has no row groups.")
     with open_file(store, key, dataset) as source:
         metadata, chunks = source.metadata, source.chunks(range(source.metadata.num_row_groups), {*source.schema.names})
-    size = store.tail(key, 0)[1]
+        size = source.size
     return [_row(label, metadata, group, size, chunks[group]) for group in range(metadata.num_row_groups)]
 
 

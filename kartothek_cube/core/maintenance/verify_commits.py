@@ -15,6 +15,7 @@ from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, Commit
 from kartothek_cube.core.metadata.history import HistoryEntry, decode_entry, is_history_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.store import Store
+from kartothek_cube.errors import KeyNotFound
 
 __all__ = ["History", "commit_findings", "history_findings", "history_of"]
 
@@ -66,13 +67,15 @@ def history_of(store: Store, subject: Subject) -> History:
     """The history entries that lie below the dataset."""
     keys = [key for key in subject.entries if is_history_key(subject.uuid, key)]
     found = list(run(lambda key: _entry(store, subject.uuid, key), keys))
-    entries = sorted((e for e in found if isinstance(e, HistoryEntry)), key=lambda e: e.time)
+    entries = sorted((e for e in found if isinstance(e, HistoryEntry)), key=lambda e: e.time)  # None has been collected since it was listed
     return History(tuple(entries), tuple(f for f in found if isinstance(f, Finding)))
 
 
-def _entry(store: Store, uuid: str, key: str) -> HistoryEntry | Finding:
+def _entry(store: Store, uuid: str, key: str) -> HistoryEntry | Finding | None:
     try:
         return decode_entry(store.get(key), key)
+    except KeyNotFound:
+        return None
     except DAMAGE as error:
         return Finding("warning", "history-unreadable", uuid, f"Snapshots before this commit cannot be read. {error}", key=key, mend=f"delete {key!r}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -58,13 +58,21 @@ class Commit:
 
 def fingerprint(partitions: PartitionColumns | None) -> str:
     """Hash of labels and file keys in their order; equal for equal partitions however they are spelled in JSON."""
-    digest = hashlib.blake2b(digest_size=8)
-    if partitions is not None:
+    if partitions is None:
+        return _digest([])
+    if partitions._fingerprint is None:
         # Without partitions a document cannot say of which tables they were.
         files = sorted(partitions.files.items()) if len(partitions) else []
-        for name, column in (("", partitions.labels), *files):
-            digest.update(name.encode() + b"\0")
-            digest.update(_canonical_bytes(column))
+        object.__setattr__(partitions, "_fingerprint", _digest([("", partitions.labels), *files]))
+    assert partitions._fingerprint is not None
+    return partitions._fingerprint
+
+
+def _digest(columns: Iterable[tuple[str, pa.Array]]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for name, column in columns:
+        digest.update(name.encode() + b"\0")
+        digest.update(_canonical_bytes(column))
     return digest.hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,6 +29,8 @@ class PartitionColumns:
 
     labels: pa.Array
     files: Mapping[str, pa.Array]
+    # What `fingerprint` found: it reads every label and key, and several steps of a commit ask for it.
+    _fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -32,7 +32,7 @@ class CommitResult:
     tries : int
         How often it was put before it landed; more than 1 where others came first.
     reapplied : bool
-        Whether what it removes was found anew in a newer state than the caller had seen, because of ``on_conflict="reapply"``.
+        Whether others had changed what it removes or replaces, so that it landed only because of ``on_conflict="reapply"``.
     """
 
     id: str

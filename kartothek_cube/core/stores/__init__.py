@@ -6,8 +6,8 @@ import importlib
 import os
 import pickle
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,13 +19,17 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.objects import ObjectStore
 from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, names_object_store, parse_url
 from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
-from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
+from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
 
 __all__ = ["LocalStore", "MemoryStore", "ObjectStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
 
 _LOCAL_SETTINGS = ("fsync", "lock", "perm")
 _OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
 _SETTINGS = sorted(("readonly", *_LOCAL_SETTINGS, *_OBJECT_SETTINGS))
+_BOOLEAN = (bool, "True or False")
+_TYPES: dict[str, tuple[type, str]] = {"readonly": _BOOLEAN, "fsync": _BOOLEAN, "check_conditions": _BOOLEAN, "perm": (int, "an int"), "region": (str, "a str")}
+_NONE_IS_DEFAULT = frozenset({"check_conditions", "perm", "region"})
+_ALL_BITS = 0o7777
 _LONGEST_CHAIN = 10  # of factories that return factories
 
 
@@ -63,9 +67,21 @@ def open_store(x: object, **settings: Any) -> Store:
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.")
+    _check_types(settings)
     readonly = settings.pop("readonly", False)
     store = _open(_called(x), settings)
     return ReadOnlyView(store) if readonly and store.capabilities.writable else store
+
+
+def _check_types(settings: Mapping[str, Any]) -> None:
+    # No value is repeated: it may be a credential in the wrong place.
+    for name, value in settings.items():
+        kind, word = _TYPES.get(name, (object, ""))
+        if not isinstance(value, kind) and not (value is None and name in _NONE_IS_DEFAULT):
+            raise InvalidType(f"{name}= of a store is {word}, not {type(value).__name__}.")
+    perm = settings.get("perm")
+    if perm is not None and (isinstance(perm, bool) or not 0 <= perm <= _ALL_BITS):
+        raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
 
 
 def _called(x: Any) -> Any:
@@ -143,13 +159,18 @@ def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
 def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
     import storefact
 
+    scheme = url.partition("://")[0]
+    missing = ""
     try:
         store = storefact.get_store_from_url(url)
     except (ValueError, TypeError):
         store = _from_minimalkv(url)
+    except ImportError as error:
+        store, missing = None, str(error)
+    if missing:
+        raise Unsupported(f"Stores of kind {scheme} need a package that is not installed: {missing}.")
     if store is None:
         # The texts of storefact and minimalkv may repeat the URL with its password.
-        scheme = url.partition("://")[0]
         raise InvalidInput(f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// or another scheme of storefact.")
     return adapt(store, settings)
 
@@ -168,7 +189,7 @@ def _from_minimalkv(url: str) -> Any:
 class StoreFactory:
     """A picklable function that opens a store; for stores that do not pickle, but the function that makes them does."""
 
-    make: Callable[[], object]
+    make: Callable[[], object] = field(repr=False)  # a `partial` shows its arguments, which may be a URL with a password
 
     def __call__(self) -> Store:
         return open_store(self.make)

@@ -13,7 +13,7 @@ from kartothek_cube.core.stores.failures import has_status
 __all__ = ["heeds_conditions", "is_known_to_ignore", "token_of"]
 
 _FOUND: dict[Hashable, bool] = {}
-_LOCK = threading.Lock()
+_LOCKS: dict[Hashable, threading.Lock] = {}
 _ROUNDS = 3
 
 
@@ -29,7 +29,8 @@ def is_known_to_ignore(place: Hashable) -> bool:
 
 def heeds_conditions(place: Hashable, client: Any) -> bool:
     """Try, once per process and bucket, with an object of our own: create, create again, update, update what is outdated."""
-    with _LOCK:
+    # One lock per place: a server that does not answer holds up nobody else. `setdefault` is one step.
+    with _LOCKS.setdefault(place, threading.Lock()):
         if place not in _FOUND:
             _FOUND[place] = _try(client)
         return _FOUND[place]

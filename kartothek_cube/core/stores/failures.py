@@ -12,10 +12,10 @@ from urllib.parse import quote
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, KartothekCubeError, ReadOnlyStore, Unsupported
 
-__all__ = ["Attempt", "explained", "has_status", "not_opened", "redacted", "summary"]
+__all__ = ["Attempt", "explained", "has_status", "is_panic", "not_opened", "redacted", "summary"]
 
 _SHORTEST_SECRET = 4
-_MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_MISSING_BUCKET = re.compile(r"<Code>(?:NoSuchBucket|ContainerNotFound)</Code>|<Message>The specified bucket does not exist")
 _SECRET_VARIABLES = re.compile(r"(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|SAS|PASSWORD|CREDENTIALS).*")
 _STATUS = re.compile(r"status code: (\d{3})")
 
@@ -32,7 +32,12 @@ class Attempt:
     mismatch: Callable[[], Exception] | None = None
 
 
-def explained(error: Exception, attempt: Attempt) -> Exception:
+def is_panic(error: BaseException) -> bool:
+    """Whether obstore gave up by a panic, which is no `Exception` in Python."""
+    return type(error).__name__ == "PanicException"
+
+
+def explained(error: BaseException, attempt: Attempt) -> BaseException:
     """Return the error to raise: of the network always an `OSError`, of a missing key `KeyNotFound`. What is not obstore's passes.
 
     It has to be raised outside the ``except`` block: the original, which may repeat credentials, must not come along as its context.
@@ -51,36 +56,39 @@ def explained(error: Exception, attempt: Attempt) -> Exception:
         return Unsupported(_text(error, attempt))
     if isinstance(error, ValueError):
         return InvalidInput(_text(error, attempt))
-    if isinstance(error, (exceptions.BaseError, FileNotFoundError)):
+    if isinstance(error, (exceptions.BaseError, FileNotFoundError)) or is_panic(error):
         return ConnectionError(_text(error, attempt))
     return error
 
 
-def not_opened(error: Exception, name: str, secrets: tuple[str, ...]) -> InvalidInput:
+def not_opened(error: BaseException, name: str, secrets: tuple[str, ...]) -> InvalidInput:
     """Return the error that says that no client could be made, because credentials or settings are incomplete or malformed."""
     return InvalidInput(f"Store {name} cannot be opened with these credentials and settings: {redacted(summary(error), secrets)}.")
 
 
-def _forbidden(error: Exception, attempt: Attempt) -> Exception:
+def _forbidden(error: BaseException, attempt: Attempt) -> Exception:
     return (ReadOnlyStore if attempt.writes else PermissionError)(f"{_text(error, attempt)} Are the credentials right, and do they allow this?")
 
 
-def _names_missing_bucket(error: Exception) -> bool:
-    return any(text in str(error) for text in _MISSING_BUCKET)
+def _names_missing_bucket(error: BaseException) -> bool:
+    text = str(error)
+    status = _STATUS.search(text)
+    # Only in the answer behind the status: what stands before has the key, which may be any text.
+    return status is not None and _MISSING_BUCKET.search(text, status.end()) is not None
 
 
-def has_status(error: Exception, *statuses: int) -> bool:
+def has_status(error: BaseException, *statuses: int) -> bool:
     """Whether an error of obstore is an answer with one of these HTTP status codes."""
     found = _STATUS.search(str(error))
     return found is not None and int(found[1]) in statuses
 
 
-def _text(error: Exception, attempt: Attempt) -> str:
+def _text(error: BaseException, attempt: Attempt) -> str:
     hint = " The bucket or container does not exist; this library makes none." if _names_missing_bucket(error) else ""
     return f"Store {attempt.store.name}: {attempt.operation} of {attempt.key!r} failed: {redacted(summary(error), attempt.secrets)}.{hint}"
 
 
-def summary(error: Exception) -> str:
+def summary(error: BaseException) -> str:
     """Return the parts of a text of obstore that cannot hold a credential: no query of a URL, of an answer's body only code and message.
 
     Examples

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["ConditionFailed", "ObjectClient", "client_of", "foreign", "heeds_conditions", "holds", "is_known_to_ignore", "redacted"]
+__all__ = ["ConditionFailed", "ObjectClient", "client_of", "foreign", "heeds_conditions", "holds", "is_known_to_ignore", "layers", "redacted"]
 
 _LIBRARIES = frozenset({"simplekv", "storefact", "minimalkv"})
 _METHODS = ("get", "put", "_get", "_put")
@@ -22,7 +22,7 @@ _REFUSED = _MISSING | {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionN
 _READS = 3
 _ROUNDS = 3
 _HEEDED: dict[Hashable, bool] = {}
-_LOCK = threading.Lock()
+_LOCKS: dict[Hashable, threading.Lock] = {}
 
 
 class ConditionFailed(Exception):
@@ -85,10 +85,16 @@ def _boto3_can(bucket: Any) -> bool:
     return "IfMatch" in bucket.meta.client.meta.service_model.operation_model("PutObject").input_shape.members
 
 
+def layers(store: Any) -> Iterator[Any]:
+    """A store, and those that its decorators pass on to, from the outside in."""
+    while store is not None:
+        yield store
+        store = getattr(store, "__dict__", {}).get("_dstore")
+
+
 def holds(store: Any, names: tuple[str, ...]) -> bool:
     """Whether a store, or the one that its decorators pass on to, has one of these attributes. A lazy one is not made."""
-    while "_dstore" in getattr(store, "__dict__", {}):
-        store = vars(store)["_dstore"]
+    *_, store = layers(store)
     return any(name in getattr(store, "__dict__", {}) or hasattr(type(store), name) for name in names)
 
 
@@ -196,7 +202,8 @@ def _is_amazon(url: str) -> bool:
 
 def heeds_conditions(place: Hashable, client: ObjectClient, store: Any) -> bool:
     """Whether a server heeds conditions: some look-alikes of S3 ignore them and overwrite. Tried once per process and store, with an object of our own."""
-    with _LOCK:
+    # One lock per store: a server that does not answer holds up nobody else. `setdefault` is one step.
+    with _LOCKS.setdefault(place, threading.Lock()):
         if place not in _HEEDED:
             _HEEDED[place] = client.trusted or _try_conditions(client, store)
         return _HEEDED[place]

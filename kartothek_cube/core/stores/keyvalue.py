@@ -13,9 +13,24 @@ from types import MappingProxyType
 from typing import Any
 
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.store import Buffer, Buffers, Capabilities, Data, Entry, Listing, Source, Span, Store, Version, check_key, check_prefix, select
+from kartothek_cube.core.store import (
+    Buffer,
+    Buffers,
+    Capabilities,
+    Data,
+    Entry,
+    Listing,
+    Source,
+    Span,
+    Store,
+    Version,
+    check_key,
+    check_prefix,
+    check_spans,
+    select,
+)
 from kartothek_cube.core.stores.atomic import digest
-from kartothek_cube.core.stores.held import ConditionFailed, client_of, foreign, heeds_conditions, holds, is_known_to_ignore, redacted
+from kartothek_cube.core.stores.held import ConditionFailed, client_of, foreign, heeds_conditions, holds, is_known_to_ignore, layers, redacted
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.view import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
@@ -37,7 +52,7 @@ def is_key_value_store(store: object) -> bool:
 
 def adapt(store: Any, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
     """Return the store that shows a simplekv or minimalkv store."""
-    readonly = not callable(getattr(store, "put", None))
+    readonly = not all(callable(getattr(layer, "put", None)) for layer in layers(store))
     directory = _directory(_attributes(store).get("_dstore") if readonly else store)
     if directory is None:
         refuse_settings(settings, type(store).__name__)
@@ -60,6 +75,10 @@ def _directory(store: Any) -> Any:
         return None
     key = "table/COUNTRY_CODE=DE"
     return store if Path(store._build_filename(key)).absolute() == Path(store.root, key).absolute() else None  # noqa: SLF001
+
+
+def _is_dictionary(store: object) -> bool:
+    return isinstance(_attributes(store).get("d"), dict)
 
 
 def _attributes(store: object) -> dict[str, Any]:
@@ -94,7 +113,9 @@ class KeyValueAdapter(Store):
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._in_memory = isinstance(getattr(store, "__dict__", {}).get("d"), dict)
+        # A decorator may cache or rename, so a decorated dictionary swaps no more than any other store; but it stays in this process.
+        self._in_memory = _is_dictionary(store)
+        self._shared = not any(_is_dictionary(layer) for layer in layers(store))
         self._client = client_of(store)
         self._identity = ("keyvalue", _token(store))
 
@@ -102,7 +123,7 @@ class KeyValueAdapter(Store):
     def capabilities(self) -> Capabilities:
         atomic = self._in_memory or holds(self._store, _ATOMIC_BACKENDS)
         exact = self._in_memory or (self._client is not None and not is_known_to_ignore(self._identity))
-        return Capabilities(atomic_put=atomic, conditional_put=exact, modification_times=False, shared=not self._in_memory)
+        return Capabilities(atomic_put=atomic, conditional_put=exact, modification_times=False, shared=self._shared)
 
     @property
     def name(self) -> str:
@@ -113,7 +134,7 @@ class KeyValueAdapter(Store):
         return self._identity
 
     def __reduce__(self) -> tuple[object, ...]:
-        if self._in_memory:
+        if not self._shared:
             raise InvalidType(
                 f"The memory store {self.name} cannot be pickled: another process would get a copy and its writes would be lost. "
                 "Use a directory or another shared store; a URL like hmemory://name finds the same objects only inside one process."
@@ -142,12 +163,13 @@ class KeyValueAdapter(Store):
 
     def tail(self, key: str, n: int) -> tuple[Buffer, int]:
         with self._open(key) as file:
-            size = file.seek(0, os.SEEK_END) or file.tell()
+            size = _size_of(file)
             return _read_span(file, max(0, size - n), size), size
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
         with self._open(key) as file:
-            return [_read_span(file, start, stop) for start, stop in spans]
+            size = _size_of(file) if spans else 0
+            return [_read_span(file, start, min(stop, size)) for start, stop in check_spans(spans)]
 
     def put(self, key: str, data: Data) -> None:
         with self._errors(key), _LOCK if self._in_memory else contextlib.nullcontext():
@@ -240,6 +262,10 @@ class KeyValueAdapter(Store):
             if self._client is None or not foreign(error):
                 raise
             raise OSError(f"Store {self.name} has no answer for {key!r}: {type(error).__name__}: {redacted(error)}") from None
+
+
+def _size_of(file: Any) -> int:
+    return int(file.seek(0, os.SEEK_END) or file.tell())
 
 
 def _read_span(file: Any, start: int, stop: int) -> bytes:

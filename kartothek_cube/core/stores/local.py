@@ -27,6 +27,7 @@ from kartothek_cube.core.store import (
     Version,
     check_key,
     check_prefix,
+    check_spans,
     copy_source,
 )
 from kartothek_cube.core.stores.atomic import CAN_LOCK, FileWriter, digest, read
@@ -137,7 +138,8 @@ class LocalStore(Store):
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
         with self._reading(key) as path, open(path, "rb") as file:
-            return [_read_span(file, start, stop) for start, stop in spans]
+            size = os.fstat(file.fileno()).st_size
+            return [_read_span(file, start, min(stop, size)) for start, stop in check_spans(spans)]
 
     def put(self, key: str, data: Data) -> None:
         with self._writing(key) as path:
@@ -298,7 +300,7 @@ def _stamp(status: os.stat_result, now: float) -> Stamp | None:
 
 def _read_span(file: BinaryIO, start: int, stop: int) -> bytes:
     file.seek(start)
-    return file.read(stop - start)
+    return file.read(max(0, stop - start))
 
 
 def _entry(key: str, entry: os.DirEntry[str]) -> Entry:

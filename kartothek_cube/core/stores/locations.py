@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import InvalidInput
@@ -72,11 +72,6 @@ class Location:
     check_conditions: bool | None = None
     readonly: bool = False
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-
-    @property
-    def place(self) -> Hashable:
-        """What tells this bucket from any other."""
-        return (self.kind, self.endpoint or self.account, self.bucket)
 
     @property
     def identity(self) -> Hashable:
@@ -171,6 +166,8 @@ def _parts(scheme: str, match: re.Match[str], kind: Kind) -> _Parts:
     unknown = sorted(query.keys() - _KNOWN[kind])
     if kind == "gcs" and not at and "@" in (match["path"] or ""):
         _refuse(scheme, "a '/' in the base64 before the '@' is written %2F, and an '@' in a path %40")
+    if unknown and not at and "@" in (match["query"] or ""):  # what follows may be a part of the secret
+        _refuse(scheme, "a '?' in credentials is written %3F")
     if unknown:
         _refuse(scheme, f"after its '?' it takes {sorted(_KNOWN[kind])}, not {unknown}")
     return _Parts(scheme, user if at else None, host, unquote(match["path"] or "").strip("/"), query)
@@ -192,8 +189,8 @@ def _s3(parts: _Parts) -> Location:
 def _s3_endpoint(parts: _Parts, region: str | None) -> tuple[str | None, str | None]:
     """The server that an old URL names; Amazon's own is left to the client, which needs the region instead."""
     amazon = _AWS_HOST.fullmatch(parts.host.lower())
-    if amazon:
-        return parts.query.get("endpoint"), region or amazon["region"]
+    if amazon or not parts.host:  # without a host it is Amazon for minimalkv
+        return parts.query.get("endpoint"), region or (amazon["region"] if amazon else None)
     scheme = "https" if parts.flag("is_secure", True) else "http"
     return parts.query.get("endpoint") or f"{scheme}://{parts.host}", region
 
@@ -217,8 +214,11 @@ def _hadoop_azure(parts: _Parts) -> Location:
 
 
 def _gcs(parts: _Parts) -> Location:
-    secrets = () if parts.user is None else (("service_account_key", _service_account(parts)),)
-    return Location("gcs", parts.host, parts.path, endpoint=parts.query.get("endpoint"), secrets=secrets)
+    if parts.user is None:
+        return Location("gcs", parts.host, parts.path, endpoint=parts.query.get("endpoint"))
+    account = _service_account(parts)
+    endpoint = parts.query.get("endpoint") or json.loads(account).get("gcs_base_url")  # of an emulator, which may ignore conditions
+    return Location("gcs", parts.host, parts.path, endpoint=endpoint, secrets=(("service_account_key", account),))
 
 
 def _service_account(parts: _Parts) -> str:
@@ -254,8 +254,15 @@ def _checked(scheme: str, location: Location) -> Location:
     return location
 
 
+def _has_valid_port(endpoint: str) -> bool:
+    try:
+        return urlsplit(endpoint).port != 0
+    except ValueError:
+        return False
+
+
 def _check_endpoint(endpoint: object) -> None:
-    if not isinstance(endpoint, str) or not _ENDPOINT.fullmatch(endpoint):
+    if not isinstance(endpoint, str) or not _ENDPOINT.fullmatch(endpoint) or not _has_valid_port(endpoint):
         raise InvalidInput("The endpoint of a store is a URL such as https://minio.example.com:9000, without user, password or query.")
 
 

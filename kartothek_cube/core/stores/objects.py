@@ -11,10 +11,25 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.store import Buffer, Buffers, Capabilities, Data, Entries, Entry, Listing, Source, Span, Store, Version, check_key, check_prefix
+from kartothek_cube.core.store import (
+    Buffer,
+    Buffers,
+    Capabilities,
+    Data,
+    Entries,
+    Entry,
+    Listing,
+    Source,
+    Span,
+    Store,
+    Version,
+    check_key,
+    check_prefix,
+    check_spans,
+)
 from kartothek_cube.core.stores.conditions import heeds_conditions, is_known_to_ignore, token_of
 from kartothek_cube.core.stores.connection import Credentials, connect, custom_endpoint, refuse_after_fork, require_extra
-from kartothek_cube.core.stores.failures import Attempt, explained, not_opened
+from kartothek_cube.core.stores.failures import Attempt, explained, has_status, is_panic, not_opened
 from kartothek_cube.core.stores.locations import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound
 
@@ -66,7 +81,7 @@ class ObjectStore(Store):
 
     @property
     def capabilities(self) -> Capabilities:
-        heeds = not is_known_to_ignore(self._location.place)
+        heeds = not is_known_to_ignore(self._place)
         return Capabilities(atomic_put=True, conditional_put=heeds, modification_times=True, shared=True)
 
     @property
@@ -76,6 +91,12 @@ class ObjectStore(Store):
     @property
     def identity(self) -> Hashable:
         return self._location.identity
+
+    @property
+    def _place(self) -> Hashable:
+        """The bucket of the server that is used in this process; what was found out of it holds below every prefix."""
+        at = self._location
+        return (at.kind, custom_endpoint(at) or at.account, at.bucket)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self._location, self._credentials))
@@ -110,10 +131,9 @@ class ObjectStore(Store):
         return self._do("tail", key, lambda client: (_tail_by_size if self._location.kind == "azure" else _tail)(client, key, n))
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
-        filled = [(start, stop) for start, stop in spans if start < stop]
-        starts, ends = [start for start, _ in filled], [stop for _, stop in filled]
-        found = iter(self._do("ranges", key, lambda client: client.get_ranges(key, starts=starts, ends=ends)) if filled else [])
-        return [memoryview(next(found)) if start < stop else b"" for start, stop in spans]
+        filled = [(start, stop) for start, stop in check_spans(spans) if start < stop]
+        found = iter(self._do("ranges", key, lambda client: _ranges(client, key, filled)) if filled else [])
+        return [next(found) if start < stop else b"" for start, stop in spans]
 
     def put(self, key: str, data: Data) -> None:
         self._write("put", key, lambda client: client.put(key, _plain(data)))
@@ -147,7 +167,7 @@ class ObjectStore(Store):
     def _heeds_conditions(self) -> bool:
         checks = self._location.check_conditions
         if checks or (checks is None and custom_endpoint(self._location)):
-            return self._write("put_if", "kartothek_cube-conditions", lambda client: heeds_conditions(self._location.place, client))
+            return self._write("put_if", "kartothek_cube-conditions", lambda client: heeds_conditions(self._place, client))
         return True
 
     def _put_as_only_writer(self, key: str, data: Data, version: ObjectVersion | None) -> ObjectVersion:
@@ -216,7 +236,7 @@ class ObjectStore(Store):
         refuse_after_fork(self.name)
         try:
             return action(self._client())
-        except Exception as error:  # whatever obstore raises
+        except BaseException as error:  # whatever obstore raises; its panics are no `Exception`
             failure = explained(error, Attempt(self, operation, key, self._secrets, writes, mismatch))
         raise failure
 
@@ -229,7 +249,9 @@ class ObjectStore(Store):
     def _opened(self) -> Any:
         try:
             return self._connect()
-        except Exception as error:  # whatever obstore raises
+        except BaseException as error:
+            if not (isinstance(error, Exception) or is_panic(error)):
+                raise
             failure = not_opened(error, self.name, self._secrets)
         raise failure
 
@@ -286,13 +308,35 @@ def _token(version: ObjectVersion) -> dict[str, str]:
     return token_of({"e_tag": version.e_tag, "version": version.version})
 
 
+def _ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
+    """The bytes of these spans, none of which is empty."""
+    try:
+        return _get_ranges(client, key, spans)
+    except BaseException as error:
+        if not _may_reach_behind_the_end(error):
+            raise
+    size = int(client.head(key)["size"])
+    inside = [(start, min(stop, size)) for start, stop in spans if start < size]
+    found = iter(_get_ranges(client, key, inside) if inside else [])
+    return [next(found) if start < size else b"" for start, _ in spans]
+
+
+def _get_ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
+    return [memoryview(found) for found in client.get_ranges(key, starts=[start for start, _ in spans], ends=[stop for _, stop in spans])]
+
+
+def _may_reach_behind_the_end(error: BaseException) -> bool:
+    """Servers refuse a range that starts there, Azure's client too; where it is asked for together with another, obstore panics, which is no `Exception`."""
+    return is_panic(error) or has_status(error, 416) or "range" in str(error).lower()
+
+
 def _tail(client: Any, key: str, n: int) -> tuple[Buffer, int]:
     from obstore.exceptions import GenericError
 
     try:
         found = client.get(key, options={"range": {"suffix": n}})
-    except GenericError:
-        if client.head(key)["size"]:
+    except GenericError as error:
+        if not _may_reach_behind_the_end(error) or client.head(key)["size"]:
             raise
         return b"", 0  # an empty object has no range
     return memoryview(found.bytes()), int(found.meta["size"])

@@ -102,4 +102,4 @@ def _wrappers(fragment: str) -> tuple[str, ...]:
 
 def _hidden(url: str) -> str:
     """Show a URL without what may be a password."""
-    return re.sub(r"[^/]*@", "***@", url)
+    return re.sub(r"(?s)(:/*).*@", r"\1***@", url)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides, use_options
@@ -46,7 +47,7 @@ def append_to_cube(
     MultiTableCommitAborted
         If there are no rows for a dataset.
     CommitConflict
-        If somebody else changed a dataset in between.
+        If somebody else deleted or replaced a dataset in between, or changed its indices. What others append meanwhile is no conflict.
 
     Examples
     --------
@@ -75,6 +76,7 @@ def update_cube(
     metadata: dict[str, dict[str, Any]] | None = None,
     df_serializer: FileFormat | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove physical partitions and add rows, in one commit for each dataset.
@@ -88,6 +90,10 @@ def update_cube(
     ktk_cube_dataset_ids : iterable of str, optional
         The datasets concerned, by default those in ``data``. A dataset that is partitioned by none of the condition
         columns loses everything, and so has to be named.
+    on_conflict : {"raise", "reapply"}
+        What happens where somebody else has, since this call began, changed what it removes. ``"raise"``: `CommitConflict`. ``"reapply"``:
+        what the conditions select by then goes all the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the page
+        *Many writers*.
     options : optional
         What `options` returns: settings for this call.
 
@@ -97,6 +103,8 @@ def update_cube(
         For conditions on other columns, and as in `append_to_cube`.
     MultiTableCommitAborted
         If a dataset would end up without partitions.
+    CommitConflict
+        If somebody else has, since this call began, added or removed partitions in which the conditions hold. Nothing is visible.
 
     Examples
     --------
@@ -120,6 +128,7 @@ def update_cube(
             names=None if names is None else sorted(names),
             metadata=metadata,
             serializer=df_serializer,
+            on_conflict=check_on_conflict(on_conflict),
         )
         return write_gathered(opened, plan, gathered)
 
@@ -131,6 +140,7 @@ def remove_partitions(
     ktk_cube_dataset_ids: Iterable[str] | None = None,
     metadata: dict[str, dict[str, Any]] | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove the physical partitions in which conditions on the cube's partition columns hold.
@@ -145,6 +155,8 @@ def remove_partitions(
         None removes everything.
     ktk_cube_dataset_ids : iterable of str, optional
         The datasets concerned, by default all. One that is partitioned by none of the condition columns has to be named.
+    on_conflict : {"raise", "reapply"}
+        As in `update_cube`.
     options : optional
         What `options` returns: settings for this call.
 
@@ -169,6 +181,7 @@ def remove_partitions(
         opened = open_store(store)
         members = load_cube(cube, opened)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
-        write = plan_removal(cube, members, conditions, sorted(members if names is None else names), metadata, named=names is not None)
+        concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
+        write = plan_removal(cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule)
         changed = commit_cube_write(opened, write, {})
         return {i: changed.get(i, DatasetMetadata.of(snapshot)) for i, snapshot in members.items()}

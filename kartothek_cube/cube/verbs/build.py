@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -13,7 +14,7 @@ from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_members
+from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_named
 from kartothek_cube.cube.inputs import gather, reusable
 from kartothek_cube.cube.publish import write_gathered
 from kartothek_cube.cube.write import check_arguments, check_extension, plan_build, plan_extend
@@ -31,6 +32,7 @@ def build_cube(
     partition_on: dict[str, Any] | None = None,
     df_serializer: FileFormat | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube, the seed among them.
@@ -57,6 +59,9 @@ def build_cube(
         Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not partitioned.
     df_serializer : ParquetSerializer or CsvSerializer, optional
         How files are written; by default with ZSTD compression.
+    on_conflict : {"raise", "reapply"}
+        What happens where somebody else has, since this call began, changed what it overwrites. ``"raise"``: `CommitConflict`. ``"reapply"``:
+        whatever is there by then goes all the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the page *Many writers*.
     options : optional
         What `options` returns: settings for this call.
 
@@ -74,6 +79,8 @@ def build_cube(
         If a dataset exists and ``overwrite`` is False.
     MultiTableCommitAborted
         If a dataset is empty, or the datasets would not make a valid cube.
+    CommitConflict
+        If somebody else has, since this call began, created a dataset or added or removed partitions of one that is overwritten.
 
     Examples
     --------
@@ -89,14 +96,16 @@ def build_cube(
         gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
         check_arguments(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = existing_for_build(cube, opened)
-        plan = partial(plan_build, cube, existing=existing, metadata=metadata, overwrite=overwrite, partition_on=keys, serializer=df_serializer)
+        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
+        plan = partial(plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
         return write_gathered(opened, plan, gathered)
 
 
 def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
     """The datasets that a build would replace; refused if one of them cannot be read, as it could not be replaced."""
-    existing = load_members(cube.uuid_prefix, store, skip_broken=True)
-    broken = sorted(dataset_ids(cube.uuid_prefix, store) - set(existing))
+    ids = dataset_ids(cube.uuid_prefix, store)
+    existing = load_named(cube.uuid_prefix, store, ids, skip_broken=True)
+    broken = sorted(ids - set(existing))
     if broken:
         keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
         raise AlreadyExists(
@@ -114,6 +123,7 @@ def extend_cube(
     partition_on: dict[str, Any] | None = None,
     df_serializer: FileFormat | None = None,
     *,
+    on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add datasets to an existing cube, or with ``overwrite`` replace some that are not the seed.
@@ -136,5 +146,6 @@ def extend_cube(
         gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
         check_extension(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = load_cube(cube, opened)
-        plan = partial(plan_extend, cube, existing=existing, metadata=metadata, overwrite=overwrite, partition_on=keys, serializer=df_serializer)
+        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
+        plan = partial(plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
         return write_gathered(opened, plan, gathered)

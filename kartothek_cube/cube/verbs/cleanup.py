@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kartothek_cube.core.maintenance.garbage import GarbageReport, sweep, tracked_keys
+from kartothek_cube.core.maintenance.garbage import GarbageReport, Site, sweep, tracked_keys
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import dataset_ids, load_members
+from kartothek_cube.cube.discovery import load_members
 from kartothek_cube.errors import CorruptDocument, KeyNotFound, Unsupported
 
 __all__ = ["CleanupReport", "cleanup_cube", "tracked_keys"]
@@ -20,13 +20,12 @@ CleanupReport = GarbageReport
 
 
 def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport:
-    """Remove files under the cube's prefix that no dataset of it names and that are older than ``options(grace=...)``.
+    """Remove files under the cube's prefix that no dataset of it names, nor the history that is kept, and that are older than ``options(grace=...)``.
 
-    Such files are left by overwrites, removals and writes that failed. What is younger than the grace period (one day)
-    waits, because a write that is under way may still need it; ``options(grace=timedelta(0))`` removes at once.
-
-    The age of a file is the time since it was written, not since it was replaced: a reader that began before an update
-    may still need files that are older than the grace period. Clean up when such readers have ended.
+    Such files are left by overwrites, removals and writes that failed. What is younger than the grace period (one day) waits, because a write that is
+    under way may still need it. What a commit replaced stays for ``options(retain=...)`` (seven days), counted from the commit, so that readers of older
+    snapshots can go on. ``options(grace=timedelta(0), retain=timedelta(0))`` removes all at once, as kartothek does: say so only if nobody writes or
+    reads. Ages are found, and histories and datasets looked after, as by `garbage_collect_dataset`.
 
     Parameters
     ----------
@@ -42,6 +41,10 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Over
     GarbageReport
         The keys that were or would be removed, and those that wait; as of `garbage_collect_dataset`.
 
+    Notes
+    -----
+    Calls of the store: one listing of the whole prefix, one of its documents, and the document of each dataset; the rest is as for one dataset.
+
     Raises
     ------
     CorruptDocument
@@ -55,16 +58,21 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Over
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
     >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
     >>> cleanup_cube(cube, store, dry_run=True)
-    GarbageReport(would remove 0 files of 0 bytes; 0 files wait for their grace period)
+    GarbageReport(would remove 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
     with use_options(options):
-        opened = open_store(store)
-        entries = opened.list(require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR, recursive=True).entries
-        uuids = sorted(cube.ktk_dataset_uuid(i) for i in dataset_ids(cube.uuid_prefix, opened))
-        return sweep(opened, lambda: _garbage(cube, opened, entries), uuids, dry_run=dry_run)
+        opened, prefix = open_store(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+        entries = opened.list(prefix, recursive=True).entries
+        site = Site(
+            look=lambda: _unnamed(cube, opened, entries),
+            prefixes=(prefix,),
+            is_ours=lambda key: key.startswith(prefix) and not _of_other_cube(cube, key),
+            home=cube.ktk_dataset_uuid(cube.seed_dataset),
+        )
+        return sweep(opened, site, dry_run=dry_run)
 
 
-def _garbage(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:
+def _unnamed(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:
     try:
         members = load_members(cube.uuid_prefix, store)
     except (KeyNotFound, CorruptDocument, Unsupported) as error:

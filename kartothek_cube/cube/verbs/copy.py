@@ -17,7 +17,7 @@ from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import dataset_ids, load_members
+from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
 
@@ -168,7 +168,7 @@ def plan_cube_copy(cube: Cube, snapshots: Mapping[str, Snapshot], source: Store,
     if present and not overwrite:
         raise AlreadyExists(f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False')
     # What is replaced need not be readable.
-    kept = load_members(cube.uuid_prefix, target, existing - set(snapshots))
+    kept = load_named(cube.uuid_prefix, target, existing - set(snapshots))
     _check_result(cube, {**kept, **snapshots})
     order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
     return {i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order}

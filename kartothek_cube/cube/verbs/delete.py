@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.maintenance.delete import Deletion, find_deletion, run_deletion
+from kartothek_cube.core.maintenance.delete import Deletion, find_deletion, find_listed_deletion, run_deletion
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
@@ -16,9 +17,11 @@ from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids
 from kartothek_cube.cube.selection import check_uuids, given_datasets
-from kartothek_cube.errors import DatasetNotFound, ReadOnlyStore
+from kartothek_cube.errors import CorruptDocument, DatasetNotFound, ReadOnlyStore
 
 __all__ = ["delete_cube", "plan_cube_deletion"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def delete_cube(
@@ -28,11 +31,12 @@ def delete_cube(
     *,
     options: Overrides | None = None,
 ) -> None:
-    """Delete a cube, or some of its datasets: index files, data files, schema files and documents, in either encoding.
+    """Delete a cube, or some of its datasets: history, index files, data files, schema files and documents, in either encoding.
 
-    Only the documents have to be readable: a cube that is not valid, and a dataset without schema file, can be deleted too.
-    Files that no document names stay; call `cleanup_cube` before if they are to go as well. There is no grace period: whoever
-    queries the cube meanwhile gets an error. If the call is interrupted, call it again.
+    The cube need not be valid, and a dataset need not have its schema file. Files that no document names stay, also those of older snapshots; call
+    `cleanup_cube` with ``options(grace=timedelta(0), retain=timedelta(0))`` before if they are to go as well. Of a dataset whose document is damaged,
+    everything goes that lies below ``<uuid>/``; what it named elsewhere nobody knows, so that stays, and a warning is logged. There is no grace period:
+    whoever queries the cube meanwhile gets an error. If the call is interrupted, call it again.
 
     Parameters
     ----------
@@ -46,8 +50,8 @@ def delete_cube(
 
     Raises
     ------
-    CorruptDocument
-        If a document cannot be read; nothing is removed then.
+    Unsupported
+        If a document is of a format that this version does not know; nothing is removed then.
     InvalidInput, InvalidType
         If ``cube`` is no `Cube`, or ``datasets`` holds something that is no dataset of it.
     ReadOnlyStore
@@ -84,8 +88,16 @@ def plan_cube_deletion(cube: Cube, store: Store, datasets: Any = None) -> dict[s
     for name in sorted(present, key=lambda i: (i != cube.seed_dataset, i)):
         uuid = cube.ktk_dataset_uuid(name)
         with suppress(DatasetNotFound):  # somebody else has deleted it since it was listed
-            plans[uuid] = replace(find_deletion(store, uuid), garbage=())
+            plans[uuid] = _plan(store, uuid)
     return plans
+
+
+def _plan(store: Store, uuid: str) -> Deletion:
+    try:
+        return replace(find_deletion(store, uuid), garbage=())
+    except CorruptDocument as error:
+        _LOGGER.warning("Dataset %r cannot be read, so everything below %r is deleted, and files that it named elsewhere stay: %s", uuid, f"{uuid}/", error)
+        return find_listed_deletion(store, uuid)
 
 
 def _present(cube: Cube, store: Store, datasets: Any) -> set[str]:

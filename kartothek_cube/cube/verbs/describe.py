@@ -13,7 +13,7 @@ from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import cube_of, list_cube_prefixes, load_members
+from kartothek_cube.cube.discovery import cube_of, list_cube_prefixes, read_members
 
 __all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "list_cubes"]
 
@@ -79,8 +79,8 @@ def _cells(d: DatasetDescription) -> tuple[str, ...]:
     return d.id, ", ".join(d.dimensions), ", ".join(d.partition_keys), f"{d.files:,}", ", ".join(d.indices), _typed(d.payload)
 
 
-def describe_cube(uuid_prefix: str, store: Any, *, options: Overrides | None = None) -> CubeDescription:
-    """A cube at a glance, from its documents and schemas alone.
+def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: Overrides | None = None) -> CubeDescription:
+    """A cube at a glance, from its documents and schemas alone; ``as_of`` as in `query_cube`.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def describe_cube(uuid_prefix: str, store: Any, *, options: Overrides | None = N
             UNITS int64
     """
     with use_options(options):
-        members = load_members(uuid_prefix, open_store(store))
+        members = read_members(uuid_prefix, open_store(store), as_of=as_of)
         cube = cube_of(uuid_prefix, members)
         types = {f.name: str(f.type) for s in members.values() for f in s.schema}
         return CubeDescription(

@@ -10,7 +10,7 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import cube_of, dataset_ids, load_cube, load_members
+from kartothek_cube.cube.discovery import cube_of, dataset_ids, load_cube, read_members
 from kartothek_cube.errors import InvalidInput
 
 __all__ = [
@@ -39,8 +39,10 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
     return dataset_ids(uuid_prefix, open_store(store))
 
 
-def discover_datasets_unchecked(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> dict[str, DatasetMetadata]:
-    """The datasets under a prefix, by id. One that is incomplete is left out, with a warning in the log.
+def discover_datasets_unchecked(
+    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+) -> dict[str, DatasetMetadata]:
+    """The datasets under a prefix, by id; ``as_of`` as in `query_cube`. One that is incomplete is left out, with a warning in the log.
 
     Examples
     --------
@@ -48,12 +50,14 @@ def discover_datasets_unchecked(uuid_prefix: str, store: Any, filter_ktk_cube_da
     >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
     {}
     """
-    found = load_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, skip_broken=True)
+    found = read_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
     return {i: DatasetMetadata.of(s) for i, s in found.items()}
 
 
-def discover_datasets(cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> dict[str, DatasetMetadata]:
-    """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together.
+def discover_datasets(
+    cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+) -> dict[str, DatasetMetadata]:
+    """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together. ``as_of`` as in `query_cube`.
 
     Examples
     --------
@@ -65,11 +69,13 @@ def discover_datasets(cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Itera
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids).items()}
+    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()}
 
 
-def discover_cube(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None) -> tuple[Cube, dict[str, DatasetMetadata]]:
-    """The `Cube` as the metadata of its datasets describe it, and the datasets.
+def discover_cube(
+    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+) -> tuple[Cube, dict[str, DatasetMetadata]]:
+    """The `Cube` as the metadata of its datasets describe it, and the datasets; ``as_of`` as in `query_cube`.
 
     Raises
     ------
@@ -86,14 +92,14 @@ def discover_cube(uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Ite
     >>> discover_cube("sales", store)[0] == cube
     True
     """
-    members = load_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids)
+    members = read_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, as_of=as_of)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)
     return cube, {i: DatasetMetadata.of(s) for i, s in members.items()}
 
 
-def open_cube(uuid_prefix: str, store: Any) -> Cube:
-    """The `Cube` as the metadata of its datasets describe it; errors as in `discover_cube`.
+def open_cube(uuid_prefix: str, store: Any, *, as_of: Any = None) -> Cube:
+    """The `Cube` as the metadata of its datasets describe it; ``as_of`` as in `query_cube`, errors as in `discover_cube`.
 
     Examples
     --------
@@ -104,7 +110,7 @@ def open_cube(uuid_prefix: str, store: Any) -> Cube:
     >>> open_cube("sales", store).dimension_columns
     ('PRODUCT_ID',)
     """
-    return discover_cube(uuid_prefix, store)[0]
+    return discover_cube(uuid_prefix, store, as_of=as_of)[0]
 
 
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.build_indices import built_indices
+from kartothek_cube.core.dataset.build_indices import Entries, built_indices, repeated
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, use_options
@@ -65,7 +65,8 @@ def build_cube_index(
     Unsupported
         If no index can be built on the type of a column.
     CommitConflict
-        If somebody else changed a dataset in between. Nothing is visible.
+        If others added or removed partitions in between more often than ``options(commit_retries=...)`` says; nothing is visible. Each time only new
+        files are read.
     CubeCommitIncomplete
         If that happened to another dataset than the first. The message lists what landed; the call can be repeated.
 
@@ -91,13 +92,18 @@ def build_cube_index(
     with use_options(options):
         opened = open_store(store)
         check_store_can_commit(opened)
-        members = _members(cube, opened, ktk_cube_dataset_ids)
-        wanted = _assigned(members, _columns(columns), _can_build, _refuse_to_build)
-        for name, names in wanted.items():
-            for key in check_index_columns(members[name].schemas, names, members[name].partition_keys, members[name].uuid):
-                check_key(key)
-        changes = {name: _building(cube, name, opened, members[name], names) for name, names in wanted.items()}
-        return {name: DatasetMetadata.of(landed) for name, landed in publish_in_order(opened, cube.uuid_prefix, changes, members).items()}
+        names, ids, known = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids), Entries()
+        return repeated(lambda: _build(cube, opened, names, ids, known))
+
+
+def _build(cube: Cube, store: Store, columns: list[str], ids: Collection[str] | None, known: Entries) -> dict[str, DatasetMetadata]:
+    members = _members(cube, store, ids)
+    wanted = _assigned(members, columns, _can_build, _refuse_to_build)
+    for name, names in wanted.items():
+        for key in check_index_columns(members[name].schemas, names, members[name].partition_keys, members[name].uuid):
+            check_key(key)
+    changes = {name: _building(cube, name, store, members[name], names, known) for name, names in wanted.items()}
+    return {name: DatasetMetadata.of(landed) for name, landed in publish_in_order(store, cube.uuid_prefix, changes, members).items()}
 
 
 def drop_cube_index(
@@ -216,9 +222,9 @@ def _refuse_to_drop(members: Mapping[str, Snapshot], column: str) -> NoReturn:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _building(cube: Cube, name: str, store: Store, base: Snapshot, columns: list[str]) -> Change:
+def _building(cube: Cube, name: str, store: Store, base: Snapshot, columns: list[str], known: Entries) -> Change:
     after = tuple(sorted(base.secondary_columns | set(columns)))
-    built = built_indices(store, base, columns)
+    built = built_indices(store, base, columns, known)
     return Change(base.uuid, (), base.schemas, base.partition_keys, after, metadata=_metadata(cube, name, base, built=columns), built=built)
 
 

@@ -23,7 +23,7 @@ from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.partitions import needed_indices
 from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
-from kartothek_cube.cube.selection import given_datasets
+from kartothek_cube.cube.selection import check_not_loaded, given_datasets
 
 __all__ = ["iter_cube", "load_group", "make_plan", "plan_cube_query", "query_cube", "query_cube_arrow"]
 
@@ -40,6 +40,7 @@ def query_cube(
     partition_by: Any = None,
     payload_columns: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> list[Any]:
     """Query a cube and get pandas frames.
@@ -66,6 +67,9 @@ def query_cube(
         Indexed columns; one frame for each combination of their values.
     payload_columns : str or iterable of str, optional
         Payload to return. By default all.
+    as_of : str or datetime, optional
+        A moment (without a zone: UTC), or the id of a commit: the cube as it was then, see `history`. The id of a write to the cube takes the datasets as
+        it left them. With the id of a commit to one dataset, the others are as of its time. A dataset that did not exist then is absent.
     options : optional
         What `options` returns: settings for this call.
 
@@ -78,7 +82,7 @@ def query_cube(
     Raises
     ------
     InvalidInput
-        For a cube that does not exist or is not valid, and for unknown or unsuitable columns.
+        For a cube that does not exist or is not valid, for unknown or unsuitable columns, and if history does not reach back to ``as_of``.
     InvalidType
         For a constant that does not fit the type of its column.
 
@@ -97,7 +101,7 @@ def query_cube(
     """
     with use_options(options):
         opened = open_store(store)
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns)
+        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
         return [to_frame(table) for table in tables if table.num_rows]
 
@@ -110,6 +114,7 @@ def query_cube_arrow(
     dimension_columns: Any = None,
     payload_columns: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
@@ -132,7 +137,7 @@ def query_cube_arrow(
     """
     with use_options(options):
         opened = open_store(store)
-        return whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened)
+        return whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
 
 
 def iter_cube(
@@ -144,6 +149,7 @@ def iter_cube(
     partition_by: Any = None,
     payload_columns: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """Query a cube group by group, with bounded memory.
@@ -171,7 +177,7 @@ def iter_cube(
     """
     with use_options(options):
         opened = open_store(store)
-        return iter_groups(make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns), opened)
+        return iter_groups(make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
 
 
 def plan_cube_query(
@@ -183,6 +189,7 @@ def plan_cube_query(
     partition_by: Any = None,
     payload_columns: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
     """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
@@ -202,7 +209,7 @@ def plan_cube_query(
     QueryPlan(cube='sales', groups=1, files=1)
     """
     with use_options(options):
-        return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns)
+        return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
 
 
 def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
@@ -243,16 +250,17 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
         return Loader(open_store(store)).load(group)
 
 
-def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any) -> QueryPlan:
+def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any, as_of: Any = None) -> QueryPlan:
     """The plan of a query whose arguments are as the user gave them; errors as of `query_cube`."""
-    snapshots = _snapshots(cube, store, datasets)
+    snapshots = _snapshots(cube, store, datasets, as_of)
     intention = make_intention(cube, infos_of(snapshots), conditions, dims, by, payload)
     return plan_query(intention, snapshots, _indices(intention, snapshots, store))
 
 
-def _snapshots(cube: Cube, store: Store, datasets: Any) -> dict[str, Snapshot]:
+def _snapshots(cube: Cube, store: Store, datasets: Any, as_of: Any) -> dict[str, Snapshot]:
     if not isinstance(datasets, Mapping):
-        return load_cube(cube, store, datasets)
+        return load_cube(cube, store, datasets, as_of=as_of)
+    check_not_loaded(as_of)
     snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
     check_infos(infos_of(snapshots), cube)
     return snapshots

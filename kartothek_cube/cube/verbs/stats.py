@@ -16,7 +16,8 @@ from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import load_members
+from kartothek_cube.cube.discovery import read_members
+from kartothek_cube.cube.selection import check_not_loaded
 
 __all__ = ["collect_stats"]
 
@@ -26,6 +27,7 @@ def collect_stats(
     store: Any,
     datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> dict[str, dict[str, int]]:
     """Partitions, files, bytes and rows of each dataset.
@@ -36,6 +38,8 @@ def collect_stats(
         As in `query_cube`.
     datasets : str, iterable of str, or dict, optional
         Which datasets; unknown ones are passed over. By default all.
+    as_of : str or datetime, optional
+        As in `query_cube`.
     options : optional
         What `options` returns: settings for this call.
 
@@ -66,9 +70,10 @@ def collect_stats(
     with use_options(options):
         opened = open_store(store)
         if isinstance(datasets, Mapping):
+            check_not_loaded(as_of)
             members = {str(i): d.snapshot for i, d in datasets.items()}
         else:
-            members = load_members(require_cube(cube).uuid_prefix, opened, datasets)
+            members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
         return {i: _stats(s, opened) for i, s in members.items() if len(s.partitions) or not s.partition_keys}
 
 

@@ -32,6 +32,7 @@ def stream_cube(
     payload_columns: Any = None,
     *,
     limit: int | None = None,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Query a cube and get its rows batch by batch, with bounded memory.
@@ -43,7 +44,7 @@ def stream_cube(
 
     Parameters
     ----------
-    cube, store, conditions, datasets, dimension_columns, payload_columns
+    cube, store, conditions, datasets, dimension_columns, payload_columns, as_of
         As in `query_cube`.
     limit : int, optional
         Stop after so many rows; partitions behind them are not read but for those that are on their way.
@@ -75,7 +76,7 @@ def stream_cube(
     """
     with use_options(options):
         rows, opened = checked_limit(limit), open_store(store)
-        return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns), opened, rows)
+        return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened, rows)
 
 
 def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
@@ -135,6 +136,7 @@ def count_cube(
     datasets: Any = None,
     dimension_columns: Any = None,
     *,
+    as_of: Any = None,
     options: Overrides | None = None,
 ) -> int:
     """Count the rows of a query without reading payload.
@@ -145,7 +147,7 @@ def count_cube(
 
     Parameters
     ----------
-    cube, store, conditions, datasets, dimension_columns
+    cube, store, conditions, datasets, dimension_columns, as_of
         As in `query_cube`. With fewer dimension columns than the cube has, projected cells are counted.
     options : optional
         What `options` returns: settings for this call.
@@ -173,7 +175,7 @@ def count_cube(
     with use_options(options):
         opened = open_store(store)
         # Without payload only the seed and what restricts it take part.
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, ())
+        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, (), as_of)
         loader = Loader(opened)
         return sum(run(lambda group: _count(group, loader, opened), plan.slices))
 

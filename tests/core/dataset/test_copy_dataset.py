@@ -38,7 +38,12 @@ def build(store, data=ROWS, uuid=UUID, **more):
 
 
 def keys(store, prefix=""):
-    return set(store.list(prefix, recursive=True).keys)
+    """What is there, without history."""
+    return {key for key in store.list(prefix, recursive=True).keys if "/_history/" not in key}
+
+
+def history(store, uuid):
+    return store.list(f"{uuid}/_history/").keys
 
 
 def rows(store, uuid, **more):
@@ -88,6 +93,20 @@ def test_a_copy_lives_on_its_own(store):
     update_dataset_from_dataframes([MORE], store, NEW)
     assert len(rows(store, NEW)) == 4
     assert len(load_index(store, load_snapshot(store, NEW), "i1")[0]) == 4
+
+
+def test_history_and_marks_stay_behind(store):
+    build(store)
+    build(store)
+    store.put(f"{UUID}/_gc/1.json", b"{}")
+    copy_dataset(UUID, store, NEW)
+    assert (len(history(store, UUID)), history(store, NEW)) == (2, [])
+    assert store.list(f"{NEW}/_gc/").keys == []
+    rename_dataset(NEW, store, "renamed")
+    assert history(store, "renamed") == history(store, NEW) == []
+    rename_dataset(UUID, store, "moved")
+    assert history(store, "moved") == history(store, UUID) == []
+    assert keys(store, f"{UUID}/") == set()
 
 
 def test_the_history_of_a_copy_begins_anew(store):

@@ -76,6 +76,13 @@ def with_garbage(store):
         store.put(f"{UUID}/{key}", b"")
 
 
+def with_history_and_marks(store):
+    for n in range(3):
+        build(store, metadata={"rev": n})
+    store.put(f"{UUID}/_gc/1.json", b'{"time": "2024-01-01T00:00:00Z", "keys": []}')
+    store.put(f"{UUID}/_history/damaged.json.zst", b"?")
+
+
 def empty(store):
     build(store, ROWS[:0])
 
@@ -124,6 +131,7 @@ def with_an_embedded_index(store):
 STATES = [
     *(plain, packed, with_a_twin, with_a_damaged_twin, with_garbage, empty, empty_of_another_writer, two_tables, implicit),
     *(with_a_damaged_schema, without_a_schema, with_an_old_index, with_an_embedded_index),
+    with_history_and_marks,
 ]
 
 
@@ -167,12 +175,14 @@ def test_the_order_is_garbage_indices_data_schemas_documents(store):  # K05
     kinds = [kind(key) for key in counting.keys("delete")]
     assert kinds[-2:] == [TWIN, DOCUMENT]
     # Those of the twin, which is stale, count as named.
-    assert list(dict.fromkeys(kinds)) == ["index", "data", "schema", TWIN, DOCUMENT]
+    assert list(dict.fromkeys(kinds)) == ["history", "index", "data", "schema", TWIN, DOCUMENT]
 
 
 def kind(key):
     if key.endswith("_common_metadata"):
         return "schema"
+    if "/_history/" in key:
+        return "history"
     return "index" if "/indices/" in key else "data" if key.endswith(".parquet") else key
 
 
@@ -182,7 +192,9 @@ def test_garbage_goes_before_what_the_document_names(store):
     store.put(f"{UUID}/table/p=a/left.parquet", b"")
     counting = CountingStore(store)
     delete_dataset(UUID, counting)
-    assert counting.keys("delete")[0] not in named
+    order = counting.keys("delete")
+    first = next(n for n, key in enumerate(order) if key in named and "/_history/" not in key)
+    assert order.index(f"{UUID}/table/p=a/left.parquet") < first
 
 
 def test_only_documents_are_read(store):

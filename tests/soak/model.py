@@ -1,0 +1,105 @@
+"""What a dataset must hold after each commit, in the order in which the documents name the commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.metadata.snapshot import Snapshot
+
+Row: TypeAlias = tuple[int, str, int, str]
+"""x (unique), p, i1, i2."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Partitions in their order, and user metadata."""
+
+    partitions: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[Row]:
+        return sorted(row for rows in self.partitions.values() for row in rows)
+
+    def where(self, holds: Callable[[Row], bool]) -> list[Row]:
+        return [row for row in self.rows if holds(row)]
+
+
+NAMES = ("x", "p", "i1", "i2")
+
+
+def in_scope(rows: tuple[Row, ...], scope: Mapping[str, Any]) -> bool:
+    """Whether a partition contains all of these values."""
+    return all(any(row[NAMES.index(column)] == value for row in rows) for column, value in scope.items())
+
+
+@dataclass
+class Order:
+    """A write as the test asked for it; what the library made of it is noted when it stands in line."""
+
+    kind: str
+    rows: tuple[Row, ...] = ()
+    scopes: tuple[Mapping[str, Any], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    change: Change | None = None
+    base: Snapshot | None = None
+    target: str | None = None
+    outcome: str = "open"
+
+    def labelled(self) -> dict[str, tuple[Row, ...]]:
+        """The new partitions: one for each value of p."""
+        assert self.change is not None
+        labels = {r.label: r.values["p"] for r in self.change.receipts}
+        return {label: tuple(row for row in self.rows if row[1] == p) for label, p in labels.items()}
+
+
+def applied(order: Order, state: State, base: State | None, states: Mapping[str, State]) -> State:
+    """The state after a write; fails where it contradicts what came between it and its base."""
+    change = order.change
+    assert change is not None
+    careful = change.on_conflict == "raise"
+    if order.kind == "compact":
+        return _compacted(order, state)
+    new = order.labelled()
+    if order.kind == "overwrite":
+        if careful and base is not None:
+            assert state.rows == base.rows, "an overwrite removed rows that its writer had not seen"
+        return State(new, dict(order.metadata))
+    if order.kind == "undo":
+        raise NotImplementedError
+    gone = {label for label, rows in state.partitions.items() if any(in_scope(rows, s) for s in order.scopes)}
+    if careful and base is not None:
+        then = {label for label, rows in base.partitions.items() if any(in_scope(rows, s) for s in order.scopes)}
+        assert gone == then, f"the scope held {sorted(gone)} and not {sorted(then)}, which its writer had seen"
+        for label in new:
+            assert state.partitions.get(label) == base.partitions.get(label), f"{label} was replaced unseen"
+    kept = {label: rows for label, rows in state.partitions.items() if label not in gone and label not in new}
+    return State({**kept, **new}, {**state.metadata, **order.metadata})
+
+
+def _compacted(order: Order, state: State) -> State:
+    change = order.change
+    assert change is not None
+    inputs: dict[str, list[str]] = {}
+    removed = change.removed.to_pylist()
+    assert set(removed) <= set(state.partitions), "a compaction merged what was not there any more"
+    # Inputs of one merge have one partition value and come in the order of their merge; the last one names the place.
+    ends = {change.places[label]: label for label in change.labels}
+    group: list[str] = []
+    for label in removed:
+        group.append(label)
+        if label in ends:
+            inputs[ends[label]] = group
+            group = []
+    assert not group
+    partitions: dict[str, tuple[Row, ...]] = {}
+    for label, rows in state.partitions.items():
+        if label in ends:
+            merged = ends[label]
+            partitions[merged] = tuple(row for part in inputs[merged] for row in state.partitions[part])
+        elif label not in removed:
+            partitions[label] = rows
+    return replace(state, partitions=partitions)
