@@ -31,6 +31,8 @@ SIZE ?= full
 STORE ?=
 # How many damaged stores the fuzzer reads.
 COUNT ?= 100000
+# How long each state machine of the soak runs.
+SOAK_SECONDS ?= 300
 
 .PHONY: help
 help: ## this list
@@ -101,8 +103,11 @@ bench: $(VENV)/.full ## the benchmarks, each against its yardstick on the same f
 	for file in "$${files[@]}"; do echo "== $$file"; $(VENV)/bin/python "$$file" || exit 1; done
 
 .PHONY: soak
-soak: ## long runs of concurrent writers and readers
-	@echo "nothing there yet"
+soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first two
+	$(VENV)/bin/python -m tests.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.soak.processes
+	$(VENV)/bin/python -m tests.soak.kills
 
 .PHONY: fuzz
 fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of damaged stores, with fresh random data; COUNT=100000 damaged stores

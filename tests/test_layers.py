@@ -39,7 +39,7 @@ ROOMS = [
     ["snapshots"],
     ["history"],
     ["stage"],
-    ["queue", "swap", "publish"],
+    ["queue", "renew", "swap", "publish"],
     ["maintenance"],
     ["frames"],
     ["compat"],

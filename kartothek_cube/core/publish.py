@@ -13,18 +13,19 @@ from itertools import count
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, NewState, Receipt, apply_change
+from kartothek_cube.core.change import Change, NewState, apply_change
 from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
 from kartothek_cube.core.metadata.chain import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history import HistoryEntry, encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot, make_snapshot
-from kartothek_cube.core.naming import DATA_SUFFIX, fresh_id, index_key, schema_key
+from kartothek_cube.core.naming import index_key, schema_key
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.queue import Ticket, take_turn
-from kartothek_cube.core.rebase import is_reapplied, needs_indices, rebase, refuse
+from kartothek_cube.core.rebase import check_indices, is_reapplied, is_same, needs_indices, rebase, refuse, without_own
+from kartothek_cube.core.renew import check_staged, renewed
 from kartothek_cube.core.schema import normal_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
 from kartothek_cube.core.snapshots import find_snapshot, is_current, load_snapshot, remember, with_indices
@@ -39,7 +40,6 @@ from kartothek_cube.errors import (
     KartothekCubeError,
     KeyNotFound,
     ReadOnlyStore,
-    StagedFilesLost,
     Unsupported,
 )
 
@@ -160,7 +160,9 @@ def _attempt(store: Store, waiting: Sequence[Ticket], attempt: int) -> None:
 def _newest(store: Store, waiting: Sequence[Ticket], attempt: int) -> Snapshot | None:
     """The base where it is still the newest state: a lone first attempt takes one look."""
     first = waiting[0]
-    if attempt or len(waiting) > 1 or (first.base is not None and not is_current(store, first.base)):
+    # Where files are partitions without being listed, others may have come although the document is the same.
+    moved = first.base is not None and (first.base.document.partitions is None or not is_current(store, first.base))
+    if attempt or len(waiting) > 1 or moved:
         return find_snapshot(store, first.change.uuid)
     return first.base
 
@@ -169,6 +171,12 @@ def _note_landed(ticket: Ticket, newest: Snapshot | None) -> None:
     """Of a change whose turn was interrupted."""
     if newest is not None and ticket.change.commit in [c.id for c in newest.chain]:
         ticket.landed = replace(newest, result=CommitResult(ticket.change.commit, ticket.tries + 1))
+
+
+def _renew(store: Store, ticket: Ticket, newest: Snapshot | None) -> None:
+    # Where files are partitions without being listed, none is garbage.
+    if newest is None or newest.document.partitions is not None:
+        ticket.change = renewed(store, ticket.change)
 
 
 def _loaded(store: Store, newest: Snapshot | None, changes: Iterable[Change]) -> Snapshot | None:
@@ -198,30 +206,28 @@ def _fold_one(store: Store, ticket: Ticket, newest: Snapshot | None) -> _Step:
     """One change on the newest state; raises why it does not go there."""
     change, base = ticket.change, ticket.base
     _check_free(change, newest)
-    _check_staged(store, change)
+    check_staged(store, change)
     if newest is not None and newest.has_foreign_commit:
         _warn_of_foreign(store, newest)
-    if newest is not base:
-        change = _rebased(change, base, newest)
-    _check_indices(change, newest)
-    now = datetime.now(UTC)
-    state = apply_change(change, newest, now)
+    newest, now = without_own(change, base, newest), datetime.now(UTC)
+    change, state = _applied(change, base, newest, now)
     entry = entry_of(change.commit, now, newest, pa.array(change.labels, type=pa.string()), state.gone, change.cube)
     return _Step(change, newest, state, entry)
 
 
-def _rebased(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Change:
+def _applied(change: Change, base: Snapshot | None, newest: Snapshot | None, now: datetime) -> tuple[Change, NewState]:
     """What fitted the base and does not fit the newest state is a conflict, not bad input."""
     rebased = rebase(change, base, newest)
     try:
-        _check_indices(rebased, newest)
-        apply_change(rebased, newest)
+        check_indices(rebased, newest)
+        return rebased, apply_change(rebased, newest, now)
     except InvalidInput as error:
+        if is_same(base, newest):
+            raise
         try:
             refuse(change, base, newest, str(error))
         except CommitConflict as conflict:
             raise conflict from error
-    return rebased
 
 
 def _check_free(change: Change, newest: Snapshot | None) -> None:
@@ -229,57 +235,6 @@ def _check_free(change: Change, newest: Snapshot | None) -> None:
         raise CommitConflict(
             f"Dataset {change.uuid!r} is being renamed, or the encoding of {newest.key!r} is being changed. If nobody does so now, it was interrupted: "
             "repeat it, or call convert_metadata_format with the present encoding to free the dataset. Nothing of this write is visible."
-        )
-
-
-def _check_staged(store: Store, change: Change) -> None:
-    """Files that lay around for long may have been taken for garbage."""
-    if _old_receipts(change):
-        keys = [receipt.key for receipt in change.receipts]
-        _refuse_lost(change, [key for key, there in zip(keys, run(store.contains, keys), strict=True) if not there])
-
-
-def _renew(store: Store, ticket: Ticket, newest: Snapshot | None) -> None:
-    """Put young copies in place of files that lay around for long.
-
-    Whoever collects garbage may have decided already to delete those; that they are still there means nothing.
-    """
-    change, old = ticket.change, _old_receipts(ticket.change)
-    # Without a grace period nobody is safe; where files are partitions without being listed, none is garbage.
-    if not old or not current_options().grace or (newest is not None and newest.document.partitions is None):
-        return
-    keys = {receipt.key: _fresh_key(receipt.key) for receipt in old}
-    now = datetime.now(UTC)
-    done = run(lambda pair: _copied(store, *pair), keys.items())
-    _refuse_lost(change, [key for key, copied in zip(keys, done, strict=True) if not copied])
-    receipts = tuple(replace(r, key=keys[r.key], staged=now) if r.key in keys else r for r in change.receipts)
-    ticket.change = replace(change, receipts=receipts)
-
-
-def _old_receipts(change: Change) -> list[Receipt]:
-    late = datetime.now(UTC) - current_options().grace / 2
-    return [receipt for receipt in change.receipts if receipt.staged < late]
-
-
-def _fresh_key(key: str) -> str:
-    """Another name in the same folder, whose path says the partition values."""
-    suffix = next(suffix for suffix in (DATA_SUFFIX, ".csv.gz", ".csv", "") if key.endswith(suffix))
-    return f"{key.rpartition('/')[0]}/{fresh_id()}{suffix}"
-
-
-def _copied(store: Store, source: str, target: str) -> bool:
-    try:
-        store.copy(source, target)
-    except KeyNotFound:
-        return False
-    return True
-
-
-def _refuse_lost(change: Change, lost: Sequence[str]) -> None:
-    if lost:
-        raise StagedFilesLost(
-            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in the store any more, e.g. {lost[0]!r}: "
-            "they waited longer than the grace period of garbage collection. Nothing of it is visible. Write the rows again."
         )
 
 
@@ -298,20 +253,11 @@ def _warn_of_foreign(store: Store, newest: Snapshot) -> None:
         )
 
 
-def _check_indices(change: Change, base: Snapshot | None) -> None:
-    if base is None or not needs_indices(change):
-        return
-    outdated = sorted(base.secondary_columns - set(change.index_columns) - change.dropped)
-    if outdated:
-        raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {outdated}, which this change would leave outdated.")
-
-
 def _unwritten_snapshot(step: _Step) -> Snapshot:
     """The state after a change that shares its swap with the next one."""
     document = replace(step.state.document, indices={**step.state.document.indices, **dict.fromkeys(step.state.indices, _UNWRITTEN)})
-    base = step.base
-    key, token = own_key(step.change, base), None if base is None else base.token
-    return make_snapshot(document, key, token, step.state.schemas).with_indices(_known_indices(step))
+    # Without a version, so that nothing takes it for what is stored.
+    return make_snapshot(document, own_key(step.change, step.base), None, step.state.schemas).with_indices(_known_indices(step))
 
 
 def _known_indices(step: _Step) -> dict[str, SecondaryIndex]:

@@ -66,10 +66,12 @@ class _Lines:
         with self._guard:
             return list(self._lines[key].waiting) if key in self._lines else []
 
-    def take(self, line: _Line) -> list[Ticket]:
+    def take(self, line: _Line, own: Ticket) -> list[Ticket]:
+        """The own ticket, so that an error is never that of others alone, and those that have waited longest."""
         with self._guard:
-            taken, line.waiting = line.waiting[:_MOST], line.waiting[_MOST:]
-            return taken
+            others = [ticket for ticket in line.waiting if ticket is not own]
+            line.waiting = others[_MOST - 1 :]
+            return [own, *others[: _MOST - 1]]
 
     def give_back(self, line: _Line, tickets: list[Ticket]) -> None:
         with self._guard:
@@ -100,7 +102,7 @@ def take_turn(key: Hashable, ticket: Ticket, work: Callable[[list[Ticket]], None
     line = _lines.join(key, ticket)
     try:
         with line.turn:
-            while not ticket.done:
+            if not ticket.done:
                 _work(line, ticket, work)
     finally:
         _lines.leave(key, line, ticket)
@@ -108,7 +110,7 @@ def take_turn(key: Hashable, ticket: Ticket, work: Callable[[list[Ticket]], None
 
 
 def _work(line: _Line, own: Ticket, work: Callable[[list[Ticket]], None]) -> None:
-    batch = _lines.take(line)
+    batch = _lines.take(line, own)
     try:
         work(batch)
     finally:

@@ -6,23 +6,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.metadata.partitions import PartitionColumns
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
-__all__ = ["changed_labels", "is_reapplied", "is_same", "needs_indices", "rebase", "refuse"]
+__all__ = ["changed_labels", "check_indices", "is_reapplied", "is_same", "needs_indices", "rebase", "refuse", "without_own"]
 
 
 def is_same(base: Snapshot | None, newest: Snapshot | None) -> bool:
-    """Whether nothing has come between two looks at a dataset; of one that was read twice, and of one with other indices loaded, too."""
-    if base is None or newest is None or (newest.document is base.document and newest.partitions is base.partitions):
-        return newest is base or (base is not None and newest is not None)
+    """Whether nothing has come between two looks at a dataset; also where it was read twice, or other indices were loaded."""
+    if base is None or newest is None:
+        return newest is base
+    if newest.document is base.document and newest.partitions is base.partitions:
+        return True
     listed = base.document.partitions is not None and newest.document.partitions is not None
-    # Between commits that share a swap the version is still the old one, but not the chain.
     return listed and None is not base.token == newest.token and base.key == newest.key and base.document.metadata == newest.document.metadata
 
 
@@ -62,7 +64,7 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
         refuse(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
     _check_labels(change, base, newest)
     changed = {"removed": _removed(change, base, newest), "schemas": _schemas(change, base), **_indices(change, base, newest)}
-    return _with_metadata(replace(change, **changed), newest)  # type: ignore[arg-type]
+    return _with_metadata(replace(change, **changed), newest)
 
 
 def _schemas(change: Change, base: Snapshot) -> Mapping[str, pa.Schema]:
@@ -79,6 +81,28 @@ def is_reapplied(change: Change, base: Snapshot | None, newest: Snapshot | None)
     except CommitConflict:
         return True
     return False
+
+
+def check_indices(change: Change, base: Snapshot | None) -> None:
+    """Refuse a change of partitions that would leave an index of the state as it was."""
+    if base is None or not needs_indices(change):
+        return
+    outdated = sorted(base.secondary_columns - set(change.index_columns) - change.dropped)
+    if outdated:
+        raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {outdated}, which this change would leave outdated.")
+
+
+def without_own(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Snapshot | None:
+    """A state whose partitions were found by listing the store, without the files that were staged for this change since its base."""
+    if newest is None or newest.document.partitions is not None or not change.receipts:
+        return newest
+    known = pa.array([], type=pa.string()) if base is None else base.partitions.labels
+    labels = newest.partitions.labels
+    own = pc.and_(pc.is_in(labels, value_set=pa.array(change.labels, type=pa.string())), pc.invert(pc.is_in(labels, value_set=known)))
+    if not pc.any(own).as_py():
+        return newest
+    partitions = newest.partitions.take(np.flatnonzero(~own.to_numpy(zero_copy_only=False)))
+    return make_snapshot(newest.document, newest.key, newest.token, newest.schemas, partitions).with_indices(newest.indices)
 
 
 def _added(change: Change, newest: Snapshot) -> Change:
@@ -107,7 +131,7 @@ def _check_labels(change: Change, base: Snapshot, newest: Snapshot) -> None:
     if change.on_conflict == "reapply" or not change.receipts:
         return
     labels = pa.array(change.labels, type=pa.string())
-    changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), newest)
+    changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), base, newest)
     if len(changed):
         refuse(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
 
@@ -120,11 +144,11 @@ def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
         return change.removed
     removed = _in_scope(change, base, newest)
     if change.on_conflict == "raise":
-        both = _others_of(change, pc.unique(pa.concat_arrays([removed, change.removed])), newest)
-        changed = changed_labels(both, base.partitions, newest.partitions)
+        theirs, known = (_others_of(change, found, base, newest) for found in (removed, change.removed))
+        changed = changed_labels(pc.unique(pa.concat_arrays([theirs, known])), base.partitions, newest.partitions)
         if len(changed):
             refuse(change, base, newest, f"the partition {changed[0].as_py()!r} inside the scope was added, replaced or removed")
-        if len(both) != len(change.removed):
+        if len(theirs) != len(known):
             refuse(change, base, newest, "other partitions are inside the scope now")
     return removed
 
@@ -161,15 +185,16 @@ def _with_metadata(change: Change, newest: Snapshot) -> Change:
     return replace(change, metadata=metadata, forgotten=forgotten)
 
 
-def _others_of(change: Change, labels: pa.Array, newest: Snapshot) -> pa.Array:
-    """Without the change's own files, which a commit to a dataset whose partitions were not listed has found in the store."""
-    if not len(labels) or not change.receipts:
+def _others_of(change: Change, labels: pa.Array, base: Snapshot, newest: Snapshot) -> pa.Array:
+    """Without partitions that are the change's own files: a commit to a dataset whose document listed none has found them in the store."""
+    if base.document.partitions is not None or not change.receipts or not len(labels):
         return labels
-    own = {r.key for r in change.receipts}
-    found = newest.partitions.take(pc.index_in(labels, value_set=newest.partitions.labels).fill_null(-1).filter(pc.is_in(labels, value_set=newest.partitions.labels)))
-    names = [{*keys} - {None} for keys in zip(*(f.to_pylist() for f in found.files.values()), strict=True)]
-    ours = [label for label, keys in zip(found.labels.to_pylist(), names, strict=True) if keys <= own]
-    return labels.filter(pc.invert(pc.is_in(labels, value_set=pa.array(ours, type=pa.string()))))
+    positions = pc.index_in(labels, value_set=newest.partitions.labels).drop_null()
+    own, found = pa.array([r.key for r in change.receipts], type=pa.string()), newest.partitions.take(positions.to_numpy())
+    ours = pa.array(np.ones(len(found), dtype=bool))
+    for keys in found.files.values():
+        ours = pc.and_(ours, pc.or_(pc.is_null(keys), pc.is_in(keys, value_set=own)))
+    return labels.filter(pc.invert(pc.is_in(labels, value_set=found.labels.filter(ours))))
 
 
 def changed_labels(labels: pa.Array, old: PartitionColumns, new: PartitionColumns) -> pa.Array:

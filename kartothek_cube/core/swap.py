@@ -153,10 +153,14 @@ def _put_until_known(store: Store, put: _Put) -> Hashable:
 
 def _check_known(put: _Put, found: tuple[Commit, ...], failure: Exception) -> None:
     """Our commit may have landed and have left the chain since, if the one that it built on has left it too."""
-    if len(found) == LENGTH and found[0].parent is not None and put.parent not in [c.id for c in found]:
+    if not found or put.parent in [c.id for c in found]:
+        return
+    # A chain gets lost at its length, and where one of ours comes after a foreign writer; that is no doubt where the store has said no.
+    is_cut = len(found) == LENGTH and found[0].parent is not None
+    if is_cut or (put.parent is not None and not isinstance(failure, VersionMismatch)):
         raise CommitOutcomeUnknown(
-            f"Dataset {put.change.uuid!r}: the store answered {failure!r} to {put.change.describe()}, and {LENGTH} others have followed. "
-            f"Look whether its partitions are in {put.key!r} before writing again."
+            f"Dataset {put.change.uuid!r}: the store answered {failure!r} to {put.change.describe()}, and so much has followed that {put.key!r} does not say "
+            "any more what became of it. Look whether its partitions are there before writing again."
         ) from failure
 
 

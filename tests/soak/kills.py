@@ -124,7 +124,8 @@ class Expected:
                 self.acknowledged += 1
                 self.open = None
             elif what == "conflict":
-                assert self.open is not None and self.open.kind == "compact", line
+                assert self.open is not None
+                assert self.open.kind == "compact", line
                 self.open = None
 
     def apply(self, step: Step) -> None:

@@ -69,7 +69,7 @@ def applied(order: Order, state: State, base: State | None, states: Mapping[str,
             assert state.rows == base.rows, "an overwrite removed rows that its writer had not seen"
         return State(new, dict(order.metadata))
     if order.kind == "undo":
-        raise NotImplementedError
+        return _undone(order, state, states)
     gone = {label for label, rows in state.partitions.items() if any(in_scope(rows, s) for s in order.scopes)}
     if careful and base is not None:
         then = {label for label, rows in base.partitions.items() if any(in_scope(rows, s) for s in order.scopes)}
@@ -78,6 +78,28 @@ def applied(order: Order, state: State, base: State | None, states: Mapping[str,
             assert state.partitions.get(label) == base.partitions.get(label), f"{label} was replaced unseen"
     kept = {label: rows for label, rows in state.partitions.items() if label not in gone and label not in new}
     return State({**kept, **new}, {**state.metadata, **order.metadata})
+
+
+def _undone(order: Order, state: State, states: Mapping[str, State]) -> State:
+    """What the commit added goes, what it removed comes back; metadata go back where nobody has changed them since."""
+    change = order.change
+    assert change is not None
+    ids = list(states)
+    before, after = states[ids[ids.index(str(order.target)) - 1]], states[str(order.target)]
+    added = [label for label, rows in after.partitions.items() if before.partitions.get(label) != rows]
+    back = {label: rows for label, rows in before.partitions.items() if after.partitions.get(label) != rows}
+    assert all(state.partitions.get(label) == after.partitions[label] for label in added), "an undo removed what somebody has replaced"
+    assert not (set(back) - set(added)) & set(state.partitions), "an undo brought back a label that is used again"
+    at = {label: i for i, label in enumerate(state.partitions)}
+    kept = [(at[label], label, rows) for label, rows in state.partitions.items() if label not in added]
+    new = [(at.get(change.places[label], len(at)) if change.places[label] else -1, label, back[label]) for label in change.labels]
+    assert {label for _, label, _ in new} == set(back)
+    metadata = dict(state.metadata)
+    for name in {*before.metadata, *after.metadata}:
+        if before.metadata.get(name) != after.metadata.get(name) == state.metadata.get(name):
+            metadata.pop(name, None)
+            metadata.update({name: before.metadata[name]} if name in before.metadata else {})
+    return State({label: rows for _, label, rows in sorted([*kept, *new], key=lambda item: item[0])}, metadata)
 
 
 def _compacted(order: Order, state: State) -> State:

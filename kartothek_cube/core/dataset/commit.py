@@ -22,6 +22,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.renew import is_copy
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -310,10 +311,17 @@ def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot
     """Without partitions that the dataset has already, unless they are in the scope: what was removed and added in one commit stays when it is repeated."""
     if base is None or base.document.partitions is None:
         return list(items)
-    kept = base.partitions.labels.filter(pc.invert(pc.is_in(base.partitions.labels, value_set=removed_labels(store, base, rules.scope))))
-    there = {key for files in base.partitions.files.values() for key in files.filter(pc.is_in(base.partitions.labels, value_set=kept)).to_pylist()}
-    left = [replace(item, receipts=tuple(r for r in item.receipts if r.key not in there)) for item in items]
+    stays = pc.invert(pc.is_in(base.partitions.labels, value_set=removed_labels(store, base, rules.scope)))
+    wanted = pc.and_(stays, pc.is_in(base.partitions.labels, value_set=pa.array([label for item in items for label in item.labels], type=pa.string())))
+    labels = base.partitions.labels.filter(wanted).to_pylist()
+    files = {table: dict(zip(labels, keys.filter(wanted).to_pylist(), strict=True)) for table, keys in base.partitions.files.items()}
+    left = [replace(item, receipts=tuple(r for r in item.receipts if not _is_there(r, files))) for item in items]
     return [item for item in left if item.receipts]
+
+
+def _is_there(receipt: Receipt, files: Mapping[str, Mapping[str, str | None]]) -> bool:
+    key = files.get(receipt.table, {}).get(receipt.label)
+    return key is not None and (key == receipt.key or is_copy(key, receipt.key))
 
 
 def commit_dataset(

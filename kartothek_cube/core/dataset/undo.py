@@ -18,7 +18,7 @@ from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.history import State, is_wanted, known_since, older_snapshot, states
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides, current_options, use_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.rowkeys import IntArray
@@ -205,14 +205,16 @@ def _receipts(store: Store, undoing: Undoing, positions: IntArray, columns: Sequ
 
 
 def _bare_receipts(undoing: Undoing, positions: IntArray) -> Iterator[Receipt]:
-    before, when = undoing.before, undoing.entry.time
+    before, settings = undoing.before, current_options()
+    # History protects the files for as long as the commit is kept. As if they had been staged a grace period before the end of that: publishing
+    # copies those whose time is nearly over.
+    when = undoing.entry.time + max(settings.retain, settings.grace) - settings.grace
     partitions = before.partitions.take(positions)
     rows = before.values.take(pa.array(positions)).to_pylist() if before.values.num_columns else [{}] * len(positions)
     tables = {table: keys.to_pylist() for table, keys in partitions.files.items()}
     for i, (label, row) in enumerate(zip(partitions.labels.to_pylist(), rows, strict=True)):
         for table, keys in tables.items():
             if keys[i] is not None:
-                # Committed before, so that publishing looks whether garbage collection has taken the file since.
                 yield Receipt(undoing.uuid, label, keys[i], row, 0, 0, before.schemas[table], {}, table=table, staged=when)
 
 

@@ -35,7 +35,7 @@ class Look:
 def look_at(store: Store, uuid: str, *, deep: bool) -> Look:
     """Verify the documents, schema files, index files and keys of a dataset; no data file is read.
 
-    ``deep`` leaves to `look_deeper` what only rows can tell. If the dataset is changed meanwhile, what looks like an error may be the change:
+    ``deep`` leaves to `look_deeper` what only rows can tell. If the dataset is changed meanwhile, what looks like a fault may be the change:
     then it is looked at again, a few times.
 
     Raises
@@ -52,14 +52,14 @@ def look_at(store: Store, uuid: str, *, deep: bool) -> Look:
 
 
 def _look(store: Store, uuid: str, *, deep: bool) -> tuple[Look, bool]:
-    """One look, and whether it found errors while the document was changed."""
+    """One look, and whether it found fault while the document was changed."""
     stored, findings = documents_of(store, uuid)
     if stored is None:
         return Look(None, Indices(), tuple(findings), Counts(datasets=1)), False
     look = _looked_at(store, stored, findings)
     if not deep and look.subject is not None:
         look = Look(look.subject, look.indices, (*look.findings, *coverage_findings(look.subject, look.indices)), look.counts)
-    return look, any(f.severity == "error" for f in look.findings) and store.changed(stored.key, stored.token)
+    return look, any(f.severity != "info" for f in look.findings) and store.changed(stored.key, stored.token)
 
 
 def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]) -> Look:

@@ -60,12 +60,12 @@ def fingerprint(partitions: PartitionColumns | None) -> str:
     """Hash of labels and file keys in their order; equal for equal partitions however they are spelled in JSON."""
     if partitions is None:
         return _digest([])
-    if partitions._fingerprint is None:
+    if partitions.known_fingerprint is None:
         # Without partitions a document cannot say of which tables they were.
         files = sorted(partitions.files.items()) if len(partitions) else []
-        object.__setattr__(partitions, "_fingerprint", _digest([("", partitions.labels), *files]))
-    assert partitions._fingerprint is not None
-    return partitions._fingerprint
+        object.__setattr__(partitions, "known_fingerprint", _digest([("", partitions.labels), *files]))
+    assert partitions.known_fingerprint is not None
+    return partitions.known_fingerprint
 
 
 def _digest(columns: Iterable[tuple[str, pa.Array]]) -> str:

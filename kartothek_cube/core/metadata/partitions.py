@@ -30,7 +30,7 @@ class PartitionColumns:
     labels: pa.Array
     files: Mapping[str, pa.Array]
     # What `fingerprint` found: it reads every label and key, and several steps of a commit ask for it.
-    _fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
+    known_fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
@@ -242,6 +244,17 @@ def test_receipts_are_committed_to_what_is_there(store):
     update(store, TWO)
     commit_receipts(staged, store, UUID, delete_scope=[{"p": "a"}])
     assert rows(store, "i1") == [(2,), (3,), (3,), (4,), (4,)]
+
+
+@pytest.mark.parametrize("label", [None, "x" * 210])
+def test_receipts_that_waited_are_known_again_although_their_files_were_copied(store, label):
+    data = TWO if label is None else {"label": label, "data": {"table": TWO}}
+    staged = stage_partitions(data, store, UUID)
+    old = replace(staged, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=2)) for r in staged.receipts))
+    assert commit_receipts(old, store, UUID).commit is not None
+    store.delete(staged.receipts[0].key)
+    assert rows(store, "v1") == [(1.0,), (2.0,), (3.0,)]
+    assert commit_receipts(old, store, UUID).commit is None
 
 
 def test_the_same_receipts_twice_are_one(store):
