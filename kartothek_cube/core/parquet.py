@@ -161,6 +161,8 @@ class _PlannedSource(ParquetSource):
     def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
         start = self.size - len(self._footer)
         spans = _coalesced(span for chunks in self.chunks(groups, set(columns)) for span in chunk_spans(chunks) if span[0] < start)
+        if any(begin < 0 or end > self.size for begin, end in spans):
+            raise pa.ArrowInvalid("Its footer names bytes that it does not have")
         parts = self._store.ranges(self._key, spans) if spans else []
         if any(len(part) != end - begin for (begin, end), part in zip(spans, parts, strict=True)):
             raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")

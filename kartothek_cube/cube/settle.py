@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,7 @@ __all__ = ["settled"]
 
 # Seconds before each of the further looks. Between two swaps of one write there are a few requests to the store.
 _PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
+_MOST_LOOKS = 3 * len(_PAUSES)
 _warned: set[tuple[Hashable, str]] = set()
 
 
@@ -36,12 +38,14 @@ def settled(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> 
 
     After a few looks it is taken for one that stopped there: then a warning says so, once for each of these writes.
     """
-    found = dict(members)
-    for pause in _PAUSES:
-        open_writes = [h for h in _halfway(found) if (store.identity, h.write.id) not in _warned]
+    found, looks = dict(members), Counter[str]()
+    for _ in range(_MOST_LOOKS):
+        # Each write has its own looks: one that has stopped must not use up those of one that is under way.
+        open_writes = [h for h in _halfway(found) if (store.identity, h.write.id) not in _warned and looks[h.write.id] < len(_PAUSES)]
         if not open_writes:
-            return found
-        time.sleep(pause)
+            break
+        time.sleep(_PAUSES[min(looks[h.write.id] for h in open_writes)])
+        looks.update(h.write.id for h in open_writes)
         found = _again(store, found, {name for h in open_writes for name in (*h.landed, *h.lacking)})
     for halfway in _halfway(found):
         _warn(uuid_prefix, store, halfway, found)

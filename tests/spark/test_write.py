@@ -100,6 +100,7 @@ def test_update_takes_no_rows_too(cube, built, seed):
     assert {r["p"] for r in rows(cube, built)} == {0, 2, 3}
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_result_of_a_per_group_job_extends_the_cube(cube, built):
     def ranked(key, table):
         return table.select(["x", "y", "p"]).append_column("rank", pa.array(range(table.num_rows), pa.int64()))

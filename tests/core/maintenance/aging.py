@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core import change, publish
+from kartothek_cube.core import change, publish, renew
 from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.store import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -32,6 +32,7 @@ def use_clock(monkeypatch):
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
     monkeypatch.setattr(publish, "datetime", clock)
     monkeypatch.setattr(change, "datetime", clock)
+    monkeypatch.setattr(renew, "datetime", clock)
     return clock
 
 
