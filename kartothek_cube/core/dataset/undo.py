@@ -34,9 +34,9 @@ def undo(
 ) -> DatasetMetadata:
     """Take back one commit by a new one: what it added goes, what it removed comes back in its old place.
 
-    What came after it stays. Metadata that it changed go back where nobody has changed them since. No data file is deleted, and
-    none is written unless history is about to expire. An undo can be undone itself. A commit that changed the schema, the partition keys or, together with partitions, the indices can be taken back while it is the newest, or
-    once all later ones are undone; then all of that becomes as it was.
+    What came after it stays. Metadata that it changed go back where nobody has changed them since. No data file is deleted, and none is written unless history
+    is about to expire. An undo can be undone itself. A commit that changed the schema, the partition keys or, together with partitions, the indices can be
+    taken back while it is the newest, or once all later ones are undone; then all of that becomes as it was.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,15 +17,16 @@ from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint
 from kartothek_cube.core.metadata.document import Document, render_document
-from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.core.metadata.history import encode_entry, entry_of, history_key
+from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
 from kartothek_cube.core.store import Store, Version, VersionMismatch
-from kartothek_cube.errors import AlreadyExists, CommitConflict, InvalidInput, KeyNotFound
+from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
 __all__ = ["CopyPlan", "PreparedCopy", "copy_dataset", "copy_files", "plan_copy", "prepare_copy", "publish_copy", "rename_dataset", "withdraw_copy"]
 
@@ -220,6 +221,7 @@ def copy_files(copies: Sequence[PreparedCopy]) -> None:
 
 def publish_copy(copy: PreparedCopy) -> None:
     """Make a copy visible whose files are there."""
+    _keep_replaced(copy)
     _publish(copy)
     with suppress(Exception):  # the copy has landed; whoever commits next looks at these copies of the schema again
         _put_schemas(copy.target.store, copy.schemas)
@@ -294,6 +296,18 @@ def _publish(copy: PreparedCopy) -> None:
         # Whoever creates it in the other encoding looks, too: of two creators at most one stays.
         target.store.delete(key)
         raise _created_meanwhile(target)
+
+
+def _keep_replaced(copy: PreparedCopy) -> None:
+    """Let history name the files of a dataset that is replaced, so that they are as old as their replacement. It leads no further back."""
+    target, commit = copy.target, copy.plan.commit
+    if target.found is None or commit is None:
+        return
+    with suppress(CorruptDocument, KeyNotFound):  # what cannot be read needs no protection
+        old = snapshot_of(target.store, target.found.document, target.found.key)
+        new = copy.plan.document.partitions or empty_partitions()
+        entry = entry_of(commit, datetime.now(UTC), old, new.labels, old.partitions.labels)
+        target.store.put(history_key(target.uuid, commit), encode_entry(replace(entry, parent=None)))
 
 
 def _created_meanwhile(target: _Target) -> AlreadyExists:

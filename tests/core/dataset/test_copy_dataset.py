@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pandas as pd
 import pytest
 from storefact._hstores import HDictStore
 
-from kartothek_cube import open_store
+from kartothek_cube import open_store, options
+from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.read import read_table
@@ -317,6 +319,19 @@ def test_overwrite_uses_fresh_keys(store):
     assert other.get(f"{UUID}/table/same.parquet") == data
     assert rows(other, UUID) == rows(store, UUID)
     assert document(other, UUID).partitions.labels.to_pylist() == ["same"]
+
+
+def test_what_overwrite_replaces_is_kept_as_long_as_history_is(store):
+    build(store)
+    build(store, uuid=NEW)
+    replaced = keys(store, f"{NEW}/table/p=")
+    copy_dataset(UUID, store, NEW, overwrite=True)
+    with options(grace=timedelta(0)):
+        garbage_collect_dataset(NEW, store)
+        assert replaced <= keys(store, f"{NEW}/")
+        assert len(history(store, NEW)) == 2
+        garbage_collect_dataset(NEW, store, options=options(retain=timedelta(0)))
+    assert not replaced & keys(store, f"{NEW}/")
 
 
 def test_overwrite_removes_a_stale_document(store):
