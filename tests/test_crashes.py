@@ -29,6 +29,8 @@ from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedC
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 UUID, NEW = "uuid", "new"
 NOW = options(grace=timedelta(0), retain=timedelta(0))
 ONE = pa.table({"p": ["a", "b"], "i1": [1, 2], "v1": [1.0, 2.0]})

@@ -23,6 +23,8 @@ from kartothek_cube.testing.stores import CountingStore
 from tests.checklists import REPOSITORY
 from tests.store_calls import CUBE_CASES, CUBES, DATASET_CASES, DATASETS, UUID, Case, Z, stored
 
+pytestmark = pytest.mark.slow
+
 PAGE = REPOSITORY / "docs" / "store-calls.md"
 # It says whether there is a file to open, and sends nothing.
 NO_CALL = "local_path"

@@ -382,6 +382,7 @@ def test_the_dataset_that_comes_first_may_conflict_too(store):
 # --- random cubes -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_compacted_cube_answers_as_the_model_does(data):
@@ -398,6 +399,7 @@ def test_a_compacted_cube_answers_as_the_model_does(data):
                 check_frames(case, arguments_of(query), store, expected)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(1, 2)), max_size=6, unique_by=lambda r: r[:2]), min_size=1, max_size=7),
     st.data(),

@@ -16,7 +16,7 @@ from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedC
 from tests.cube.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table
 
 # Of readers that find a write to two datasets in one of them.
-pytestmark = pytest.mark.filterwarnings("ignore::kartothek_cube.errors.IncompleteCubeWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::kartothek_cube.errors.IncompleteCubeWarning")]
 
 # Readers that come after a crash between two commits of one write say so.
 pytestmark = pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")

@@ -177,6 +177,7 @@ SETTINGS = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.hypothesis
 def test_a_cube_answers_as_the_model_does_after_every_call():  # cube 158, 193
     run_state_machine_as_test(Cubes, settings=SETTINGS)

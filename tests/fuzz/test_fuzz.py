@@ -5,6 +5,8 @@ import pytest
 from tests.fuzz.mutators import KINDS, make_case
 from tests.fuzz.runner import Settings, replay, run
 
+pytestmark = pytest.mark.slow
+
 SHORT = 500
 
 

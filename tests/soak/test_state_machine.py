@@ -7,6 +7,8 @@ import pytest
 from tests.soak.cube_world import run_cube
 from tests.soak.dataset_world import run_dataset
 
+pytestmark = pytest.mark.slow
+
 # Runs that once found something, and the first few.
 DATASET_SEEDS = (1155, 1164, 1194, 5090, 5105, *range(24))
 CUBE_SEEDS = (100, 136, *range(6))

@@ -111,7 +111,7 @@ def _read(store: Store, key: str) -> Mark | None:
         return Mark(key, plain.time.astimezone(UTC), frozenset(plain.keys))
     except KeyNotFound:
         return None
-    except (ValueError, OverflowError, RecursionError):
+    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
         return Mark(key, datetime.max.replace(tzinfo=UTC), frozenset())
 
 

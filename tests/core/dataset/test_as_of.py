@@ -205,6 +205,7 @@ def assert_same(one: list[Any], other: list[Any]) -> None:
             assert_frame_equal(left[name], right[name])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(STEPS, st.sampled_from(["json", "msgpack"]), ROWS, st.booleans())
 def test_whatever_was_committed_can_be_read_again(steps, encoding, rows, without_old_indices):

@@ -550,6 +550,7 @@ CLAUSES = st.one_of(
 PREDICATES = st.lists(st.lists(CLAUSES, min_size=1, max_size=2), min_size=1, max_size=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     parts=st.lists(PART, min_size=1, max_size=8),
