@@ -24,8 +24,9 @@ OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
 
-# Arguments for pytest, e.g. make test ARGS="-k index -x"
+# Arguments for pytest, e.g. make test ARGS="-k index -x"; how many processes run the tests (0: this one, for a debugger).
 ARGS ?=
+WORKERS ?= 2
 # The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.
 SIZE ?= full
 STORE ?=
@@ -68,15 +69,15 @@ $(OLDEST)/.quick: pyproject.toml scripts/oldest.py
 
 .PHONY: test
 test: $(VENV)/.full ## every test, newest versions, with Spark and the real kartothek
-	$(VENV)/bin/python -m pytest $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' environments; PYTHON=python3.13 for another interpreter
-	$(VENV)/bin/python -m pytest $(QUICK) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares
-	$(OLDEST)/bin/python -m pytest $(QUICK) $(ARGS)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.full ## ruff (rules and format) and mypy --strict
