@@ -25,7 +25,7 @@ from kartothek_cube.cube.publish import commit_cube_write
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
-from kartothek_cube.spark.errors import driver_errors
+from kartothek_cube.spark.jobs import Job, collect
 from kartothek_cube.spark.receipts import accepted
 from kartothek_cube.spark.session import cores, session_of
 from kartothek_cube.spark.stage import Layout, make_layout, staging_frame
@@ -273,6 +273,5 @@ def _stage(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, list[Receip
     if not job.frames:
         return {}
     staged = [staging_frame(frame, write.datasets[i], job.factory, layout, job.id, job.width) for i, frame in job.frames.items()]
-    with driver_errors():
-        rows = reduce(lambda left, right: left.union(right), staged).collect()
-    return accepted(rows, job.id, job.frames)
+    frame = reduce(lambda left, right: left.union(right), staged)
+    return accepted(collect(frame, Job("write", f"cube {write.cube.uuid_prefix!r}", ", ".join(job.frames))), job.id, job.frames)
