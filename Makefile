@@ -24,7 +24,7 @@ OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
 
-# Arguments for pytest, e.g. make test ARGS="-k index -x"; how many processes run the tests (0: this one, for a debugger).
+# Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 4 runs a quarter of the cases of each test; how many processes run the tests (0: this one, for a debugger).
 ARGS ?=
 WORKERS ?= 2
 # The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.
@@ -69,15 +69,15 @@ $(OLDEST)/.quick: pyproject.toml scripts/oldest.py
 
 .PHONY: test
 test: $(VENV)/.full ## every test, newest versions, with Spark and the real kartothek
-	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' environments; PYTHON=python3.13 for another interpreter
-	$(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(QUICK) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares
-	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(QUICK) $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.full ## ruff (rules and format) and mypy --strict
@@ -97,6 +97,10 @@ docs: $(VENV)/.full ## the documentation as HTML, in docs/_build/html
 .PHONY: demo
 demo: $(VENV)/.demo ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>
 	$(VENV)/bin/python examples/grocery.py --size $(SIZE) $(if $(STORE),--store '$(STORE)')
+
+.PHONY: demo-streaming
+demo-streaming: $(VENV)/.demo ## weeks that stream into the grocery cube, killed in the middle; SIZE=full|small, STORE=<url>
+	$(VENV)/bin/python examples/streaming.py --size $(SIZE) $(if $(STORE),--store '$(STORE)')
 
 .PHONY: bench
 bench: $(VENV)/.full ## the benchmarks, each against its yardstick on the same files

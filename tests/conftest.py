@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -14,19 +15,21 @@ import pytest
 
 import kartothek_cube
 from kartothek_cube.testing import servers
+from tests.spark_sessions import prepare, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-# `ci` gives the same examples in every run; `fuzz` looks for new ones: HYPOTHESIS_PROFILE=fuzz
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+# `ci` gives the same examples in every run, `short` the first of them; `fuzz` looks for new ones: HYPOTHESIS_PROFILE=fuzz
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
+hypothesis.settings.register_profile("short", derandomize=True, deadline=None, database=None, max_examples=10)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # The quick environment has no PySpark.
-collect_ignore_glob = [] if importlib.util.find_spec("pyspark") else ["spark/*"]
+collect_ignore_glob = [] if importlib.util.find_spec("pyspark") else ["spark/*", "drivers/test_spark_*"]
 
 MARKER_OF_FIXTURE = {
     "spark": "spark",
@@ -37,35 +40,49 @@ MARKER_OF_FIXTURE = {
     "gcs_process": "servers",
 }
 
-SPARK_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.log.level": "ERROR",
-    # Neither UTC nor the zone of most machines: finds every slip of a time zone.
-    "spark.sql.session.timeZone": "America/New_York",
-}
+
+# Tests with one of these share something dear, a session or servers or an environment, so that one process of a parallel run gets them all.
+SHARED = ("spark", "interop", "servers")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The short form of the suite."""
+    parser.addoption("--thin", type=int, default=1, metavar="N", help="of the cases of a parametrised test run the first and every Nth after it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the markers known that only fixtures of this file give."""
     config.addinivalue_line("markers", "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)")
+    config.addinivalue_line("markers", "xdist_group(name): one process of a parallel run gets the whole group; known here for runs without pytest-xdist")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in MARKER_OF_FIXTURE:
                 item.add_marker(MARKER_OF_FIXTURE[fixture])
+        for shared in SHARED:
+            if item.get_closest_marker(shared):
+                item.add_marker(pytest.mark.xdist_group(shared))
         if item.get_closest_marker("interop"):
             # What these tests are about: both libraries write by turns.
             item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
+    _thin(config, items, config.getoption("--thin"))
+
+
+def _thin(config: pytest.Config, items: list[pytest.Item], step: int) -> None:
+    """Leave out cases of parametrised tests; of every test at least one stays."""
+    seen: Counter[str] = Counter()
+    kept, left_out = [], []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        (left_out if seen[name] % step else kept).append(item)
+        seen[name] += 1
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 @pytest.fixture
@@ -78,6 +95,16 @@ def store_url(tmp_path: Path) -> str:
 def store(store_url: str) -> Any:
     """An empty directory store."""
     return kartothek_cube.open_store(store_url)
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for another writer looks again at once: for tests in which that writer has crashed."""
+    from kartothek_cube.core import publish
+    from kartothek_cube.cube import settle
+
+    for module in (publish, settle):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 
 def _running(server: Any, *arguments: Path) -> Iterator[Any]:
@@ -113,20 +140,9 @@ def gcs_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of the run: two cores, failed tasks are tried up to four times."""
-    from kartothek_cube.testing.java import ensure_java
-
-    ensure_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Functions of the tests are pickled by name: workers find them wherever they were started.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")]))
-    # 15 % faster for many small jobs
-    os.environ["JDK_JAVA_OPTIONS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    prepare()
     from pyspark.sql import SparkSession
 
-    folder = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2,4]").appName("kartothek_cube tests")
-    for key, value in {**SPARK_CONF, "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder / "local")}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = started(SparkSession.builder.master("local[2,4]"), tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

@@ -17,7 +17,7 @@ from kartothek_cube.testing.s3 import Answer, RemoteRequest, StoredObjects, fail
 
 __all__ = ["RemoteFault", "RemoteRequest", "RemoteStandIn"]
 
-STOP_SECONDS: Final = 10
+STOP_SECONDS: Final = 60
 
 RemoteFault: TypeAlias = Literal["before", "after", "close", "close_after", "throttle"] | None
 """What goes wrong with a request, see `RemoteStandIn`."""

@@ -30,7 +30,7 @@ AZURE_ACCOUNT: Final = "devstoreaccount1"
 AZURE_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 START_SECONDS: Final = 60
-STOP_SECONDS: Final = 10
+STOP_SECONDS: Final = 60
 POLL_SECONDS: Final = 0.02
 
 _ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:[1-9]\d*")

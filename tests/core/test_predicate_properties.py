@@ -114,7 +114,7 @@ def _cell(draw, value, kind):
     return float("nan") if value is None and pa.types.is_floating(kind) and draw(st.booleans()) else value
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(cases())
 def test_rows_match_as_said_row_by_row(case):
     assert matching_rows(case.table, parse_predicates(case.asked)).tolist() == case.matches()
@@ -127,7 +127,6 @@ def bounds_of(rows, column, kind):
     return Bounds(low, high, np.array([len(v) < len(chunk) for v, chunk in zip(values, rows, strict=True)], dtype=bool))
 
 
-@settings(max_examples=60)
 @given(cases(), st.lists(st.integers(1, 3), min_size=10, max_size=10))
 def test_bounds_exclude_no_chunk_with_a_matching_row(case, sizes):
     edges = np.minimum(np.cumsum([0, *sizes]), len(case.rows))
@@ -138,7 +137,6 @@ def test_bounds_exclude_no_chunk_with_a_matching_row(case, sizes):
         assert keep or not any(case.matches(chunk))
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_bounds_of_a_single_value_say_all_that_there_is_to_know(case):
     for asked, meant in zip(chain(*case.asked), chain(*case.meant), strict=True):
@@ -150,7 +148,6 @@ def test_bounds_of_a_single_value_say_all_that_there_is_to_know(case):
             assert possible.tolist() == [any(case.matches(chunk, [[meant]])) for chunk in chunks]
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_partition_values_and_indices_exclude_what_they_can_and_no_more(case):
     store = MemoryStore()
@@ -171,7 +168,6 @@ def _rows_of(case, value):
     return [row for row in case.rows if row["p"] == value]
 
 
-@settings(max_examples=60)
 @given(cases(), st.sampled_from([[], ["p"]]), st.sampled_from([[], ["i1"]]), st.sampled_from([1, 2, None]), st.booleans())
 def test_the_answer_does_not_depend_on_layout(case, on, index, chunk_size, twice):  # H06, H07
     store = MemoryStore()
@@ -183,7 +179,6 @@ def test_the_answer_does_not_depend_on_layout(case, on, index, chunk_size, twice
     assert sorted(found) == [x for x, match in enumerate(case.matches()) if match]
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_a_plan_keeps_every_file_with_a_matching_row(case):
     store = MemoryStore()

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
@@ -128,7 +128,6 @@ def test_an_unknown_column_comes_with_the_name_that_is_close():
 values = st.sampled_from([0, 1, 2, 3])
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(values, values | st.none(), values | st.none()), min_size=1, max_size=10),
     st.lists(st.lists(st.tuples(st.sampled_from(["p", "x", "v1"]), st.sampled_from(OPERATORS), values), min_size=1, max_size=3), min_size=1, max_size=2),

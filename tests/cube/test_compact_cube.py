@@ -384,7 +384,7 @@ def test_the_dataset_that_comes_first_may_conflict_too(store):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_a_compacted_cube_answers_as_the_model_does(data):
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()
@@ -404,7 +404,7 @@ def test_a_compacted_cube_answers_as_the_model_does(data):
     st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(1, 2)), max_size=6, unique_by=lambda r: r[:2]), min_size=1, max_size=7),
     st.data(),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 4, deadline=None)
 def test_many_small_appends_to_all_kinds_of_layouts(deliveries, data):
     store = MemoryStore()
     build_cube(table(x=[0, 1, 2, 3] * 2, y=["a"] * 8, p=[0] * 4 + [1] * 4, i1=[1] * 8, v1=[0.0] * 8), CUBE, store)

@@ -15,11 +15,13 @@ from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidI
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
 from tests.cube.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table
 
-# Of readers that find a write to two datasets in one of them.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::kartothek_cube.errors.IncompleteCubeWarning")]
-
-# Readers that come after a crash between two commits of one write say so.
-pytestmark = pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_pauses"),
+    # Readers that come after a crash between two commits of one write say so.
+    pytest.mark.filterwarnings("ignore::kartothek_cube.errors.IncompleteCubeWarning"),
+    pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning"),
+]
 
 NEW = table(x=[0, 5], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5])
 # Rows for a cell that comes with the seed's new rows: invisible before them.

@@ -148,7 +148,7 @@ def test_other_encodings_and_emptied_datasets(store):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_with_and_without_indices_queries_answer_as_the_model_does(data):
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()

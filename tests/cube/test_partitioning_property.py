@@ -130,7 +130,7 @@ def projected(store, layout, where):
 
 
 @given(logs(), layouts(), st.lists(st.lists(conditions(), max_size=2), min_size=2, max_size=2))
-@settings(max_examples=max(25, settings().max_examples // 4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_answers_do_not_hang_on_how_the_data_lie(log, layout, questions):
     simple, store = written(log, SIMPLEST), written(log, layout)
     for where in questions:

@@ -81,7 +81,7 @@ def test_no_rows_have_a_schema(store):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_rows_groups_and_numbers_are_those_of_the_model(data):
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()

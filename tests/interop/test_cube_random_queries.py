@@ -1,4 +1,4 @@
-"""Two hundred random queries of cubes that we wrote: the real kartothek 5.3 gives the same frames.
+"""Random queries of cubes that we wrote: the real kartothek 5.3 gives the same frames.
 
 Nothing is asked of which kartothek is known to give wrong results: cells are not overwritten, columns with nulls are not compared by ``!=`` nor texts with
 nulls by their order, no group is of dates, no partition value is a boolean, and a projection asks for no dropped dimension.
@@ -13,6 +13,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import settings
 
 from kartothek_cube.api.cube import (
     C,
@@ -24,7 +25,8 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.core.stores import open_store
 
-N_QUERIES = 200
+# As `make fuzz` sets the profile of Hypothesis.
+N_QUERIES = 1000 if settings().max_examples > 100 else 80
 CUBE = Cube(["x", "y", "z"], ["p", "q"], "cube", "source", index_columns=["i1", "i2"])
 PARTITION_ON = {"aaa": [], "even": ["p"], "zzz": ["k", "q"]}
 STATE = {"dimension_columns": ["x", "y", "z"], "partition_columns": ["p", "q"], "uuid_prefix": "cube", "seed_dataset": "source", "index_columns": ["i1", "i2"]}

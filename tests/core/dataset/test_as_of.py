@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -206,7 +206,6 @@ def assert_same(one: list[Any], other: list[Any]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
 @given(STEPS, st.sampled_from(["json", "msgpack"]), ROWS, st.booleans())
 def test_whatever_was_committed_can_be_read_again(steps, encoding, rows, without_old_indices):
     store = MemoryStore()

@@ -98,7 +98,7 @@ def test_a_column_that_is_named_twice_counts_once(snapshot):
 ROW = st.tuples(st.integers(0, 2), st.sampled_from(["a", "b", None]), st.sampled_from([1, 2, None]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(st.lists(ROW, min_size=1, max_size=12), st.permutations(["p", "i1", "i2"]), st.integers(0, 3))
 def test_groups_are_the_combinations_that_rows_may_have(rows, order, size):
     by = order[:size]

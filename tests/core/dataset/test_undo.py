@@ -371,7 +371,7 @@ def test_commits_before_a_foreign_one_are_listed_and_not_kept(store):
 # --- any sequence -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.sampled_from([s for s in STEPS if s not in ("other schema", "several tables", "compaction")]), max_size=5))
 def test_a_sequence_is_taken_back_step_by_step(steps):
     store = MemoryStore()

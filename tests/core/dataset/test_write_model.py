@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
@@ -102,7 +102,6 @@ def apply(store, step, elements, scope):
         commit_dataset(store, UUID, staged, delete_scope=scope, metadata={"n": 1})
 
 
-@settings(max_examples=40)
 @given(
     first=st.lists(ROWS, min_size=1, max_size=3),
     steps=st.lists(STEP, max_size=4),

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube import open_store, options
@@ -551,7 +551,6 @@ PREDICATES = st.lists(st.lists(CLAUSES, min_size=1, max_size=2), min_size=1, max
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(
     parts=st.lists(PART, min_size=1, max_size=8),
     partition_on=st.sampled_from([(), ("p",), ("q", "p")]),
