@@ -1,20 +1,21 @@
-"""Run a function on many items in threads: ordered results, bounded work in flight, progress."""
+"""Run a function on many items in threads, or wherever a driver takes them: ordered results, bounded work in flight, progress."""
 
 from __future__ import annotations
 
 import importlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kartothek_cube.core.options import Options, Progress, current_options
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["Weight", "run"]
+__all__ = ["Driver", "Weight", "Work", "reporter", "run", "spread", "use_driver"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,6 +25,34 @@ _FIRST_ITEMS = 8
 
 # Threads that a task may use for tasks of its own; unset outside of any task.
 _SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done with each of some items, in this process or in another one.
+
+    Attributes
+    ----------
+    func : Callable
+        Called with one item. It can be pickled, as the items and its results can.
+    heavy : bool
+        Whether it takes seconds an item, so that few of them are worth the way to another process; else it is about one call of the store.
+    weight : Callable | None
+        As of `run`; it can be pickled, too.
+    what : str
+        What the items are, for whoever watches.
+    """
+
+    func: Callable[[Any], Any]
+    heavy: bool = False
+    weight: Callable[[Any], int] | None = None
+    what: str = "files"
+
+
+Driver: TypeAlias = Callable[[Work, Sequence[Any]], Generator[Any, None, None] | None]
+"""Does work elsewhere, with results and errors as `run` gives them; None if these items are not worth it."""
+
+_DRIVER: ContextVar[Driver | None] = ContextVar("kartothek_cube_driver", default=None)
 
 
 class Weight:
@@ -76,8 +105,45 @@ def run(
     workers = max(1, min(available, total if total is not None else available))
     call = _in_context(func, max(1, available // workers))
     results = _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, settings.bytes_in_flight)
-    report = progress if share is not None or progress is not None else _reporter(settings, total)
+    report = progress if share is not None or progress is not None else reporter(settings, total)
     return _reported(results, report, total) if report else results
+
+
+def spread(
+    func: Callable[[T], R], items: Sequence[T], *, heavy: bool = False, weight: Callable[[T], int] | None = None, what: str = "files"
+) -> Generator[R, None, None]:
+    """What `run` does, for work that may be done in another process; where is up to the driver of `use_driver`. Without one it is done in threads here.
+
+    So is work that belongs to a task of ``run`` or ``spread``.
+
+    Parameters
+    ----------
+    func : Callable
+        A function at module level, a method of a store, or a `functools.partial` of these over small values that can be pickled; so can its results.
+        It may be called again for an item that it was called for before, even where that has succeeded.
+    items : Sequence
+        Small values that can be pickled.
+    heavy, weight, what
+        As of `Work`.
+
+    Examples
+    --------
+    >>> list(spread(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
+    ['country_code', 'sales_date']
+    """
+    driver = _DRIVER.get() if _SHARE.get() is None else None
+    elsewhere = None if driver is None else driver(Work(func, heavy, weight, what), items)
+    return run(func, items, weight=weight) if elsewhere is None else elsewhere
+
+
+@contextmanager
+def use_driver(driver: Driver) -> Iterator[None]:
+    """Let a driver have the work of `spread` in a block."""
+    token = _DRIVER.set(driver)
+    try:
+        yield
+    finally:
+        _DRIVER.reset(token)
 
 
 def _in_context(func: Callable[[T], R], share: int) -> Callable[[T], R]:
@@ -156,7 +222,8 @@ def _reported(results: Generator[R, None, None], report: Progress, total: int | 
             yield result
 
 
-def _reporter(settings: Options, total: int | None) -> Progress | None:
+def reporter(settings: Options, total: int | None) -> Progress | None:
+    """What the option ``progress`` wants to be called with ``(done, total)``: a callable as it is, a bar for True, None for False."""
     if not isinstance(settings.progress, bool):
         return settings.progress
     return _bar(total) if settings.progress else None
@@ -167,10 +234,13 @@ def _bar(total: int | None) -> Progress:
         tqdm: Any = importlib.import_module("tqdm.auto").tqdm
     except ImportError as error:
         raise Unsupported("options(progress=True) shows a bar with the package tqdm, which is not installed; a callable works without it.") from error
-    bar = tqdm(total=total)
+    bar, shown = tqdm(total=total), 0
 
     def advance(done: int, total: int | None) -> None:
-        bar.update(1)
+        nonlocal shown
+        bar.total = total
+        bar.update(done - shown)
+        shown = done
         if done == total:
             bar.close()
 

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, is_data_key, label_of, schema_key
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import run, spread
 from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.schema import normal_schema, ordered, stored_schema
@@ -266,7 +267,7 @@ def built_indices(store: Store, base: Snapshot, columns: Sequence[str], known: E
     files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
     known = {} if known is None else known
     new = [(table, key) for _, table, key in files if (key, tuple(tables[table])) not in known]
-    read = run(lambda file: file_entries(store, base.uuid, base.schemas[file[0]], file[1], tables[file[0]]), new)
+    read = spread(partial(_entries, store, base.uuid, base.schemas, tables), new, heavy=True)
     known.update(zip([(key, tuple(tables[table])) for table, key in new], read, strict=True))
     entries = [known[key, tuple(tables[table])] for _, table, key in files]
     pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
@@ -274,6 +275,11 @@ def built_indices(store: Store, base: Snapshot, columns: Sequence[str], known: E
         for column, values in found.items():
             pairs[column].setdefault(label, []).append(values)
     return {c: _index_of(base, c, by_label) for c, by_label in pairs.items()}
+
+
+def _entries(store: Store, uuid: str, schemas: Mapping[str, pa.Schema], columns: Mapping[str, Sequence[str]], file: tuple[str, str]) -> dict[str, pa.Array]:
+    table, key = file
+    return file_entries(store, uuid, schemas[table], key, columns[table])
 
 
 def _files_of(base: Snapshot, table: str) -> list[tuple[str, str]]:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core.change import Part, Receipt, index_entries
+from kartothek_cube.core.change import Part, Receipt, distinct_values, index_entries
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.partition_values import partition_type
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, fresh_id
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.store import Store, VersionMismatch
 
 # Of a label that a user chose; a part of a key has at most 255 characters.
 _READABLE = 200
+# Fewer rows make no row group worth its statistics.
+_LEAST_GROUP = 1_024
+# Pieces whose distinct values are put together at a time.
+_PIECES = 32
 
-__all__ = ["StageRequest", "dataset_schema", "stage_part", "stage_parts"]
+__all__ = ["StageRequest", "bounded_groups", "dataset_schema", "stage_part", "stage_parts", "stage_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +97,60 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
         return (), ()
     rows = table.select(inside)
     return tuple(rows.slice(0, 1).to_pylist()[0].values()), tuple(rows.slice(table.num_rows - 1, 1).to_pylist()[0].values())
+
+
+# --- a file of any size -----------------------------------------------------------------------------------------------
+
+
+def stage_stream(
+    store: Store, request: StageRequest, label: str, values: Mapping[str, Any], pieces: Iterable[pa.Table], stored: pa.Schema, schema: pa.Schema, most: int
+) -> Receipt:
+    """Write one file of rows that come in pieces, in the order in which they come; memory holds one row group and the file as far as ``most`` bytes.
+
+    ``stored`` are the columns of the file, ``schema`` those of the dataset. The label has to be a fresh one.
+    """
+    key = data_key(request.uuid, request.table, label, request.serializer.file_suffix)
+    noted = _Noted([c for c in request.index_columns if c in stored.names], request.sort_columns)
+    with tempfile.SpooledTemporaryFile(max_size=most) as file:
+        # Ends are those of the columns in the file, as in `stage_part`.
+        rows = request.serializer.write_stream(noted.seen(piece.select(stored.names) for piece in pieces), stored, file)
+        size = file.tell()
+        file.seek(0)
+        store.put_file(key, file)  # type: ignore[arg-type]
+    return Receipt(request.uuid, label, key, values, rows, size, schema, noted.values(), noted.low, noted.high, request.table)
+
+
+def bounded_groups(serializer: FileFormat, rows: int, nbytes: int, most: int) -> FileFormat:
+    """The format with row groups of at most about ``most`` bytes, where so many rows take ``nbytes``, unless it says itself how large they are."""
+    if not isinstance(serializer, ParquetFormat) or serializer.chunk_size is not None or nbytes <= most:
+        return serializer
+    return ParquetFormat(serializer.compression, max(_LEAST_GROUP, rows * most // nbytes))
+
+
+class _Noted:
+    """What a receipt says about rows that come in pieces: distinct values of some columns, the first and the last row."""
+
+    def __init__(self, indexed: Iterable[str], sort_columns: Sequence[str]) -> None:
+        self._found: dict[str, list[pa.Array]] = {column: [] for column in indexed}
+        self._sort_columns = sort_columns
+        self.low: tuple[Any, ...] = ()
+        self.high: tuple[Any, ...] = ()
+
+    def seen(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The pieces, which are noted when they pass."""
+        for piece in pieces:
+            for column, arrays in self._found.items():
+                arrays.append(distinct_values(piece.column(column)))
+                if len(arrays) >= _PIECES:
+                    arrays[:] = [_together(arrays)]
+            low, self.high = _ends(piece, self._sort_columns) if piece.num_rows else (self.low, self.high)
+            self.low = self.low or low
+            yield piece
+
+    def values(self) -> dict[str, pa.Array]:
+        """Column → its values, each once."""
+        return {column: _together(arrays) for column, arrays in self._found.items() if arrays}
+
+
+def _together(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays))

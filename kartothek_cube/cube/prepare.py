@@ -16,7 +16,7 @@ from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.layout import check_partition_types
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
-from kartothek_cube.core.rowkeys import pack_one, stable_order
+from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
@@ -24,7 +24,7 @@ from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_visible", "make_write", "prepare_parts"]
+__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_visible", "make_write", "prepare_parts", "refuse_repeated"]
 
 CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 
@@ -170,10 +170,15 @@ def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
     order = stable_order(keys)
     if order is not None:
         table, keys = table.take(pa.array(order)), keys[order]
+    refuse_repeated(write, table, keys)
+    return table
+
+
+def refuse_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
+    """Refuse a cell that two rows have which follow each other; ``keys`` are the packed sort columns."""
     repeated = np.flatnonzero(keys[1:] == keys[:-1])
     if len(repeated):
         _refuse_duplicates(write, table, int(repeated[0]), len(repeated))
-    return table
 
 
 def _refuse_duplicates(write: DatasetWrite, table: pa.Table, first: int, count: int) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kartothek_cube.core.change import Change, Part, Receipt, distinct_values
+from kartothek_cube.core.change import Change, Part, Receipt
 from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
 from kartothek_cube.core.dataset.load import stream_pieces
@@ -35,16 +34,16 @@ from kartothek_cube.core.maintenance.compact import (
 )
 from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport, FileFigures, Merge
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
-from kartothek_cube.core.naming import DATA_SUFFIX, data_key
+from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import Overrides, current_options, use_options
 from kartothek_cube.core.options import options as overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import run, spread
 from kartothek_cube.core.parquet import CODECS, ParquetFormat, ParquetSource, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunction_masks
 from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stage import StageRequest, stage_part
+from kartothek_cube.core.stage import StageRequest, bounded_groups, stage_part, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidRequest
 
@@ -56,10 +55,6 @@ _NUMBER, _TEXT = 8, 16
 _TEXT_FACTOR = 8
 # Shares of the bytes in flight: rows that are read, that wait for their row group, that are encoded, and what is encoded.
 _SHARES = 4
-# Fewer rows make no row group worth its statistics.
-_LEAST_GROUP = 1_024
-# Pieces whose distinct values are put together at a time.
-_PIECES = 32
 
 # What a cube notes in the metadata of its datasets, and what the predecessor of kartothek noted.
 _DIMENSIONS = ("ktk_cube_dimension_columns", "klee_dimension_columns")
@@ -200,11 +195,11 @@ def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, o
         )
     runs = neighbours(base, selected, order)
     keys = [key for run_ in runs for files in base.partitions.take(run_).files.values() for key in files.drop_null().to_pylist()]
-    figures = run(lambda key: _figures(store, key, base.uuid), keys)
+    figures = spread(partial(_figures, store, base.uuid), keys)
     return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
 
 
-def _figures(store: Store, key: str, uuid: str) -> FileFigures:
+def _figures(store: Store, uuid: str, key: str) -> FileFigures:
     if not key.endswith(DATA_SUFFIX):
         size = store.tail(key, 0)[1]
         return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size)
@@ -245,6 +240,24 @@ class Compaction:
     order: CellOrder | None
     serializer: FileFormat | None
 
+    @property
+    def rules(self) -> Rules:
+        """What each of the merges needs to know."""
+        base = self.base
+        return Rules(base.uuid, base.schemas, base.partition_keys, tuple(sorted(base.secondary_columns)), self.order, self.serializer)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the merged files of a dataset are made; small and picklable, so that merges can be made elsewhere. The attributes are as of `Compaction`."""
+
+    dataset: str
+    schemas: Mapping[str, pa.Schema]
+    partition_keys: tuple[str, ...]
+    index_columns: tuple[str, ...]
+    order: CellOrder | None
+    serializer: FileFormat | None
+
     def format(self, merge: Merge, table: str) -> FileFormat:
         """How the merged file of a table is written. Only Parquet carries everything, so one such file is enough for it."""
         if self.serializer is not None:
@@ -257,16 +270,18 @@ class Compaction:
 
     def stored(self, table: str) -> pa.Schema:
         """The columns inside the files of a table."""
-        return pa.schema([f for f in self.base.schemas[table] if f.name not in self.base.partition_keys])
+        return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
 
 
 def run_compaction(target: Source, work: Compaction, *, dry_run: bool) -> CompactionReport:
     """Write the merged files and publish them in place of their inputs; nothing with ``dry_run`` or where nothing is to be done."""
     if dry_run or not work.plan.merges:
         return CompactionReport(work.plan, dry_run)
-    for table, serializer in {(t, work.format(m, t)) for m in work.plan.merges for t in m.files}:
-        serializer.check(work.stored(table))
-    receipts = [r for staged in run(lambda merge: _stage(target.store, work, merge), work.plan.merges, weight=lambda m: _weight(work, m)) for r in staged]
+    rules = work.rules
+    for table, serializer in {(t, rules.format(m, t)) for m in work.plan.merges for t in m.files}:
+        serializer.check(rules.stored(table))
+    weight = partial(_weight, work.order is not None)
+    receipts = [r for staged in spread(partial(_stage, target.store, rules), work.plan.merges, heavy=True, weight=weight, what="merges") for r in staged]
     change = _change(work, receipts)
     commit_change(target, change, work.base)
     return CompactionReport(work.plan, False, change.commit, sum(r.rows for r in receipts), sum(r.size for r in receipts))
@@ -284,43 +299,36 @@ def _share() -> int:
     return max(1, current_options().bytes_in_flight // _SHARES)
 
 
-def _weight(work: Compaction, merge: Merge) -> int:
+def _weight(sorts: bool, merge: Merge) -> int:
     """Bytes that a merge takes. Rows of a cube are sorted, and so are in memory all at once."""
-    return _SHARES * (merge.unpacked if work.order is not None else min(merge.unpacked, _share()))
+    return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, _share()))
 
 
-def _stage(store: Store, work: Compaction, merge: Merge) -> list[Receipt]:
-    write = _stage_stream if work.order is None else _stage_cells
-    return [write(store, work, merge, table) for table in merge.files]
+def _stage(store: Store, rules: Rules, merge: Merge) -> list[Receipt]:
+    write = _stage_stream if rules.order is None else _stage_cells
+    return [write(store, rules, merge, table) for table in merge.files]
 
 
-def _request(work: Compaction, table: str) -> FileRequest:
-    return FileRequest(work.base.uuid, work.base.schemas[table], tuple(work.stored(table).names))
+def _request(rules: Rules, table: str) -> FileRequest:
+    return FileRequest(rules.dataset, rules.schemas[table], tuple(rules.stored(table).names))
 
 
-def _stage_cells(store: Store, work: Compaction, merge: Merge, table: str) -> Receipt:
-    assert work.order is not None
-    base, request, keys = work.base, _request(work, table), merge.files[table]
+def _stage_cells(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
+    assert rules.order is not None
+    request, keys = _request(rules, table), merge.files[table]
     tables = list(run(lambda key: read_rows(store, key, request), keys))
-    rows = newest_cells(tables, keys, work.order.dimensions, base.uuid)
-    columns = tuple(sorted(base.secondary_columns))
-    staging = StageRequest(base.uuid, base.partition_keys, columns, work.order.dimensions, work.format(merge, table), table)
-    return stage_part(store, staging, Part(merge.values, merge.label, rows), base.schemas[table])
+    rows = newest_cells(tables, keys, rules.order.dimensions, rules.dataset)
+    staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, rules.order.dimensions, rules.format(merge, table), table)
+    return stage_part(store, staging, Part(merge.values, merge.label, rows), rules.schemas[table])
 
 
-def _stage_stream(store: Store, work: Compaction, merge: Merge, table: str) -> Receipt:
-    base, schema = work.base, work.stored(table)
-    serializer = _bounded(work.format(merge, table), merge.figures[table])
-    key = data_key(base.uuid, table, merge.label, serializer.file_suffix)
+def _stage_stream(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
+    serializer = _bounded(rules.format(merge, table), merge.figures[table])
     with overrides(bytes_in_flight=_share()):
-        pieces = stream_pieces(store, _request(work, table), [ScanTask(key, {}) for key in merge.files[table]], _as_it_is)
-    distinct = _Distinct(c for c in sorted(base.secondary_columns) if c in schema.names)
-    with closing(pieces), tempfile.SpooledTemporaryFile(max_size=_share()) as file:
-        rows = serializer.write_stream(distinct.seen(pieces), schema, file)
-        size = file.tell()
-        file.seek(0)
-        store.put_file(key, file)  # type: ignore[arg-type]
-    return Receipt(base.uuid, merge.label, key, merge.values, rows, size, base.schemas[table], distinct.values(), table=table)
+        pieces = stream_pieces(store, _request(rules, table), [ScanTask(key, {}) for key in merge.files[table]], _as_it_is)
+    staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, (), serializer, table)
+    with closing(pieces):
+        return stage_stream(store, staging, merge.label, merge.values, pieces, rules.stored(table), rules.schemas[table], _share())
 
 
 def _as_it_is(table: pa.Table) -> pa.Table:
@@ -328,32 +336,5 @@ def _as_it_is(table: pa.Table) -> pa.Table:
 
 
 def _bounded(serializer: FileFormat, figures: Sequence[FileFigures]) -> FileFormat:
-    """The format with row groups that are no larger than what may wait in memory, unless it says itself how large they are."""
-    rows, unpacked = sum(f.rows for f in figures), sum(f.unpacked for f in figures)
-    if not isinstance(serializer, ParquetFormat) or serializer.chunk_size is not None or unpacked <= _share():
-        return serializer
-    return ParquetFormat(serializer.compression, max(_LEAST_GROUP, rows * _share() // unpacked))
-
-
-class _Distinct:
-    """The distinct values of some columns, of rows that come in pieces."""
-
-    def __init__(self, columns: Iterable[str]) -> None:
-        self._found: dict[str, list[pa.Array]] = {column: [] for column in columns}
-
-    def seen(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """The pieces, whose values are noted when they pass."""
-        for piece in pieces:
-            for column, arrays in self._found.items():
-                arrays.append(distinct_values(piece.column(column)))
-                if len(arrays) >= _PIECES:
-                    arrays[:] = [_together(arrays)]
-            yield piece
-
-    def values(self) -> Mapping[str, pa.Array]:
-        """Column → its values, each once."""
-        return {column: _together(arrays) for column, arrays in self._found.items() if arrays}
-
-
-def _together(arrays: Sequence[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays))
+    """The format with row groups that are no larger than what may wait in memory."""
+    return bounded_groups(serializer, sum(f.rows for f in figures), sum(f.unpacked for f in figures), _share())

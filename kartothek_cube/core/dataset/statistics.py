@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes, total_ha
 from kartothek_cube.core.maintenance.row_groups import row_group_table
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides, use_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import group_starts, pack_one
 from kartothek_cube.core.scan import FilePlan, ScanTask
@@ -213,27 +214,30 @@ def hash_dataset(
 
 
 def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str]) -> pd.Series:
-    def load(task: ScanTask) -> tuple[np.uint64, int]:
-        hashes = row_hashes(read_rows(store, task.key, plan.request, task.constants), columns)
-        return total_hash(hashes), len(hashes)
-
-    found = {label: value for label, (value, rows) in zip(labels, run(load, plan.tasks()), strict=True) if rows or plan.request.predicates is None}
+    hashed = spread(partial(_file_hash, store, plan.request, columns), plan.tasks(), heavy=True)
+    found = {label: value for label, (value, rows) in zip(labels, hashed, strict=True) if rows or plan.request.predicates is None}
     return pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object))
+
+
+def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task: ScanTask) -> tuple[np.uint64, int]:
+    hashes = row_hashes(read_rows(store, task.key, request, task.constants), columns)
+    return total_hash(hashes), len(hashes)
 
 
 def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str]) -> pd.Series:
     schema = _key_schema(plan.request, keys)
-
-    def load(task: ScanTask) -> pa.Table:
-        rows = read_rows(store, task.key, plan.request, task.constants)
-        return _summed(pa.table([_key_column(rows.column(c)) for c in keys], schema=schema), row_hashes(rows, columns))
-
-    parts = list(run(load, plan.tasks())) or [_summed(schema.empty_table(), np.zeros(0, dtype=np.uint64))]
+    hashed = spread(partial(_group_hashes, store, plan.request, columns, schema), plan.tasks(), heavy=True)
+    parts = list(hashed) or [_summed(schema.empty_table(), np.zeros(0, dtype=np.uint64))]
     merged = pa.concat_tables(parts).combine_chunks()
     result = _summed(merged.select(range(len(keys))), merged.column(len(keys)).to_numpy())
     frame = to_frame(result.select(range(len(keys))), dates_as_object=True)
     index = pd.Index(frame[keys[0]], name=keys[0]) if len(keys) == 1 else pd.MultiIndex.from_frame(frame)
     return pd.Series(result.column(len(keys)).to_numpy(), index=index)
+
+
+def _group_hashes(store: Store, request: FileRequest, columns: Sequence[str], keys: pa.Schema, task: ScanTask) -> pa.Table:
+    rows = read_rows(store, task.key, request, task.constants)
+    return _summed(pa.table([_key_column(rows.column(c)) for c in keys.names], schema=keys), row_hashes(rows, columns))
 
 
 def _key_schema(request: FileRequest, keys: Sequence[str]) -> pa.Schema:

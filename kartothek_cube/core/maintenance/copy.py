@@ -21,7 +21,7 @@ from kartothek_cube.core.metadata.history import encode_entry, entry_of, history
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
@@ -212,8 +212,8 @@ def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy
 
 def copy_files(copies: Sequence[PreparedCopy]) -> None:
     """Bring the files of some copies to their places; without its document none of the copies is visible."""
-    pairs = [(copy, old, new) for copy in copies for old, new in copy.plan.files.items()]
-    list(run(lambda pair: _copy_file(pair[0].source, pair[1], pair[0].target.store, pair[2], pair[0].snapshot.uuid), pairs))
+    files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
+    list(spread(_copy_file, files))
     for copy in copies:
         if not copy.replaces:
             _put_schemas(copy.target.store, copy.schemas)
@@ -314,7 +314,8 @@ def _created_meanwhile(target: _Target) -> AlreadyExists:
     return AlreadyExists(f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. Nothing of the copy is visible.")
 
 
-def _copy_file(source: Store, key: str, target: Store, new_key: str, dataset: str) -> None:
+def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
+    source, key, target, new_key, dataset = file
     try:
         if source == target:
             target.copy(key, new_key)

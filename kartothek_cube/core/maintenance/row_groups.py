@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.naming import DATA_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import Unsupported
@@ -32,11 +33,12 @@ ROW_GROUP_SCHEMA = pa.schema(
 
 def row_group_table(store: Store, dataset: str, files: Sequence[tuple[str, str]]) -> pa.Table:
     """One row for each row group of these files, given as ``(label, key)``, in their order; the columns are those of `ROW_GROUP_SCHEMA`."""
-    rows = [row for found in run(lambda file: _row_groups(store, dataset, *file), files) for row in found]
+    rows = [row for found in spread(partial(_row_groups, store, dataset), files) for row in found]
     return pa.Table.from_pylist(rows, schema=ROW_GROUP_SCHEMA)
 
 
-def _row_groups(store: Store, dataset: str, label: str, key: str) -> list[dict[str, Any]]:
+def _row_groups(store: Store, dataset: str, file: tuple[str, str]) -> list[dict[str, Any]]:
+    label, key = file
     if not key.endswith(DATA_SUFFIX):
         raise Unsupported(f"The file {key!r} of dataset {dataset!r} is no Parquet file, so it has no row groups.")
     with open_file(store, key, dataset) as source:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from kartothek_cube.core.files import file_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides, use_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
@@ -74,13 +77,20 @@ def collect_stats(
             members = {str(i): d.snapshot for i, d in datasets.items()}
         else:
             members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
-        return {i: _stats(s, opened) for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+        counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+        files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
+        with closing(spread(partial(_rows, opened), files)) as rows:
+            return {i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()}
 
 
-def _stats(snapshot: Snapshot, store: Store) -> dict[str, int]:
+def _rows(store: Store, file: tuple[str, str]) -> int:
+    dataset, key = file
+    return file_rows(store, key, dataset)
+
+
+def _stats(snapshot: Snapshot, store: Store, rows: int) -> dict[str, int]:
     keys = snapshot.files.to_pylist()
     sizes = {e.key: e.size for e in store.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries}
-    rows = sum(run(lambda key: file_rows(store, key, snapshot.uuid), keys))
     blobs = sum(size if (size := sizes.get(key)) is not None else store.tail(key, 1)[1] for key in keys)
     return {"blobsize": blobs, "files": len(keys), "partitions": _physical_partitions(snapshot), "rows": rows}
 
