@@ -18,7 +18,7 @@ from kartothek_cube.core.compat.schema_wrapper import (
 from kartothek_cube.core.compat.stores import ensure_store, lazy_store
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
-from kartothek_cube.core.dataset.commit import StagedPartitions, commit_dataset, commit_receipts, stage_partitions, write_single_partition
+from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.convert import convert_metadata_format
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
@@ -28,6 +28,7 @@ from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes, read_dataset_as_dataframes__iterator
+from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
 from kartothek_cube.core.dataset.stream import stream_table

@@ -18,6 +18,7 @@ from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column, with_key_types
+from kartothek_cube.core.metadata.txn import Txn, with_txn
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id, label_of
 from kartothek_cube.core.rowkeys import group_starts, pack_one, stable_order
 from kartothek_cube.core.schema import compatible, ordered, unify
@@ -138,6 +139,8 @@ class Change:
         Id of the commit.
     cube : CubeCommit | None
         The write to a cube that it is a part of.
+    txn : Txn | None
+        A numbered write, which is skipped where the dataset has its number or a later one.
     """
 
     uuid: str
@@ -161,6 +164,7 @@ class Change:
     msgpack: bool = False
     commit: str = field(default_factory=fresh_id)
     cube: CubeCommit | None = None
+    txn: Txn | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -211,6 +215,8 @@ def _distinct_rows(rows: pa.Table, where: str) -> list[dict[str, Any]]:
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         try:
             columns.append(column.to_pylist())
+        except UnicodeDecodeError:
+            raise InvalidInput(f"Partition column {name!r} of dataset {where!r} has text that is not UTF-8, which a path cannot name.") from None
         except (OverflowError, ValueError):
             raise InvalidInput(f"Partition column {name!r} of dataset {where!r} has moments outside the years 1 to 9999, which a path cannot name.") from None
     return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -379,4 +385,6 @@ def _new_metadata(
     foreign = base is not None and base.has_foreign_commit
     metadata[COMMITS_KEY] = extend_chain(chain, Commit(change.commit, None, fingerprint(partitions), now, change.cube), foreign=foreign)
     metadata[SCHEMA_KEY] = embedded_schemas(schemas)
+    # Also where the dataset starts from nothing: what has been done is done.
+    metadata.update(with_txn(change.txn, {} if base is None else base.document.metadata))
     return metadata

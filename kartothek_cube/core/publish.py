@@ -19,6 +19,7 @@ from kartothek_cube.core.metadata.chain import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history import HistoryEntry, encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot, make_snapshot
+from kartothek_cube.core.metadata.txn import is_done
 from kartothek_cube.core.naming import index_key, schema_key
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
@@ -65,6 +66,8 @@ def check_store_can_commit(store: Store) -> None:
 def check_publishable(store: Store, change: Change, base: Snapshot | None) -> None:
     """Raise what `publish` would raise now, without writing anything."""
     newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
+    if _is_done(change, newest):
+        return
     _fold_one(store, Ticket(change, base, 0), _loaded(store, newest, [change]))
 
 
@@ -77,12 +80,15 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
     Returns
     -------
     Snapshot
-        The dataset as the change left it, or a later state that has it; ``result`` says what was done.
+        The dataset as the change left it, or a later state that has it; ``result`` says what was done. A change whose ``txn`` the dataset has already is
+        skipped, whatever else it says.
 
     Raises
     ------
     CommitConflict
         If the change contradicts one that came first, or others came first ``commit_retries`` times. It is certainly not visible.
+    CorruptDocument
+        If the change has a number, and those that the document has cannot be read.
     StagedFilesLost
         If files of the change, staged more than half the grace period ago, are gone. It is certainly not visible. Those that are there are copied.
     CommitOutcomeUnknown
@@ -149,6 +155,8 @@ def _attempt(store: Store, waiting: Sequence[Ticket], attempt: int) -> None:
     newest = _newest(store, waiting, attempt)
     for ticket in waiting:
         _note_landed(ticket, newest)
+        if not ticket.done:
+            _settle(ticket, lambda t: _note_done(t, newest))
     for ticket in waiting:
         if not ticket.done:
             _settle(ticket, lambda t: _renew(store, t, newest))
@@ -173,6 +181,16 @@ def _note_landed(ticket: Ticket, newest: Snapshot | None) -> None:
         ticket.landed = replace(newest, result=CommitResult(ticket.change.commit, ticket.tries + 1))
 
 
+def _is_done(change: Change, state: Snapshot | None) -> bool:
+    return state is not None and is_done(change.txn, state.document.metadata)
+
+
+def _note_done(ticket: Ticket, state: Snapshot | None) -> None:
+    """Of a numbered write that the state has; its files, which may be lost, do not matter."""
+    if state is not None and _is_done(ticket.change, state):
+        ticket.landed = replace(state, result=CommitResult(ticket.change.commit, ticket.tries + 1, skipped=True))
+
+
 def _renew(store: Store, ticket: Ticket, newest: Snapshot | None) -> None:
     # Where files are partitions without being listed, none is garbage.
     if newest is None or newest.document.partitions is not None:
@@ -188,9 +206,13 @@ def _loaded(store: Store, newest: Snapshot | None, changes: Iterable[Change]) ->
 
 def _publish_onto(store: Store, newest: Snapshot | None, waiting: Sequence[Ticket]) -> None:
     steps: list[tuple[Ticket, _Step]] = []
+    twice: list[Ticket] = []
     snapshot = newest
     for ticket in waiting:
         before = snapshot
+        if steps and _is_done(ticket.change, before):  # by one that shares this swap, and is not there before it is
+            twice.append(ticket)
+            continue
         _settle(ticket, lambda t, before=before: steps.append((t, _fold_one(store, t, before))))  # type: ignore[misc]
         if not ticket.done and len(waiting) > 1:
             snapshot = _unwritten_snapshot(steps[-1][1])
@@ -200,6 +222,8 @@ def _publish_onto(store: Store, newest: Snapshot | None, waiting: Sequence[Ticke
     for ticket, step in steps:
         reapplied = is_reapplied(ticket.change, ticket.base, step.base)
         ticket.landed = replace(landed, result=CommitResult(step.change.commit, ticket.tries + 1, reapplied))
+    for ticket in twice:
+        _note_done(ticket, landed)
 
 
 def _fold_one(store: Store, ticket: Ticket, newest: Snapshot | None) -> _Step:

@@ -52,6 +52,10 @@ class _Line:
 
 class _Lines:
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody stands anywhere. The lock is a new one: who held the old one may be gone."""
         self._lines: dict[Hashable, _Line] = {}
         self._guard = threading.Lock()
 
@@ -90,7 +94,7 @@ _lines = _Lines()
 
 def _forget() -> None:
     # In a forked child nobody is there to finish a turn that began before.
-    _lines.__init__()  # type: ignore[misc]
+    _lines.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.metadata.txn import is_done
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
 __all__ = ["changed_labels", "check_indices", "is_reapplied", "is_same", "needs_indices", "rebase", "refuse", "without_own"]
@@ -55,6 +56,8 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
         refuse(change, base, newest, "the dataset was deleted")
     if base is None:
         return _added(change, newest)
+    if is_done(change.txn, base.document.metadata):  # so its rows may not have been staged at all
+        refuse(change, base, newest, "the number of this write is gone, and with it perhaps the rows")
     if change.replace:
         _check_replacement(change, base, newest)
         return _with_metadata(change, newest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -29,6 +29,8 @@ from kartothek_cube.cube.intention import DatasetRole, Intention
 from kartothek_cube.cube.partitions import DatasetPartitions, dataset_partitions
 
 __all__ = ["DatasetFiles", "Group", "GroupContext", "GroupPartition", "QueryPlan", "plan_query"]
+
+_MADE_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,20 @@ class Groups(Sequence[Group]):
     def __getitem__(self, i: slice) -> list[Group]: ...
     def __getitem__(self, i: int | slice) -> Group | list[Group]:
         if isinstance(i, slice):
-            return [self[j] for j in range(*i.indices(len(self)))]
+            start, stop, step = i.indices(len(self))
+            return self._made(start, stop) if step == 1 else [self[j] for j in range(start, stop, step)]
         if not -len(self) <= i < len(self):
             raise IndexError(f"The plan has {len(self)} groups, there is no number {i}.")
         i %= len(self)
-        return self._plan.make_slice(i) if self._slices else self._plan.make_group(i)
+        return self._made(i, i + 1)[0]
 
     def __iter__(self) -> Iterator[Group]:
-        return (self[i] for i in range(len(self)))
+        return chain.from_iterable(self[i : i + _MADE_AT_ONCE] for i in range(0, len(self), _MADE_AT_ONCE))
+
+    def _made(self, start: int, stop: int) -> list[Group]:
+        if stop <= start:
+            return []
+        return self._plan.make_slices(start, stop) if self._slices else self._plan.make_groups(start, stop)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,32 +217,40 @@ class QueryPlan:
     def _repr_html_(self) -> str:
         return self.explain("html")
 
-    def make_group(self, i: int) -> Group:
-        """Group number ``i``."""
-        rows = np.arange(self.group_offsets[i], self.group_offsets[i + 1])
+    def make_groups(self, start: int, stop: int) -> list[Group]:
+        """Groups number ``start`` to ``stop``, without the last one."""
+        offsets = self.group_offsets[start : stop + 1]
+        parts = self._partitions(np.arange(offsets[0], offsets[-1]), np.arange(offsets[-1] - offsets[0]))
         names = list(self.context.partition_by or self.context.partition_columns)
-        key = self.aligned.keys.select(names).slice(int(rows[0]), 1).to_pylist()[0]
-        return Group(self.context, key, tuple(self._partition(rows[j : j + 1]) for j in range(len(rows))))
+        keys = self.aligned.keys.select(names).take(pa.array(offsets[:-1])).to_pylist()
+        bounds = pairwise((offsets - offsets[0]).tolist())
+        return [Group(self.context, key, tuple(parts[a:b])) for key, (a, b) in zip(keys, bounds, strict=True)]
 
-    def make_slice(self, i: int) -> Group:
-        """Slice number ``i``."""
-        rows = self.slice_order[self.slice_offsets[i] : self.slice_offsets[i + 1]]
-        part = self._partition(rows)
-        return Group(self.context, part.values, (part,), is_slice=True)
+    def make_slices(self, start: int, stop: int) -> list[Group]:
+        """Slices number ``start`` to ``stop``, without the last one."""
+        offsets = self.slice_offsets[start : stop + 1]
+        units = np.repeat(np.arange(stop - start), np.diff(offsets))
+        return [Group(self.context, p.values, (p,), is_slice=True) for p in self._partitions(self.slice_order[offsets[0] : offsets[-1]], units)]
 
-    def _partition(self, rows: IntArray) -> GroupPartition:
-        """One aligned partition from the rows that differ only in ``partition_by``."""
-        values = self.aligned.keys.select(list(self.context.partition_columns)).slice(int(rows[0]), 1).to_pylist()[0]
-        files = {i: f for i, parts in self.aligned.parts.items() if (f := self._dataset_files(i, parts[rows])) is not None}
-        return GroupPartition(values, files)
+    def _partitions(self, rows: IntArray, units: IntArray) -> list[GroupPartition]:
+        """One aligned partition for each unit, from its rows, which differ only in ``partition_by``. Units are numbered from 0, in order."""
+        firsts = rows[group_starts(units)]
+        values = self.aligned.keys.select(list(self.context.partition_columns)).take(pa.array(firsts)).to_pylist()
+        files = {i: self._dataset_files(i, parts[rows], units, len(firsts)) for i, parts in self.aligned.parts.items()}
+        return [GroupPartition(own, {i: f[u] for i, f in files.items() if f[u] is not None}) for u, own in enumerate(values)]  # type: ignore[misc]
 
-    def _dataset_files(self, dataset: str, parts: IntArray) -> DatasetFiles | None:
-        positions = pa.array(np.unique(self.partitions[dataset].files_of(np.unique(parts[parts >= 0]))))
-        if not len(positions):
-            return None
-        values = self.value_columns[dataset]
-        rows = values.take(positions).to_pylist() if values.num_columns else [{}] * len(positions)
-        return DatasetFiles(tuple(self.file_columns[dataset].take(positions).to_pylist()), tuple(rows))
+    def _dataset_files(self, dataset: str, parts: IntArray, units: IntArray, n_units: int) -> list[DatasetFiles | None]:
+        """The files of a dataset in each unit, each once and in the order of the document."""
+        own, names = self.partitions[dataset], self.file_columns[dataset]
+        found = parts >= 0
+        parts, counts = parts[found], own.offsets[parts[found] + 1] - own.offsets[parts[found]]
+        # One number for a unit and a file in it: sorted and distinct by one pass over all units.
+        numbers = np.unique(np.repeat(units[found], counts) * max(len(names), 1) + own.files_of(parts))
+        unit_of, positions = np.divmod(numbers, max(len(names), 1))
+        keys, values = names.take(pa.array(positions)).to_pylist(), self.value_columns[dataset]
+        rows = values.take(pa.array(positions)).to_pylist() if values.num_columns else [{}] * len(keys)
+        bounds = pairwise(np.searchsorted(unit_of, np.arange(n_units + 1)).tolist())
+        return [DatasetFiles(tuple(keys[a:b]), tuple(rows[a:b])) if b > a else None for a, b in bounds]
 
 
 def _present(numbers: IntArray, n: int) -> IntArray:

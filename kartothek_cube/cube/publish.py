@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -13,6 +13,7 @@ from kartothek_cube.core.change import Change, Part, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.txn import is_done, write_id
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_publishable, check_store_can_commit, publish
@@ -126,14 +127,36 @@ def publish_in_order(store: Store, uuid_prefix: str, changes: Mapping[str, Chang
     if len(changes) > 1:  # one alone is checked as it is published
         for i, change in changes.items():
             check_publishable(store, change, bases.get(i))
-    # An index changes no answer, so readers need not wait for it in all datasets.
-    if len(changes) > 1 and any(map(_touches_rows, changes.values())):
-        together = CubeCommit(fresh_id(), tuple(sorted(change.uuid for change in changes.values())))
-        changes = {i: replace(change, cube=together) for i, change in changes.items()}
+    together = _cube_commit(changes, bases)
+    changes = {i: replace(change, cube=together) for i, change in changes.items()}
     landed: dict[str, Snapshot] = {}
     for i in changes:
         landed[i] = _publish_one(store, uuid_prefix, i, changes, bases, landed)
     return landed
+
+
+def _cube_commit(changes: Mapping[str, Change], bases: Mapping[str, Snapshot]) -> CubeCommit | None:
+    """What the commits have in common, for readers that must not look between two of them; None if only one of them matters."""
+    # An index changes no answer, so readers need not wait for it in all datasets.
+    if not any(map(_touches_rows, changes.values())):
+        return None
+    write = _write_id(changes.values())
+    uuids = sorted(change.uuid for i, change in changes.items() if not _has_number_only(change, bases.get(i), write))
+    return CubeCommit(write, tuple(uuids)) if len(uuids) > 1 else None
+
+
+def _write_id(changes: Collection[Change]) -> str:
+    """A numbered write that is repeated after it stopped halfway is the same write."""
+    txns = {change.txn for change in changes}
+    txn = txns.pop() if len(txns) == 1 else None
+    return fresh_id() if txn is None else write_id(txn, [change.uuid for change in changes])
+
+
+def _has_number_only(change: Change, base: Snapshot | None, write: str) -> bool:
+    """Whether a dataset has the number of a write from another one, e.g. to it alone, so that it will never have this write."""
+    if base is None or not is_done(change.txn, base.document.metadata):
+        return False
+    return write not in [commit.cube.id for commit in base.chain if commit.cube is not None]
 
 
 def _touches_rows(change: Change) -> bool:
@@ -148,16 +171,23 @@ def _publish_one(
     except Exception as error:
         if not landed:
             raise
-        done = ", ".join(f"{i} (commit {changes[i].commit})" for i in landed)
+        done = ", ".join(f"{i} ({_how(state)})" for i, state in landed.items())
         left = ", ".join(i for i in changes if i not in landed)
+        # What is undone keeps its number, so the rest alone would be written then.
+        mend = "`undo` with these commits takes back what landed" if changes[name].txn is None else "Repeat the write with the same txn, which completes it"
         raise CubeCommitIncomplete(
-            f"Cube {uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {done}. Not landed: {left}. "
-            f"`undo` with these commits takes back what landed. Reason: {error}"
+            f"Cube {uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {done}. Not landed: {left}. {mend}. Reason: {error}"
         ) from error
 
 
+def _how(landed: Snapshot) -> str:
+    if landed.result is None or landed.result.skipped:
+        return "before, with this number"
+    return f"commit {landed.result.id}"
+
+
 def _would_be_empty(write: CubeWrite, name: str, added: Mapping[str, Sequence[Part | Receipt]]) -> bool:
-    if added.get(name) or write.may_vanish:
+    if added.get(name) or write.may_vanish or name in write.done:
         return False
     if not write.allow_empty:
         return name not in write.bases or write.replace

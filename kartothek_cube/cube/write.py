@@ -12,6 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.change import Change, OnConflict, Receipt
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.txn import Txn, is_done
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.schema import ordered, unify
 from kartothek_cube.cube.columns import get_payload_subset
@@ -23,7 +24,7 @@ from kartothek_cube.cube.prepare import DatasetWrite, check_columns, check_paylo
 from kartothek_cube.cube.removal import labels_to_remove, removal_conditions
 from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
 
-__all__ = ["CubeWrite", "check_arguments", "check_extension", "plan_append", "plan_build", "plan_extend", "plan_removal", "plan_update"]
+__all__ = ["CubeWrite", "check_arguments", "check_extension", "done_datasets", "plan_append", "plan_build", "plan_extend", "plan_removal", "plan_update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class CubeWrite:
         What happens where another commit has changed what this one removes or replaces.
     allow_empty, may_vanish : bool
         A dataset may come without new rows; it may end up without any.
+    txn : Txn | None
+        The number of the write; datasets that have it already are skipped.
     """
 
     cube: Cube
@@ -62,6 +65,12 @@ class CubeWrite:
     on_conflict: OnConflict = "raise"
     allow_empty: bool = False
     may_vanish: bool = False
+    txn: Txn | None = None
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The datasets that had the number of the write already when it was planned."""
+        return done_datasets(self.txn, self.bases)
 
     def change(self, name: str, receipts: Collection[Receipt]) -> Change:
         """The change of one dataset."""
@@ -69,7 +78,20 @@ class CubeWrite:
         keys, schema = write.request.partition_on, ordered(write.schema, write.request.partition_on)
         removed = self.removed.get(name, pa.array([], type=pa.string()))
         args = (write.request.uuid, tuple(receipts), {SINGLE_TABLE: schema}, keys, write.request.index_columns)
-        return Change(*args, metadata=self.metadata[name], removed=removed, scope=self.scopes.get(name), replace=self.replace, on_conflict=self.on_conflict)
+        return Change(
+            *args,
+            metadata=self.metadata[name],
+            removed=removed,
+            scope=self.scopes.get(name),
+            replace=self.replace,
+            on_conflict=self.on_conflict,
+            txn=self.txn,
+        )
+
+
+def done_datasets(txn: Txn | None, existing: Mapping[str, Snapshot]) -> frozenset[str]:
+    """Those of some datasets that have the number of a write already."""
+    return frozenset(i for i, snapshot in existing.items() if is_done(txn, snapshot.document.metadata))
 
 
 Arguments: TypeAlias = tuple[dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]
@@ -99,15 +121,16 @@ def plan_build(
     *,
     more: bool = False,
     on_conflict: OnConflict = "raise",
+    txn: Txn | None = None,
 ) -> CubeWrite:
-    """Check a build from the columns of its data. ``existing``: the datasets that the store has under the cube's prefix."""
+    """Check a build from the columns of its data. ``existing``: the datasets that the store has under the cube's prefix; those that have its ``txn`` may be."""
     keys, user = check_arguments(cube, schemas, metadata, partition_on, more=more)
     if not more:
         _check_complete(cube, schemas, existing)
     writes = _new_writes(cube, schemas, keys, (), serializer)
-    _check_absent(cube, existing, schemas, overwrite)
+    _check_absent(cube, existing.keys() - done_datasets(txn, existing), schemas, overwrite)
     _check_result(cube, {}, writes, more=more)
-    return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict)
+    return CubeWrite(cube, writes, existing, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict, txn=txn)
 
 
 def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str]) -> None:
@@ -129,17 +152,20 @@ def plan_extend(
     *,
     more: bool = False,
     on_conflict: OnConflict = "raise",
+    txn: Txn | None = None,
 ) -> CubeWrite:
     """Check an extension from the columns of its data. ``existing``: the datasets of the valid cube."""
     keys, user = check_extension(cube, schemas, metadata, partition_on, more=more)
     # What may yet be replaced may give up its columns.
-    replaced = (set(existing) - {cube.seed_dataset} if more else set(schemas)) if overwrite else ()
+    done = done_datasets(txn, existing)
+    replaced = (set(existing) - {cube.seed_dataset} if more else set(schemas)) if overwrite else done & schemas.keys()
     kept = {i: info for i, info in infos_of(existing).items() if i not in replaced}
     payload = {c for info in kept.values() for c in get_payload_subset(info.columns, cube)}
     writes = _new_writes(cube, schemas, keys, payload, serializer)
-    _check_absent(cube, existing, schemas, overwrite)
+    _check_absent(cube, existing.keys() - done, schemas, overwrite)
     _check_result(cube, kept, writes, more=more)
-    return CubeWrite(cube, writes, {i: existing[i] for i in schemas if i in existing}, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict)
+    bases = {i: existing[i] for i in schemas if i in existing}
+    return CubeWrite(cube, writes, bases, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict, txn=txn)
 
 
 def plan_append(
@@ -150,6 +176,7 @@ def plan_append(
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
+    txn: Txn | None = None,
 ) -> CubeWrite:
     """Check an append from the columns of its data. ``existing``: the datasets of the valid cube."""
     unknown = sorted(set(schemas) - set(existing))
@@ -157,7 +184,7 @@ def plan_append(
         raise InvalidInput(f"Unknown / non-existing datasets: {', '.join(unknown)}")
     user = resolve_metadata(metadata, schemas, more=more)
     writes = {i: _append_write(cube, i, schema, existing[i], serializer) for i, schema in schemas.items()}
-    return CubeWrite(cube, writes, {i: existing[i] for i in schemas}, False, _metadata(cube, schemas, user))
+    return CubeWrite(cube, writes, {i: existing[i] for i in schemas}, False, _metadata(cube, schemas, user), txn=txn)
 
 
 def plan_update(
@@ -171,6 +198,7 @@ def plan_update(
     *,
     more: bool = False,
     on_conflict: OnConflict = "raise",
+    txn: Txn | None = None,
 ) -> CubeWrite:
     """Check an update: an append that also removes the partitions in which the conditions hold.
 
@@ -191,7 +219,7 @@ def plan_update(
     bases = {i: existing[i] for i in concerned}
     scopes = {} if conjunction is None else _scopes(conjunction, bases, named=names is not None)
     removed = {i: scope(bases[i]) for i, scope in scopes.items()}
-    return CubeWrite(cube, writes, bases, False, _metadata(cube, concerned, user), removed, scopes, on_conflict, allow_empty=True)
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, concerned, user), removed, scopes, on_conflict, allow_empty=True, txn=txn)
 
 
 def plan_removal(

@@ -17,7 +17,9 @@ from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy,
 from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final, prepare, with_indexed
 from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.metadata.document import check_user_metadata
-from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
+from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
+from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit, publish
 from kartothek_cube.core.snapshots import with_indices
@@ -34,6 +36,7 @@ __all__ = [
     "metadata_arguments",
     "removed_labels",
     "settle_metadata",
+    "skipped",
     "stage_data",
     "update_rules",
     "user_metadata",
@@ -127,23 +130,25 @@ def stage_element(store: Store, request: WriteRequest, element: Prepared) -> lis
 class Rules:
     """What a commit takes away, and what it tolerates.
 
-    ``delete_scope`` is the argument, ``scope`` what it means for the dataset as it was; ``creates`` says that nobody else may make the dataset first.
+    ``delete_scope`` is the argument, ``scope`` what it means for the dataset as it was; ``creates`` says that nobody else may make the dataset first; ``txn``
+    is the number of the write.
     """
 
     delete_scope: tuple[Any, ...] = ()
     scope: Scope = ()
     on_conflict: OnConflict = "raise"
     creates: bool = True
+    txn: Txn | None = None
 
     def labels(self, state: Snapshot) -> pa.Array:
         """The labels that go from any state of the dataset."""
         return labels_in_scope(state, parse_scope(list(self.delete_scope), state))
 
 
-def update_rules(delete_scope: Any, base: Snapshot | None, on_conflict: Any) -> Rules:
+def update_rules(delete_scope: Any, base: Snapshot | None, on_conflict: Any, txn: Any = None) -> Rules:
     """The rules of a write that adds to a dataset; the arguments are checked. A scope needs a state that it was made for."""
     given = as_list(delete_scope, "delete_scope")
-    return Rules(tuple(given), parse_scope(given, base), check_on_conflict(on_conflict), creates=bool(given))
+    return Rules(tuple(given), parse_scope(given, base), check_on_conflict(on_conflict), creates=bool(given), txn=parse_txn(txn))
 
 
 def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, rules: Rules) -> DatasetMetadata:
@@ -172,8 +177,16 @@ def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, 
         add_columns=request.add_columns,
         msgpack=request.msgpack,
         on_conflict=rules.on_conflict,
+        txn=rules.txn,
     )
     return commit_change(target, change, request.base)
+
+
+def skipped(base: Snapshot | None, txn: Txn | None) -> DatasetMetadata | None:
+    """The dataset as it is, if it has the number of a write, so that nothing needs to be staged for it; else None."""
+    if base is None or not is_done(txn, base.document.metadata):
+        return None
+    return DatasetMetadata.of(replace(base, result=CommitResult(fresh_id(), 1, skipped=True)))
 
 
 def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:

@@ -33,11 +33,14 @@ class CommitResult:
         How often it was put before it landed; more than 1 where others came first.
     reapplied : bool
         Whether others had changed what it removes or replaces, so that it landed only because of ``on_conflict="reapply"``.
+    skipped : bool
+        Whether nothing was written, as the dataset had the number of its ``txn`` or a later one already. ``id`` is in no history then.
     """
 
     id: str
     tries: int
     reapplied: bool = False
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import pytest
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
-from kartothek_cube.core.dataset.commit import StagedPartitions, commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.dataset.stage_receipts import StagedPartitions
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
 from kartothek_cube.core.naming import document_key
