@@ -1,0 +1,143 @@
+"""The behaviours of `DriverTests` that are about single datasets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kartothek_cube.api.dataset import (
+    DatasetFactory,
+    collect_dataset_metadata,
+    hash_dataset,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.options import options
+from kartothek_cube.core.stores import open_store
+from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput
+from kartothek_cube.testing.driver import Driver
+from kartothek_cube.testing.driver_cases import InBetween, data_files, documents, every_type, ordered, seed
+
+__all__ = ["DatasetDriverTests"]
+
+UUID = "sales"
+
+
+def rows(store: Any) -> list[dict[str, Any]]:
+    """All rows of the dataset, read eagerly."""
+    return ordered(read_table_arrow(UUID, store))
+
+
+def other(store: str) -> partial[Any]:
+    """Somebody else adds rows to the first partition."""
+    return partial(update_dataset_from_dataframes, [seed((0,), add=50.0)], store, UUID)
+
+
+class DatasetDriverTests:
+    """What a dataset is after each verb, and what reading gives."""
+
+    @pytest.fixture
+    def dataset_store(self, store: str) -> str:
+        """Return the URL of a store with a dataset, written eagerly."""
+        store_dataframes_as_dataset(store, UUID, [seed()], partition_on=["p"], secondary_indices=["i1"])
+        return store
+
+    def test_a_stored_dataset_holds_its_rows(self, driver: Driver, store: str) -> None:
+        written = driver.store_dataset(seed(), store, UUID, partition_on=["p"], secondary_indices=["i1"], metadata={"owner": "us"})
+        assert rows(store) == ordered(seed())
+        assert (written.partition_keys, sorted(written.indices), written.metadata["owner"]) == (["p"], ["i1"], "us")
+
+    def test_a_dataset_that_exists_is_replaced_on_demand_only(self, driver: Driver, dataset_store: str) -> None:
+        with pytest.raises(AlreadyExists):
+            driver.store_dataset(seed((1,)), dataset_store, UUID, partition_on=["p"])
+        assert rows(dataset_store) == ordered(seed())
+        driver.store_dataset(seed((1,)), dataset_store, UUID, partition_on=["p"], overwrite=True)
+        assert rows(dataset_store) == ordered(seed((1,)))
+
+    def test_an_update_adds_rows(self, driver: Driver, dataset_store: str) -> None:
+        driver.update_dataset(seed((2,)), dataset_store, UUID)
+        assert rows(dataset_store) == ordered(seed((0, 1, 2)))
+        assert read_table_arrow(UUID, dataset_store, predicates=[[("i1", "==", 21)]]).num_rows == 4
+
+    def test_a_delete_scope_removes_before_it_adds(self, driver: Driver, dataset_store: str) -> None:
+        driver.update_dataset(seed((0,), add=9.0), dataset_store, UUID, delete_scope=[{"p": 0}])
+        assert rows(dataset_store) == ordered([*seed((0,), add=9.0).to_pylist(), *seed((1,)).to_pylist()])
+
+    def test_an_update_without_rows_may_empty_the_dataset(self, driver: Driver, dataset_store: str) -> None:
+        driver.update_dataset(seed().slice(0, 0), dataset_store, UUID, delete_scope=[{"p": 0}, {"p": 1}])
+        found = driver.read_dataset(UUID, dataset_store)
+        assert found.num_rows == 0
+        assert {f.name: f.type for f in found.schema} == {f.name: f.type for f in seed().schema}
+
+    def test_a_delete_scope_that_somebody_else_was_faster_than_is_refused_or_applied_again(self, driver: Driver, dataset_store: str) -> None:
+        newer, scope = seed((0,)).slice(0, 3), [{"p": 0}]
+        with pytest.raises(CommitConflict):
+            driver.update_dataset(newer, InBetween(dataset_store, other(dataset_store)), UUID, delete_scope=scope)
+        assert rows(dataset_store) == ordered([*seed().to_pylist(), *seed((0,), add=50.0).to_pylist()])
+        driver.update_dataset(newer, InBetween(dataset_store, other(dataset_store)), UUID, delete_scope=scope, on_conflict="reapply")
+        assert rows(dataset_store) == ordered([*newer.to_pylist(), *seed((1,)).to_pylist()])
+
+    def test_columns_that_do_not_fit_a_dataset_are_refused(self, driver: Driver, dataset_store: str) -> None:
+        before = data_files(dataset_store)
+        for table in (seed().drop_columns(["v1"]), seed().set_column(4, "v1", [["a"] * 16])):
+            with pytest.raises(InvalidInput):
+                driver.update_dataset(table, dataset_store, UUID)
+        assert data_files(dataset_store) == before
+
+    def test_a_dataset_is_read_as_it_is(self, driver: Driver, store: str) -> None:
+        store_dataframes_as_dataset(store, UUID, [every_type()], partition_on=["p"])
+        found = driver.read_dataset(UUID, store)
+        # Text, because a NaN is not equal to itself.
+        assert str(ordered(found.select(every_type().column_names))) == str(ordered(every_type()))
+
+    def test_predicates_and_columns_select(self, driver: Driver, dataset_store: str) -> None:
+        query: dict[str, Any] = {"predicates": [[("v1", ">", 11.0), ("y", "==", 0)], [("i1", "==", 1)]], "columns": ["x", "v1"]}
+        found = driver.read_dataset(UUID, dataset_store, **query)
+        assert sorted(found.column_names) == ["v1", "x"]
+        assert ordered(found) == ordered(read_table_arrow(UUID, dataset_store, **query))
+
+    def test_files_that_the_index_of_a_dataset_excludes_are_not_read(self, driver: Driver, dataset_store: str) -> None:
+        for key in data_files(dataset_store):
+            if "/p=0/" in key:
+                open_store(dataset_store).delete(key)
+        assert driver.read_dataset(UUID, dataset_store, predicates=[[("i1", "==", 11)]]).num_rows == 4
+
+    def test_a_dataset_that_is_not_there_is_named(self, driver: Driver, store: str) -> None:
+        with pytest.raises(DatasetNotFound, match="nowhere"):
+            driver.read_dataset("nowhere", store)
+
+    def test_an_index_is_built_from_the_files(self, driver: Driver, dataset_store: str) -> None:
+        driver.build_indices(dataset_store, UUID, ["x"])
+        index = DatasetFactory(UUID, dataset_store).load_index("x").indices["x"].index_dct
+        assert {value: len(labels) for value, labels in index.items()} == {0: 2, 1: 2, 2: 2, 3: 2}
+
+    def test_a_compacted_dataset_has_the_same_rows_in_fewer_files(self, driver: Driver, dataset_store: str) -> None:
+        other(dataset_store)()
+        before = rows(dataset_store)
+        driver.compact_dataset(UUID, dataset_store)
+        assert rows(dataset_store) == before
+        assert len(DatasetFactory(UUID, dataset_store).partitions) == 2
+
+    def test_metadata_of_files_and_hashes_are_those_of_the_eager_verbs(self, driver: Driver, dataset_store: str) -> None:
+        eager = collect_dataset_metadata(dataset_store, UUID)
+        found = driver.collect_dataset_metadata(dataset_store, UUID)
+        assert found.column_names == list(eager.columns)
+        assert found.sort_by("partition_label").to_pylist() == eager.sort_values("partition_label").to_dict("records")
+        assert driver.hash_dataset(dataset_store, UUID, group_key=["p"]) == dict(hash_dataset(dataset_store, UUID, group_key=["p"]).items())
+
+    def test_garbage_of_a_dataset_is_collected(self, driver: Driver, dataset_store: str) -> None:
+        open_store(dataset_store).put(f"{UUID}/table/p=0/stray.parquet", b"PAR1")
+        with options(grace=timedelta(0)):
+            report = driver.garbage_collect_dataset(UUID, dataset_store)
+        assert report.keys == [f"{UUID}/table/p=0/stray.parquet"]
+        assert rows(dataset_store) == ordered(seed())
+
+    def test_a_copied_dataset_is_on_its_own(self, driver: Driver, dataset_store: str) -> None:
+        driver.copy_dataset(UUID, dataset_store, "copy")
+        driver.delete_dataset(UUID, dataset_store)
+        assert [key.split(".")[0] for key in documents(dataset_store)] == ["copy"]
+        assert ordered(read_table_arrow("copy", dataset_store)) == ordered(seed())

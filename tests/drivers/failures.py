@@ -1,0 +1,137 @@
+"""Stores whose tasks die, and what has to be true afterwards: the tests `FailureTests`, which any session with retries can run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kartothek_cube import open_store, options
+from kartothek_cube.api.cube import C, build_cube, cleanup_cube, collect_stats, verify_cube
+from kartothek_cube.api.dataset import garbage_collect_dataset, read_table_arrow, verify_dataset
+from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.testing.driver_cases import CUBE, data_files, ordered, rows_in, seed
+
+PUTS = ("put", "put_file")
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+class Mortal(StoreView):
+    """A store that lets a task write a data file, and then something happens to it."""
+
+    def __init__(self, url, happens):
+        super().__init__(open_store(url))
+        self._happens = happens
+
+    def around(self, operation, key, action):
+        result = action()
+        if operation in PUTS and key.endswith(".parquet"):
+            self._happens()
+        return result
+
+
+def once(marker, action):
+    """Do it in the first process that comes here, and never again."""
+    with suppress(FileExistsError):
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        action()
+
+
+def fail():
+    raise ConnectionError("a failure of the first attempt")
+
+
+def kill_worker():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def process(pid):
+    """The parent of a process and its command line."""
+    folder = Path(f"/proc/{pid}")
+    if folder.exists():
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1]), (folder / "cmdline").read_text()
+    parent, command = subprocess.check_output(["ps", "-o", "ppid=,args=", "-p", str(pid)], text=True).split(maxsplit=1)
+    return int(parent), command
+
+
+def kill_executor(note):
+    """Kill the executor's process, above the Python worker and the daemon that it was forked from, and never another one; leave a note of it."""
+    pid = os.getpid()
+    while pid > 1:
+        parent, command = process(pid)
+        if EXECUTOR in command:
+            note.write_text(str(pid))
+            os.kill(pid, signal.SIGKILL)
+        pid = parent
+
+
+def named(written):
+    """The keys of the data files that a dataset names."""
+    return {key for partition in written.partitions.values() for key in partition["files"].values()}
+
+
+def check_leftovers(store, known, collect):
+    """There are data files that nobody knows, and collecting garbage removes exactly these."""
+    leftovers = sorted(set(data_files(store)) - known)
+    assert leftovers
+    with options(grace=timedelta(0)):
+        assert sorted(key for key in collect().keys if key.endswith(".parquet") and "/indices/" not in key) == leftovers
+    assert sorted(known) == data_files(store)
+
+
+class FailureTests:
+    """Every row once, whatever happens to a task, and leftovers that the collection of garbage finds. A subclass provides the fixture ``driver``."""
+
+    @pytest.fixture
+    def store(self, tmp_path):
+        return f"hfs://{tmp_path / 'store'}"
+
+    @pytest.fixture
+    def mortal(self, store, tmp_path):
+        """A function: the store in which this happens to one task, once it has written a file."""
+        happened = tmp_path / "happened"
+        yield lambda action: Mortal(store, partial(once, happened, action))
+        assert happened.exists()
+
+    def check_build(self, driver, store, mortal):
+        written = driver.build_cube({"seed": seed()}, CUBE, mortal)
+        assert rows_in(store) == ordered(seed())
+        assert collect_stats(CUBE, store)["seed"]["rows"] == seed().num_rows
+        check_leftovers(store, named(written["seed"]), partial(cleanup_cube, CUBE, store))
+        assert verify_cube(CUBE, store, deep=True).clean
+        assert rows_in(store) == ordered(seed())
+
+    def test_a_build_with_a_task_that_failed(self, driver, store, mortal):
+        self.check_build(driver, store, mortal(fail))
+
+    def test_a_build_with_a_worker_that_was_killed(self, driver, store, mortal):
+        self.check_build(driver, store, mortal(kill_worker))
+
+    def test_an_update_with_a_worker_that_was_killed(self, driver, store, mortal):
+        before = named(build_cube(seed(), CUBE, store)["seed"])
+        written = driver.update_cube({"seed": seed((0,), add=9.0)}, CUBE, mortal(kill_worker), C("p") == 0)
+        assert rows_in(store) == ordered([*seed((0,), add=9.0).to_pylist(), *seed((1,)).to_pylist()])
+        assert collect_stats(CUBE, store)["seed"]["rows"] == seed().num_rows
+        check_leftovers(store, named(written["seed"]) | before, partial(cleanup_cube, CUBE, store))
+        assert verify_cube(CUBE, store, deep=True).clean
+
+    def test_a_dataset_with_a_worker_that_was_killed(self, driver, store, mortal):
+        written = driver.store_dataset(seed(), mortal(kill_worker), "sales", partition_on=["p"], secondary_indices=["i1"])
+        assert ordered(read_table_arrow("sales", store)) == ordered(seed())
+        check_leftovers(store, named(written), partial(garbage_collect_dataset, "sales", store))
+        assert verify_dataset("sales", store, deep=True).clean
+
+
+class ExecutorFailureTests(FailureTests):
+    """The same where an executor is a process of its own, which can be killed with everything that it holds for others."""
+
+    def test_a_build_with_an_executor_that_was_killed(self, driver, store, mortal, tmp_path):
+        self.check_build(driver, store, mortal(partial(kill_executor, tmp_path / "killed")))
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "killed").read_text()), 0)
