@@ -12,6 +12,7 @@ from kartothek_cube.errors import KartothekCubeError
 __all__ = ["decode_error", "driver_errors", "encode_error", "error_in", "task_errors"]
 
 _MARK = "kartothek_cube error: "
+_LONGEST = 4_000
 _LINE = re.compile(re.escape(_MARK) + r"(\{.*\})")
 
 
@@ -19,9 +20,13 @@ class TaskFailed(RuntimeError):
     """An error of this library in a task; its text carries kind and message."""
 
 
-def encode_error(error: KartothekCubeError) -> str:
-    """Kind and message in one line."""
-    return json.dumps({"kind": error.kind, "message": str(error)})
+def encode_error(error: KartothekCubeError, longest: int | None = None) -> str:
+    """Kind and message in one line; of a message that takes more than about ``longest`` characters the middle is left out."""
+    text, line = str(error), json.dumps({"kind": error.kind, "message": str(error)})
+    if longest is None or len(line) <= longest:
+        return line
+    kept = longest * len(text) // len(line) // 2
+    return json.dumps({"kind": error.kind, "message": f"{text[:kept]} … ({len(text) - 2 * kept:,} characters) … {text[-kept:]}"})
 
 
 def decode_error(text: str) -> KartothekCubeError:
@@ -39,9 +44,12 @@ def _kinds(base: type[KartothekCubeError]) -> dict[str, type[KartothekCubeError]
 
 
 def error_in(text: str) -> KartothekCubeError | None:
-    """The error of this library that a message of Spark quotes."""
+    """The error of this library that a message of Spark quotes, unless it has cut it off."""
     found = _LINE.search(text)
-    return decode_error(found[1]) if found else None
+    try:
+        return decode_error(found[1]) if found else None
+    except ValueError:
+        return None
 
 
 @contextmanager
@@ -50,14 +58,16 @@ def task_errors() -> Iterator[None]:
     try:
         yield
     except KartothekCubeError as error:
-        raise TaskFailed(_MARK + encode_error(error)) from error
+        # The message once, the frames of where it came from: what is much longer than this does not arrive through Spark Connect.
+        raise TaskFailed(_MARK + encode_error(error, _LONGEST)).with_traceback(error.__traceback__) from None
 
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
     """Around an action on the driver: errors of this library that happened in a task are raised as their own type.
 
-    The verbs that write do so themselves. Around your own action on a data frame of `query_cube_spark` or `map_cube_groups` it is your choice.
+    The verbs that act when they are called do so themselves. Around your own action on a data frame of `query_cube_spark` or `map_cube_groups` it is your
+    choice. What Spark said is not printed, since it would bury the message; it is the ``__context__`` of the error.
 
     Examples
     --------
@@ -74,4 +84,4 @@ def driver_errors() -> Iterator[None]:
         own = error_in(str(error))
         if own is None:
             raise
-        raise own from error
+        raise own from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.load import Loader
@@ -15,7 +16,7 @@ from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
-from kartothek_cube.spark.regroup import Call, run_grouped
+from kartothek_cube.spark.regroup import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
@@ -43,6 +44,7 @@ def map_cube_groups(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     as_of: Any = None,
+    options: Overrides | None = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks: the per-group job in one call.
 
@@ -57,7 +59,7 @@ def map_cube_groups(
         None, or an iterable of these. It must be picklable by Spark, as any function for executors.
     schema : str, StructType or pyarrow.Schema
         Columns of the results, e.g. ``"PRODUCT_ID bigint, FORECAST double"``. They are taken by name and cast; surplus columns are refused.
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, blocksize, spark, parallelism, as_of
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, blocksize, spark, parallelism, as_of, options
         As in `query_cube_spark`.
     as_pandas : bool, optional
         Whether the function wants a pandas frame instead of a table. By default it does if its second parameter is annotated so.
@@ -85,16 +87,17 @@ def map_cube_groups(
     >>> map_cube_groups(total, "BRAND string, UNITS bigint", cube, "hfs://store", partition_by="BRAND").collect()
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
-    factory = store_factory(store)
-    plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
-    session = find_session(spark)
-    wire = _result_schema(schema)
-    call = _calling(func, _wants_pandas(func) if as_pandas is None else as_pandas, frozenset(wire.names))
-    width = cores(session, parallelism)
-    if shares_seed_files(plan):
-        return run_grouped(session, plan, factory, width, blocksize, call, wire)
-    chunks = pack(plan.groups, task_count(len(plan.groups), width, blocksize))
-    return run_packed(session, chunks, lambda groups: _called(groups, factory, call, wire), wire)
+    with use_options(options):
+        factory = store_factory(store)
+        plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
+        session = find_session(spark)
+        wire = _result_schema(schema)
+        call = _calling(func, _wants_pandas(func) if as_pandas is None else as_pandas, frozenset(wire.names))
+        width = cores(session, parallelism)
+        if shares_seed_files(plan):
+            return run_grouped(session, plan, factory, width, blocksize, call, wire, "map groups of")
+        chunks = pack(plan.groups, task_count(len(plan.groups), width, blocksize))
+        return run_packed(session, chunks, lambda groups: _called(groups, factory, call, wire), wire, job_of("map groups of", plan, len(plan.groups)))
 
 
 def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:

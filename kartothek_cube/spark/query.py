@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
-from kartothek_cube.spark.regroup import run_grouped
+from kartothek_cube.spark.regroup import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
@@ -37,6 +38,7 @@ def query_cube_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     as_of: Any = None,
+    options: Overrides | None = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
 
@@ -58,6 +60,8 @@ def query_cube_spark(
         How many tasks run at once; by default what the session says.
     as_of : str or datetime, optional
         As in `query_cube`.
+    options : Overrides, optional
+        Of `kartothek_cube.options`: for planning, and for the tasks.
 
     Returns
     -------
@@ -83,16 +87,17 @@ def query_cube_spark(
     >>> query_cube_spark(cube, "hfs://store", C("UNITS") > 3).collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
-    factory = store_factory(store)
-    plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
-    session = find_session(spark)
-    wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
-    width = cores(session, parallelism)
-    if shares_seed_files(plan):
-        return run_grouped(session, plan, factory, width, blocksize, lambda key, table: iter((table,)), wire)
-    units = plan.groups if plan.context.partition_by else plan.slices
-    chunks = pack(units, task_count(len(units), width, blocksize))
-    return run_packed(session, chunks, lambda groups: _loaded(groups, factory, wire), wire)
+    with use_options(options):
+        factory = store_factory(store)
+        plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
+        session = find_session(spark)
+        wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
+        width = cores(session, parallelism)
+        if shares_seed_files(plan):
+            return run_grouped(session, plan, factory, width, blocksize, lambda key, table: iter((table,)), wire, "query")
+        units = plan.groups if plan.context.partition_by else plan.slices
+        chunks = pack(units, task_count(len(units), width, blocksize))
+        return run_packed(session, chunks, lambda groups: _loaded(groups, factory, wire), wire, job_of("query", plan, len(units)))
 
 
 def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +14,15 @@ from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group, QueryPlan
-from kartothek_cube.spark.errors import task_errors
-from kartothek_cube.spark.tasks import pack, run_packed, task_count
+from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.spark.jobs import Job
+from kartothek_cube.spark.tasks import as_task, pack, run_packed, task_count
 from kartothek_cube.spark.types import spark_schema, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Call", "run_grouped"]
+__all__ = ["Call", "Regrouping", "job_of", "run_grouped", "run_regrouped"]
 
 Call = Callable[[dict[str, Any], pa.Table], Iterator[pa.Table]]
 
@@ -32,38 +33,79 @@ _MESSAGE_BYTES = 4 * 2**20
 
 
 def run_grouped(
-    session: SparkSession, plan: QueryPlan, store: Store | Callable[[], Store], width: int, blocksize: int | None, call: Call, wire: pa.Schema
+    session: SparkSession, plan: QueryPlan, store: Store | Callable[[], Store], width: int, blocksize: int | None, call: Call, wire: pa.Schema, verb: str
 ) -> DataFrame:
-    """A lazy data frame of what ``call`` makes of each group that has rows."""
-    keys, n_tasks = plan.group_keys(), task_count(len(plan.groups), width, blocksize)
-    chunks = pack(plan.slices, task_count(len(plan.slices), width))
-    messages = run_packed(session, chunks, lambda slices: _messages(slices, store, keys, n_tasks), _MESSAGES)
-    schema = plan.schema.append(pa.field(_NUMBER, pa.int64()))
+    """A lazy data frame of what ``call`` makes of each group of a query that has rows."""
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with task_errors():
-            for number, table in _collected(batches, schema, order):
-                key = keys.slice(number, 1).to_pylist()[0]
-                for result in call(key, table):
-                    yield from to_spark(result, wire, f"the result of group {key}")
-
-    return messages.repartitionById(n_tasks, "task").mapInArrow(task, spark_schema(wire))
+    regrouping = Regrouping(plan.group_keys(), plan.schema, task_count(len(plan.groups), width, blocksize), order)
+    chunks = pack(plan.slices, task_count(len(plan.slices), width))
+    return run_regrouped(
+        session, chunks, lambda slices: map(Loader(open_store(store)).load, slices), regrouping, call, wire, job_of(verb, plan, len(plan.groups))
+    )
 
 
-def _messages(slices: Sequence[Group], store: Any, keys: pa.Table, n_tasks: int) -> Iterator[pa.RecordBatch]:
-    """The rows of some slices, cut by the tasks to which they go."""
-    loader = Loader(open_store(store))
-    for part in slices:
-        table = loader.load(part)
+def job_of(verb: str, plan: QueryPlan, units: int) -> Job:
+    """How a step of a query is called in Spark's plans."""
+    return Job(verb, f"cube {plan.context.uuid_prefix!r}", f"{units} groups" if plan.context.partition_by else f"{units} partitions")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regrouping:
+    """How rows come to their groups.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        One row a group, ascending.
+    schema : pyarrow.Schema
+        Columns and types of the rows on their way, those of the keys among them.
+    n_tasks : int
+        Over how many tasks the groups are spread. Neighbouring ones share a task, so that the result comes in the order of the groups.
+    order : tuple of str
+        Columns by which the rows of a group are sorted.
+    """
+
+    keys: pa.Table
+    schema: pa.Schema
+    n_tasks: int
+    order: tuple[str, ...] = ()
+
+
+def run_regrouped(
+    session: SparkSession,
+    chunks: Sequence[bytes],
+    load: Callable[[list[Any]], Iterable[pa.Table]],
+    regrouping: Regrouping,
+    call: Call,
+    wire: pa.Schema,
+    job: Job | None = None,
+) -> DataFrame:
+    """A lazy data frame of what ``call`` makes of each group that has rows; ``load`` gives the rows of the items of one chunk, as they come."""
+    messages = run_packed(session, chunks, lambda items: _messages(load(items), regrouping), _MESSAGES, job)
+    schema = regrouping.schema.append(pa.field(_NUMBER, pa.int64()))
+    keys, order = regrouping.keys, regrouping.order
+
+    def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, table in _collected(batches, schema, order):
+            key = keys.slice(number, 1).to_pylist()[0]
+            for result in call(key, table):
+                yield from to_spark(result, wire, f"the result of group {key}")
+
+    return messages.repartitionById(regrouping.n_tasks, "task").mapInArrow(as_task(called, job), spark_schema(wire))
+
+
+def _messages(tables: Iterable[pa.Table], regrouping: Regrouping) -> Iterator[pa.RecordBatch]:
+    """Rows, cut by the tasks to which they go."""
+    keys, n_tasks = regrouping.keys, regrouping.n_tasks
+    for table in tables:
         numbers = group_numbers(keys, table)
-        table = table.append_column(_NUMBER, pa.array(numbers))
-        # Neighbouring groups share a task, so that the result comes in the order of the groups; -1 is in no group and no task.
+        # -1 is in no group and no task.
         tasks = numbers * n_tasks // max(keys.num_rows, 1)
         rows = np.argsort(tasks, kind="stable")
+        numbered = table.append_column(_NUMBER, pa.array(numbers))
         for task, positions in _cut(rows, tasks[rows]):
             if task >= 0:
-                yield from _encoded(task, table.take(pa.array(positions)))
+                yield from _encoded(task, numbered.take(pa.array(positions)))
 
 
 def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray]]:

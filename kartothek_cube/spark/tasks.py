@@ -6,11 +6,13 @@ import itertools
 import operator
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import zstandard
 
+from kartothek_cube.core.options import current_options, use_options
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.types import spark_schema
@@ -18,13 +20,23 @@ from kartothek_cube.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["TASKS_PER_CORE", "pack", "run_packed", "task_count", "unpack"]
+    from kartothek_cube.spark.jobs import Job
+
+__all__ = ["CLOSURE_BYTES", "TASKS_PER_CORE", "as_task", "in_task", "pack", "run_packed", "task_count", "unpack"]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 TASKS_PER_CORE = 4
+CLOSURE_BYTES = 16 * 2**20
 
 
 def task_count(items: int, cores: int, per_task: int | None = None) -> int:
-    """Into how many tasks a number of items goes: a few for each core, since a task costs 40 ms; or as many as ``per_task`` asks for."""
+    """Into how many tasks a number of items goes: a few for each core, since a task costs 40 ms; or as many as ``per_task`` asks for.
+
+    How large the files are does not count: no document says it, and to ask the store would cost a call a file. Rows leave a task group by group, so that a
+    task with many of them needs no more memory than one.
+    """
     if per_task is None:
         return min(items, TASKS_PER_CORE * cores)
     try:
@@ -49,16 +61,54 @@ def unpack(chunk: bytes) -> list[Any]:
     return items
 
 
-def run_packed(session: SparkSession, chunks: Sequence[bytes], work: Callable[[list[Any]], Iterator[pa.RecordBatch]], wire: pa.Schema) -> DataFrame:
-    """A lazy data frame: one task a chunk, which calls ``work`` with its items."""
-    schema = spark_schema(wire)
-    if not chunks:
-        return session.createDataFrame([], schema)
+def in_task(work: Callable[[T], Iterator[R]]) -> Callable[[T], Iterator[R]]:
+    """The same work for a task: the options that hold here hold there, but for ``progress``, which belongs to the driver."""
+    held = replace(current_options(), progress=False)
+
+    def run(given: T) -> Iterator[R]:
+        with use_options(held):
+            yield from work(given)
+
+    return run
+
+
+def as_task(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], job: Job | None = None) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    """Work for ``mapInArrow``: with the options of here, with errors that the driver understands, and in Spark's plans under the name of the job."""
+    working = in_task(work)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_errors():
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    yield from work(unpack(chunks[number]))
+            yield from working(batches)
 
-    return session.range(0, len(chunks), 1, len(chunks)).mapInArrow(task, schema)
+    if job is not None:
+        task.__name__ = str(job)
+    return task
+
+
+def run_packed(
+    session: SparkSession, chunks: Sequence[bytes], work: Callable[[list[Any]], Iterator[pa.RecordBatch]], wire: pa.Schema, job: Job | None = None
+) -> DataFrame:
+    """A lazy data frame: one task a chunk, which calls ``work`` with its items. ``job`` is how the step is called in Spark's plans."""
+    schema = spark_schema(wire)
+    if not chunks:
+        return session.createDataFrame([], schema)
+    sent, chunk_of = _sent(session, chunks)
+
+    def worked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for cell in batch.column(0).to_pylist():
+                yield from work(unpack(chunk_of(cell)))
+
+    return sent.mapInArrow(as_task(worked, job), schema)
+
+
+def _sent(session: SparkSession, chunks: Sequence[bytes]) -> tuple[DataFrame, Callable[[Any], bytes]]:
+    """A data frame with one row a task, and how a task finds its chunk by the row's first value.
+
+    Small chunks travel in the function, which Spark sends once to an executor, but every task unpickles. Large ones are the rows: each goes to its task alone.
+    """
+    n = len(chunks)
+    if sum(map(len, chunks)) <= CLOSURE_BYTES:
+        return session.range(0, n, 1, n), list(chunks).__getitem__
+    rows = pa.table({"chunk": pa.array(chunks, pa.binary()), "task": pa.array(range(n), pa.int32())})
+    return session.createDataFrame(rows, "chunk binary, task int").repartitionById(n, "task"), bytes

@@ -228,13 +228,43 @@ def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
 def _cast(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
     if column.type.equals(field.type):
         return column
+    if pt.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _gains_zone(column.type, field.type):
+        raise InvalidInput(
+            f"Column {field.name!r} of {where} has times without a zone, and a Spark timestamp is an instant. "
+            "Declare it as timestamp_ntz, or give its times a zone."
+        )
     try:
-        if pt.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        # Spark has microseconds: what is finer is cut, as everywhere where times are stored.
-        return column.cast(field.type, safe=not (pt.is_timestamp(column.type) and column.type.unit == "ns"))
+        coarse = _microseconds(column.type)
+        # Spark has microseconds: what is finer is cut, as everywhere where times are stored. Nothing else may lose anything.
+        return (column if coarse.equals(column.type) else column.cast(coarse, safe=False)).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise InvalidInput(f"Column {field.name!r} of {where} is {column.type} and does not become {field.type}: {error}") from None
+
+
+def _gains_zone(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether times without a zone would become instants, also inside of others: Arrow would take them for times in UTC."""
+    if pt.is_timestamp(given) and pt.is_timestamp(wanted):
+        return given.tz is None and wanted.tz is not None
+    inner, needed = _inner(given), _inner(wanted)
+    return any(_gains_zone(inner[name], needed[name]) for name in inner.keys() & needed.keys())
+
+
+def _inner(kind: pa.DataType) -> dict[str, pa.DataType]:
+    """The types inside of a list, struct or map."""
+    if pt.is_struct(kind):
+        return {f.name: f.type for f in kind}
+    if pt.is_map(kind):
+        return {"key": kind.key_type, "value": kind.item_type}
+    return {"value": kind.value_type} if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) else {}
+
+
+def _microseconds(kind: pa.DataType) -> pa.DataType:
+    """The same type with microseconds instead of nanoseconds, also inside of others."""
+    if pt.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", tz=kind.tz)
+    return (pt.is_nested(kind) and _nested(kind, _microseconds)) or kind
 
 
 def to_spark(table: pa.Table, schema: pa.Schema, where: str = "the result") -> Iterator[pa.RecordBatch]:

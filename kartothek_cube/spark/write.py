@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store
@@ -25,10 +25,11 @@ from kartothek_cube.cube.publish import commit_cube_write
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
-from kartothek_cube.spark.jobs import Job, collect
-from kartothek_cube.spark.receipts import accepted
+from kartothek_cube.spark.jobs import Job
+from kartothek_cube.spark.layout import Layout, make_layout
 from kartothek_cube.spark.session import cores, session_of
-from kartothek_cube.spark.stage import Layout, make_layout, staging_frame
+from kartothek_cube.spark.stage import Target, staged_receipts
+from kartothek_cube.spark.stage_rows import CubeRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
 
 if TYPE_CHECKING:
@@ -39,14 +40,12 @@ __all__ = ["append_to_cube_from_spark", "build_cube_from_spark", "extend_cube_fr
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one call is about: the frames, their types, the store here and for the executors, and the id of the write."""
+    """What one call is about: the frames, their types, the store here, and where executors write."""
 
     frames: Mapping[str, DataFrame]
     schemas: Mapping[str, pa.Schema]
     store: Store
-    factory: Store | Callable[[], Store]
-    width: int
-    id: str
+    target: Target
 
 
 def build_cube_from_spark(
@@ -63,6 +62,7 @@ def build_cube_from_spark(
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
+    txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -83,8 +83,8 @@ def build_cube_from_spark(
         writes a file for each combination that it sees.
     num_buckets : int, default 1
         With ``shuffle``: into how many files the rows of a partition are spread, by a hash. The bucket is stored nowhere.
-    bucket_by : str or iterable of str, optional
-        With ``shuffle``: the columns that are hashed, by default the dimension columns.
+    bucket_by : str or list of str, optional
+        With ``shuffle``: the columns that are hashed, by default the dimension columns. All rows of a partition with the same values are in one file.
     timestamps : {"refuse", "utc"}
         What becomes of Spark's ``timestamp``, whose text depends on the session's time zone: refuse it and ask for a cast to ``timestamp_ntz``, or store
         UTC times without a zone.
@@ -92,6 +92,9 @@ def build_cube_from_spark(
         By default the session of the data frames.
     parallelism : int, optional
         How many tasks run at once; by default what the session says. A shuffle makes four times as many tasks.
+    txn : tuple of str and int, optional
+        ``(application id, number)``: the number of this write, which is stored with it. A number that is not above the last one of that application is
+        skipped, for each dataset; if all datasets have it, nothing runs in Spark.
 
     Returns
     -------
@@ -106,6 +109,11 @@ def build_cube_from_spark(
     AlreadyExists, MultiTableCommitAborted, CommitConflict
         As in `build_cube`.
 
+    Notes
+    -----
+    A task holds no more of its rows than about ``options(bytes_in_flight=...)`` as it is set around this call. After a shuffle a partition that is
+    larger is written as a stream, row group by row group; without one the task writes its rows in several blocks, each with files of its own.
+
     Examples
     --------
     >>> from kartothek_cube.api.cube import Cube
@@ -117,8 +125,9 @@ def build_cube_from_spark(
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
     existing = existing_for_build(cube, job.store)
-    write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=check_on_conflict(on_conflict))
-    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
+    rule, number = check_on_conflict(on_conflict), parse_txn(txn)
+    write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
+    return _run("build", job, write, shuffle, num_buckets, bucket_by)
 
 
 def extend_cube_from_spark(
@@ -135,6 +144,7 @@ def extend_cube_from_spark(
     bucket_by: str | Iterable[str] | None = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
+    txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -154,10 +164,9 @@ def extend_cube_from_spark(
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
-    write = plan_extend(
-        cube, job.schemas, load_cube(cube, job.store), metadata, overwrite, partition_on, df_serializer, on_conflict=check_on_conflict(on_conflict)
-    )
-    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
+    existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
+    write = plan_extend(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
+    return _run("extend", job, write, shuffle, num_buckets, bucket_by)
 
 
 def append_to_cube_from_spark(
@@ -171,6 +180,7 @@ def append_to_cube_from_spark(
     num_buckets: int = 1,
     bucket_by: str | Iterable[str] | None = None,
     timestamps: Timestamps = "refuse",
+    txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -189,8 +199,8 @@ def append_to_cube_from_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
     job = _job(data, cube, store, timestamps, spark, parallelism)
-    write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer)
-    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, write.datasets.values()))
+    write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
+    return _run("append to", job, write, shuffle, num_buckets, bucket_by)
 
 
 def update_cube_from_spark(
@@ -207,6 +217,7 @@ def update_cube_from_spark(
     bucket_by: str | Iterable[str] | None = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
+    txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -230,9 +241,9 @@ def update_cube_from_spark(
     job = _job(data, cube, store, timestamps, spark, parallelism)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
-    concerned, rule = None if names is None else sorted(names), check_on_conflict(on_conflict)
-    write = plan_update(cube, job.schemas, existing, remove_conditions, concerned, metadata, df_serializer, on_conflict=rule)
-    return _run(job, write, make_layout(shuffle, num_buckets, bucket_by, [write.datasets[i] for i in job.frames]))
+    concerned, rule, number = None if names is None else sorted(names), check_on_conflict(on_conflict), parse_txn(txn)
+    write = plan_update(cube, job.schemas, existing, remove_conditions, concerned, metadata, df_serializer, on_conflict=rule, txn=number)
+    return _run("update", job, write, shuffle, num_buckets, bucket_by)
 
 
 def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
@@ -240,11 +251,11 @@ def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: Spark
     frames = _frames(data, cube)
     factory = store_factory(store)
     schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
-    return _Job(frames, schemas, open_store(factory), factory, _width(spark, frames.values(), parallelism), identity)
+    return _Job(frames, schemas, open_store(factory), Target(factory, identity, _width(spark, frames.values(), parallelism)))
 
 
 def _width(spark: SparkSession | None, frames: Collection[DataFrame], parallelism: int | None) -> int:
-    """How many tasks run at once in the session of the write."""
+    """How many tasks run at once in the session of a write."""
     return cores(spark or session_of(next(iter(frames))), parallelism) if frames else 1
 
 
@@ -259,19 +270,19 @@ def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
     return {converter_str(name): frame for name, frame in frames.items()}
 
 
-def _run(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, DatasetMetadata]:
+def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any, bucket_by: Any) -> dict[str, DatasetMetadata]:
     """Stage all rows in one Spark job, check what only the whole shows, and publish."""
+    rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
+    layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())
     check_store_can_commit(job.store)
-    receipts = _stage(job, write, layout)
+    receipts = _stage(verb, job, write, rows, layout)
     for name, own in receipts.items():
-        if not layout.keeps_cells_together(write.datasets[name]):
+        if not layout.keeps_cells_together(rows[name]):
             refuse_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
     return commit_cube_write(job.store, write, receipts)
 
 
-def _stage(job: _Job, write: CubeWrite, layout: Layout) -> dict[str, list[Receipt]]:
-    if not job.frames:
-        return {}
-    staged = [staging_frame(frame, write.datasets[i], job.factory, layout, job.id, job.width) for i, frame in job.frames.items()]
-    frame = reduce(lambda left, right: left.union(right), staged)
-    return accepted(collect(frame, Job("write", f"cube {write.cube.uuid_prefix!r}", ", ".join(job.frames))), job.id, job.frames)
+def _stage(verb: str, job: _Job, write: CubeWrite, rows: Mapping[str, CubeRows], layout: Layout) -> dict[str, list[Receipt]]:
+    """Receipts by dataset, of those that have not got the rows of this numbered write before."""
+    pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
+    return staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending)))

@@ -41,7 +41,7 @@ def test_what_makes_the_rows_runs_once_for_each_block(cube, frame, store_url, tm
 
 def test_a_write_of_two_datasets_is_one_job_with_a_task_for_each_block(cube, spark, store_url):  # cube 242
     context = spark.sparkContext
-    context.setJobGroup("counted", "counted")
+    context.setJobGroup("a write of two", "")
     seed = spark.range(0, 10, 1, 3).selectExpr("id AS x", "id AS y", "id % 2 AS p", "id AS i1")
     enrichment = spark.range(0, 10, 1, 2).selectExpr("id AS x", "id * 2 AS v3")
     try:
@@ -49,5 +49,5 @@ def test_a_write_of_two_datasets_is_one_job_with_a_task_for_each_block(cube, spa
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
     tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup("counted") for stage in tracker.getJobInfo(job).stageIds]
-    assert (len(tracker.getJobIdsForGroup("counted")), [stage.numTasks for stage in stages]) == (1, [5])
+    stages = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup("a write of two") for stage in tracker.getJobInfo(job).stageIds]
+    assert (len(tracker.getJobIdsForGroup("a write of two")), [stage.numTasks for stage in stages]) == (1, [5])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 
 from kartothek_cube import query_cube_arrow
@@ -151,12 +150,3 @@ def test_key_ranges_decide_which_files_are_looked_into(cube):
     a, b, c, d = file(1, 1, 0, 5), file(1, 2, 5, 9), file(1, 1, 10, 12), file(2, 1, 0, 5)
     assert list(overlapping(write, [d, c, b, a])) == [[a, b]]
     assert list(overlapping(write, [])) == []
-
-
-def test_runs_are_cut_across_batches():
-    from kartothek_cube.spark.stage import cut_runs
-
-    batches = pa.table({"p": [1, 1, 2, 2, 2, 3], "q": list("aaabbb"), "x": range(6)}).to_batches(max_chunksize=2)
-    assert [t.column("x").to_pylist() for t in cut_runs(batches, ["p", "q"])] == [[0, 1], [2], [3, 4], [5]]
-    assert [t.column("x").to_pylist() for t in cut_runs(batches, [])] == [[0, 1, 2, 3, 4, 5]]
-    assert list(cut_runs([], ["p"])) == []

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import C, Cube, append_to_cube, build_cube, extend_cube, load_group, plan_cube_query, query_cube_arrow, update_cube
 from kartothek_cube.api.dataset import history
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.core.stores.view import StoreView
-from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
+from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
+from kartothek_cube.spark.errors import encode_error, error_in
+from kartothek_cube.spark.tasks import as_task
 
 QUERIES = {
     "everything": {},
@@ -91,33 +95,53 @@ def test_a_store_in_memory_is_refused(spark, cube):  # cube 238
         query_cube_spark(cube, "hmemory://")
 
 
-def test_errors_of_tasks_arrive_as_their_own_type(spark, cube, built, store):
-    query = query_cube_spark(cube, built)
-    for key in store.list("cube++e/table/", recursive=True).keys:
-        store.delete(key)
-    with pytest.raises(KeyNotFound, match=r"'cube\+\+e/table/.*which dataset 'cube\+\+e' names"), driver_errors():
+def test_errors_of_tasks_arrive_as_their_own_type_and_say_what_to_do(spark, cube, built, store):
+    query = query_cube_spark(cube, built, payload_columns=["v2"], blocksize=4)
+    (key,) = (key for key in store.list("cube++e/table/", recursive=True).keys if key.endswith(".parquet"))
+    store.delete(key)
+    with pytest.raises(KeyNotFound) as found, driver_errors():
         query.collect()
+    assert re.match(rf"The file '{re.escape(key)}', which dataset 'cube\+\+e' names, is not in the store .*plan it again", str(found.value))
+    # What a notebook prints is our message, and no trace of the JVM before it.
+    assert (found.value.__cause__, found.value.__suppress_context__) == (None, True)
+    assert "PythonException" in repr(found.value.__context__)
 
 
-def test_load_group_works_in_tasks_of_ones_own(spark, cube, built):
-    plan = plan_cube_query(cube, built, partition_by="i1")
-    groups = list(plan.groups)
-
-    def totals(groups):
-        return [(g.key["i1"], load_group(g, built).num_rows) for g in groups]
-
-    found = spark.sparkContext.parallelize(groups, 3).mapPartitions(totals).collect()
-    assert found == [(i, sum(r["i1"] == i for r in query_cube_arrow(cube, built).to_pylist())) for i in range(3)]
+def damage(store, key):
+    store.put(key, store.get(key)[:100])
 
 
-def test_load_group_works_in_map_in_arrow(spark, cube, built):
-    groups = list(plan_cube_query(cube, built).groups)
+def retype(store, key):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": [1], "y": [1], "i1": [1], "v1": ["text"]}), sink)
+    store.put(key, sink.getvalue().to_pybytes())
 
-    def counts(batches):
-        for batch in batches:
-            yield pa.RecordBatch.from_pydict({"n": [load_group(groups[i], built).num_rows for i in batch.column(0).to_pylist()]})
 
-    assert [r.n for r in spark.range(0, 4, 1, 2).mapInArrow(counts, "n bigint").collect()] == [50, 50, 50, 50]
+@pytest.mark.parametrize(
+    ("harm", "text"),
+    [
+        (damage, "The file '{}' of dataset 'cube++seed' cannot be read"),
+        (retype, "Column 'v1' of the file '{}' is string, but its dataset says double"),
+    ],
+)
+def test_damage_is_named_with_file_and_dataset_on_its_way_from_a_task(cube, built, store, harm, text):
+    (group,) = plan_cube_query(cube, built, C("p") == 1, payload_columns=["v1"]).groups
+    (key,) = group.file_keys()
+    harm(store, key)
+
+    def task(batches):
+        yield load_group(group, built)
+
+    with pytest.raises(RuntimeError) as found:
+        next(as_task(task)(iter(())))
+    assert str(error_in(f"of Spark around it\n{found.value}\nand after it")).startswith(text.format(key))
+    assert isinstance(error_in(str(found.value)), CorruptData)
+
+
+@pytest.mark.parametrize("length", [20, 60, 75])
+def test_an_error_that_spark_has_cut_off_is_left_as_it_is(length):
+    quoted = "kartothek_cube error: " + encode_error(InvalidInput("in group {'p': 1} there is {} of it"))
+    assert error_in(quoted[: len("kartothek_cube error: ") + length]) is None
 
 
 def test_enrichments_by_other_partition_columns_join(spark, cube, built):

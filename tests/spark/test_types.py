@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as st
 
+from kartothek_cube import Cube
 from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.spark import build_cube_from_spark, query_cube_spark
 from kartothek_cube.spark.types import conform, frame_schema, spark_schema, to_spark, wire_schema
 
 MOMENT = dt.datetime(2024, 3, 10, 2, 30, 0, 1)
@@ -39,12 +42,22 @@ TABLE = {
     "us": (pa.array([MOMENT, None], pa.timestamp("us")), "timestamp_ntz", None),
     "ms": (pa.array([MOMENT.replace(microsecond=0), None], pa.timestamp("ms")), "timestamp_ntz", None),
     "ns": (pa.array([1_710_037_800_000_001_999, None], pa.timestamp("ns")), "timestamp_ntz", [MOMENT, None]),
+    "s": (pa.array([MOMENT.replace(microsecond=0), None], pa.timestamp("s")), "timestamp_ntz", None),
     "tz": (pa.array([MOMENT, None], pa.timestamp("us", tz="Europe/Berlin")), "timestamp", None),
     "decimal": (pa.array([Decimal("1.10"), None]), "decimal(3,2)", None),
     "time": (pa.array([dt.time(1, 2, 3), None], pa.time32("s")), "time(6)", None),
+    "time us": (pa.array([dt.time(1, 2, 3, 4), None], pa.time64("us")), "time(6)", None),
+    "duration": (pa.array([1_000_001, None], pa.duration("us")), "interval day to second", None),
+    "duration ns": (pa.array([1_000_001_000, None], pa.duration("ns")), "interval day to second", [dt.timedelta(microseconds=1_000_001), None]),
+    "half": (pa.array(np.array([1.5, 2], dtype=np.float16)), "float", None),
+    "string view": (pa.array(["ä", None], pa.string_view()), "string", None),
+    "binary view": (pa.array([b"\0", None], pa.binary_view()), "binary", None),
     "null": (pa.array([None, None]), "string", None),
     "list": (pa.array([[1, None], None], pa.list_(pa.int16())), "array<smallint>", None),
     "large list": (pa.array([["a"], None], pa.large_list(pa.string())), "array<string>", None),
+    "fixed list": (pa.array([[1, 2], None], pa.list_(pa.uint8(), 2)), "array<smallint>", None),
+    "list of texts": (pa.array([["a"], None]).cast(pa.list_(pa.dictionary(pa.int32(), pa.string()))), "array<string>", None),
+    "list ns": (pa.array([[1_710_037_800_000_001_999], None], pa.list_(pa.timestamp("ns"))), "array<timestamp_ntz>", [[MOMENT], None]),
     "struct": (pa.array([{"a": 1}, None]), "struct<a:bigint>", None),
     "map": (pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())), "map<string,bigint>", None),
 }
@@ -134,3 +147,101 @@ def test_small_chunks_are_put_together():
     table = pa.concat_tables([pa.table({"a": [i]}) for i in range(100)])
     assert [b.num_rows for b in to_spark(table, table.schema)] == [100]
     assert list(to_spark(table.slice(0, 0), table.schema)) == []
+
+
+# A column of each type of Spark, and as what it comes back where that is another type
+STORED = {
+    "boolean": ("true", None),
+    "tinyint": ("CAST(1 AS tinyint)", None),
+    "smallint": ("CAST(1 AS smallint)", None),
+    "int": ("1", None),
+    "bigint": ("9223372036854775807", None),
+    "float": ("CAST(1.5 AS float)", None),
+    "double": ("CAST('NaN' AS double)", None),
+    "decimal(38,2)": ("CAST('123456789012345678901234567890123456.78' AS decimal(38,2))", None),
+    "string": ("'ä'", None),
+    "varchar(3)": ("CAST('abc' AS varchar(3))", "string"),
+    "binary": ("X'00FF'", None),
+    "date": ("DATE'2024-03-10'", None),
+    "timestamp_ntz": ("TIMESTAMP_NTZ'2024-03-10 02:30:00.000001'", None),
+    "timestamp": ("TIMESTAMP'2024-03-10 01:30:00-05:00'", "timestamp_ntz"),
+    "time(6)": ("TIME'01:02:03.000004'", None),
+    "array<int>": ("array(1, null)", None),
+    "array<timestamp_ntz>": ("array(TIMESTAMP_NTZ'2024-03-10 02:30:00')", None),
+    "struct<a:int,b:string>": ("named_struct('a', 1, 'b', 'x')", None),
+    "map<string,bigint>": ("map('k', 1L)", None),
+}
+
+
+@pytest.fixture
+def times_of_day(spark):
+    """Spark's own expressions of type ``time`` have to be switched on."""
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.timeType.enabled")
+
+
+def test_every_type_goes_into_a_cube_and_comes_back(spark, times_of_day, store_url):
+    columns = {f"v{i}": (kind, *rest) for i, (kind, rest) in enumerate(STORED.items())}
+    picked = ", ".join(f"IF(id = 0, CAST({value} AS {kind}), null) AS {name}" for name, (kind, value, _) in columns.items())
+    frame = spark.sql(f"SELECT id AS x, 0L AS p, {picked} FROM range(0, 2, 1, 1)")
+    cube = Cube(["x"], ["p"], "types")
+    build_cube_from_spark(frame, cube, store_url, timestamps="utc")
+    found = query_cube_spark(cube, store_url)
+    kinds = dict(found.dtypes)
+    assert {name: kinds[name] for name in columns} == {name: back or kind for name, (kind, _, back) in columns.items()}
+    texts = [f"CAST({name} AS string) AS {name}" for name, (kind, *_) in columns.items() if kind != "timestamp"]
+    assert found.orderBy("x").selectExpr("x", *texts).collect() == frame.orderBy("x").selectExpr("x", *texts).collect()
+    (instant,) = (name for name, (kind, *_) in columns.items() if kind == "timestamp")
+    assert found.where("x = 0").first()[instant] == dt.datetime(2024, 3, 10, 6, 30)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [st.DayTimeIntervalType(), st.YearMonthIntervalType(), st.CalendarIntervalType(), st.VariantType(), st.ArrayType(st.YearMonthIntervalType())],
+    ids=lambda kind: kind.simpleString(),
+)
+def test_types_that_parquet_lacks_are_refused_by_name(kind):
+    with pytest.raises(Unsupported, match=r"Column 'v' of dataset 'd': the Spark type .* cannot be stored"):
+        frame_schema(st.StructType([st.StructField("v", kind)]), "d")
+
+
+def test_a_type_that_cannot_be_stored_is_refused_before_anything_is(spark, store_url, store):
+    frame = spark.sql("SELECT 1L AS x, 1L AS p, INTERVAL '1' DAY AS v")
+    with pytest.raises(Unsupported, match="Column 'v' of dataset 'seed': the Spark type interval day"):
+        build_cube_from_spark(frame, Cube(["x"], ["p"], "types"), store_url)
+    assert list(store.list("", recursive=True).keys) == []
+
+
+def test_only_times_are_cut():
+    kind = pa.list_(pa.struct([("t", pa.timestamp("ns")), ("v", pa.int64())]))
+    table = pa.table({"v": pa.array([[{"t": 1_001, "v": 2**40}]], kind)})
+    wire = wire_schema(table.schema, "it")
+    assert conform(table, wire, "it").column("v")[0].as_py() == [{"t": dt.datetime(1970, 1, 1, microsecond=1), "v": 2**40}]
+    small = pa.schema([("v", pa.list_(pa.struct([("t", pa.timestamp("us")), ("v", pa.int32())])))])
+    with pytest.raises(InvalidInput, match="Column 'v' of it"):
+        conform(table, small, "it")
+
+
+NAIVE, ZONED = pa.timestamp("ns"), pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (NAIVE, ZONED),
+        (pa.dictionary(pa.int8(), NAIVE), ZONED),
+        (pa.large_list(NAIVE), pa.list_(ZONED)),
+        (pa.struct([("a", ZONED), ("b", NAIVE)]), pa.struct([("b", ZONED), ("a", ZONED)])),
+        (pa.map_(pa.string(), pa.list_(NAIVE)), pa.map_(pa.string(), pa.list_(ZONED))),
+    ],
+    ids=str,
+)
+def test_times_without_a_zone_do_not_silently_become_instants(given, wanted):
+    with pytest.raises(InvalidInput, match=r"Column 't' of it has times without a zone.*timestamp_ntz"):
+        conform(pa.table({"t": pa.nulls(1, given)}), pa.schema([("t", wanted)]), "it")
+
+
+def test_other_zones_are_the_same_instants():
+    table = conform(pa.table({"t": pa.array([0], pa.timestamp("ns", tz="Europe/Berlin"))}), pa.schema([("t", ZONED)]), "it")
+    assert table.column("t")[0].as_py() == dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

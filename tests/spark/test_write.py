@@ -7,9 +7,16 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, Cube, build_cube, query_cube_arrow
+from kartothek_cube import C, Cube, build_cube, options, query_cube_arrow, remove_partitions
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted, Unsupported
-from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, extend_cube_from_spark, map_cube_groups, update_cube_from_spark
+from kartothek_cube.spark import (
+    append_to_cube_from_spark,
+    build_cube_from_spark,
+    extend_cube_from_spark,
+    map_cube_groups,
+    remove_partitions_spark,
+    update_cube_from_spark,
+)
 
 LAYOUTS = [{}, {"shuffle": True}, {"shuffle": True, "num_buckets": 3}, {"shuffle": True, "num_buckets": 2, "bucket_by": "i1"}]
 
@@ -31,6 +38,57 @@ def test_build_stores_what_the_eager_verb_stores(cube, frame, seed, store_url, t
 def test_every_file_was_staged_once_and_is_named(cube, frame, store_url, files, layout):  # cube 241
     result = build_cube_from_spark(frame, cube, store_url, **layout)
     assert files() == sorted(f for p in result["seed"].partitions.values() for f in p["files"].values())
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_other_verbs_stage_once_too(cube, built, frame, files, shuffle):
+    """The input has a shuffle and a Python stage of its own, which an action on the receipts would run again."""
+    counted = frame.mapInArrow(lambda batches: batches, frame.schema).where("p < 2")
+    before = set(files())
+    extended = extend_cube_from_spark({"more": counted.selectExpr("x", "y", "p", "v1 AS v3")}, cube, built, shuffle=shuffle)
+    appended = append_to_cube_from_spark(counted.where("p = 0"), cube, built, shuffle=shuffle)
+    updated = update_cube_from_spark(counted.where("p = 1"), cube, built, C("p") == 1, shuffle=shuffle)
+    named = lambda dataset: {f for p in dataset.partitions.values() for f in p["files"].values()}  # noqa: E731
+    assert set(files("more")) == named(extended["more"])
+    assert set(files()) == before | named(appended["seed"]) | named(updated["seed"])
+    assert len(set(files()) - before) == (2 if shuffle else 6)
+
+
+def test_a_partition_that_is_larger_than_the_memory_is_one_file_and_its_cells_are_checked(spark, cube, frame, store_url, files):
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
+    try:
+        with options(bytes_in_flight=1024):
+            build_cube_from_spark(frame, cube, store_url, shuffle=True)
+            twice = frame.unionAll(frame.where("x = 3 AND y = 2 AND p = 1"))
+            with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 rows.*'p': 1"):
+                append_to_cube_from_spark(twice, cube, store_url, shuffle=True)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert len({name.split("/")[2] for name in files()}) == 4
+    found = query_cube_arrow(cube, store_url)
+    assert found.num_rows == 200
+    assert query_cube_arrow(cube, store_url, C("i1") == 1).num_rows == sum(i == 1 for i in found.column("i1").to_pylist())
+
+
+def test_a_numbered_write_that_is_there_runs_nothing(cube, built, frame, seed):
+    def failing(batches):
+        raise AssertionError("a task ran")
+        yield from batches
+
+    append_to_cube_from_spark(frame.where("p = 1"), cube, built, txn=("job", 7))
+    untouched = frame.mapInArrow(failing, frame.schema)
+    for again in (append_to_cube_from_spark, lambda *a, **k: update_cube_from_spark(*a, C("p") == 1, **k)):
+        assert again(untouched, cube, built, txn=("job", 7))["seed"].commit.skipped
+    extend_cube_from_spark({"more": frame.selectExpr("x", "y", "p", "v1 AS v3")}, cube, built, txn=("job", 1))
+    more = untouched.selectExpr("x", "y", "p", "v1 AS v3")
+    assert extend_cube_from_spark({"more": more}, cube, built, txn=("job", 1))["more"].commit.skipped
+
+
+def test_partitions_are_removed_as_by_the_eager_verb(cube, seed, tmp_path):
+    for name, remove in (("spark", remove_partitions_spark), ("eager", remove_partitions)):
+        build_cube(seed, cube, tmp_path / name)
+        assert len(remove(cube, tmp_path / name, C("p") == 1, ["seed"], {"seed": {"a": 1}}, on_conflict="reapply")["seed"].partitions) == 3
+    assert rows(cube, tmp_path / "spark") == rows(cube, tmp_path / "eager")
 
 
 def test_a_shuffle_makes_one_file_for_each_partition_value(cube, frame, store_url, files):
@@ -159,6 +217,7 @@ def test_types_without_a_place_in_parquet_are_refused_by_name(cube, spark, store
         ({"shuffle": True, "num_buckets": None}, InvalidInput, "num_buckets=None"),
         ({"shuffle": True, "num_buckets": 2, "bucket_by": ["nope"]}, InvalidInput, "nope"),
         ({"parallelism": 0}, InvalidInput, "parallelism=0"),
+        ({"parallelism": "4"}, InvalidType, "parallelism=.4. is no whole number"),
         ({"metadata": {"other": {}}}, InvalidInput, "other"),
     ],
 )

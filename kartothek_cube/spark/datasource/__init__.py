@@ -1,0 +1,7 @@
+"""The Spark data source ``kartothek_cube``: batch, stream and SQL."""
+
+from __future__ import annotations
+
+from kartothek_cube.spark.datasource.register import register
+
+__all__ = ["register"]

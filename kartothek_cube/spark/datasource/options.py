@@ -1,0 +1,249 @@
+"""Options of the data source: texts as Spark hands them over, checked and turned into a value. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
+from kartothek_cube.errors import InvalidInput
+
+__all__ = ["SourceOptions", "Use", "dataset_uuid", "parse_options"]
+
+Use = Literal["read", "write", "stream"]
+
+_READING = frozenset({"columns", "conditions", "as_of", "blocksize", "parallelism", "push_down"})
+_NEW_CUBE = frozenset({"dimension_columns", "partition_columns", "index_columns"})
+_WRITING = frozenset({"partition_on", "secondary_indices", "timestamps", "txn", *_NEW_CUBE})
+# Spark's own options of a stream or of a table in its catalog, which come along with ours.
+_OF_SPARK = frozenset({"checkpointlocation", "provider", "owner"})
+# It is before all options of a table that is made in the catalog; whoever reads the table then gets no options at all (PySpark 4.3).
+_PREFIX = "option."
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the options of a reader or writer ask for. None is what was not given, ``()`` an empty list.
+
+    Attributes
+    ----------
+    store : str
+        URL or absolute path: it is opened by processes that run in other directories.
+    cube, dataset : str, optional
+        At least one. Both: ``dataset`` is the id of a dataset of the cube. ``dataset`` alone is the uuid of any dataset.
+    table : str
+        Table of a dataset.
+    columns : tuple of str, optional
+        Columns to read, in this order.
+    conditions : str, optional
+        What the rows that are read satisfy, as `Conjunction.from_string` takes it.
+    as_of : str, optional
+        A commit or a moment: the state that is read.
+    blocksize, parallelism : int, optional
+        Groups or files in one task; tasks at once.
+    push_down : bool
+        Whether filters of Spark leave files out.
+    partition_on, secondary_indices : tuple of str, optional
+        Of the dataset that is written.
+    dimension_columns, partition_columns, index_columns : tuple of str, optional
+        Of a cube that is made by the first write.
+    timestamps : {"refuse", "utc"}
+        What happens to columns of type ``timestamp`` that are written.
+    txn : tuple of str and int, optional
+        Application and number of the write: what is there already is not written again.
+    """
+
+    store: str
+    cube: str | None = None
+    dataset: str | None = None
+    table: str = "table"
+    columns: tuple[str, ...] | None = None
+    conditions: str | None = None
+    as_of: str | None = None
+    blocksize: int | None = None
+    parallelism: int | None = None
+    push_down: bool = False
+    partition_on: tuple[str, ...] | None = None
+    secondary_indices: tuple[str, ...] | None = None
+    dimension_columns: tuple[str, ...] | None = None
+    partition_columns: tuple[str, ...] | None = None
+    index_columns: tuple[str, ...] | None = None
+    timestamps: Literal["refuse", "utc"] = "refuse"
+    txn: tuple[str, int] | None = None
+
+
+def dataset_uuid(options: SourceOptions) -> str:
+    """The uuid of the one dataset that is meant."""
+    return f"{options.cube}++{options.dataset}" if options.cube is not None else str(options.dataset)
+
+
+def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOptions:
+    """Check options as Spark hands them over: names in lower case, values as texts.
+
+    Lists are written ``"a,b"``, or as JSON where a name contains a comma; a transaction ``"application,number"``.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        The options.
+    use : {"read", "write", "stream"}
+        What they are for. Options that mean nothing there are refused.
+
+    Raises
+    ------
+    InvalidInput
+        Naming the option that is unknown, missing, of no use here, contradicted by another, or has a value of another form.
+
+    Examples
+    --------
+    >>> parse_options({"store": "hfs:///data/store", "cube": "sales", "columns": "PRODUCT_ID,UNITS"}).columns
+    ('PRODUCT_ID', 'UNITS')
+    >>> parse_options({"store": "hfs:///data/store", "colums": "PRODUCT_ID"})
+    Traceback (most recent call last):
+    kartothek_cube.errors.InvalidInput: The data source kartothek_cube has no option 'colums'. Did you mean 'columns'? To read there are: as_of, ...
+    """
+    given = {name: value for key, value in options.items() if (name := key.lower()) not in _OF_SPARK}
+    _check_names(given, use)
+    if not given.get("store"):
+        raise InvalidInput('The option store is missing: the URL or path of the store, e.g. .option("store", "hfs:///data/store").')
+    parsed = SourceOptions(**{name: _PARSERS.get(name, _text)(name, value) for name, value in given.items()})
+    _check_together(parsed, given)
+    return parsed
+
+
+def _check_names(given: Mapping[str, str], use: Use) -> None:
+    known = [f.name for f in fields(SourceOptions)]
+    useless = _WRITING if use == "read" else _READING | ({"txn"} if use == "stream" else set())
+    useful = ", ".join(sorted(set(known) - useless))
+    if any(name.startswith(_PREFIX) for name in given):
+        raise InvalidInput(
+            "Spark does not hand the options of a table of its catalog to those who read it. Use CREATE TEMPORARY VIEW ... USING kartothek_cube."
+        )
+    if "path" in given:
+        raise InvalidInput("The data source kartothek_cube takes no path: the store goes into the option store, the name into cube or dataset.")
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise InvalidInput(f"The data source kartothek_cube has no option {name!r}.{meant} To {use} there are: {useful}.")
+        if name in useless:
+            raise InvalidInput(f"The option {name} means nothing to {use}{_because(name, use)}. To {use} there are: {useful}.")
+
+
+def _because(name: str, use: Use) -> str:
+    if name == "txn" and use == "stream":
+        return ", where the query and the number of the batch are the transaction"
+    return ""
+
+
+def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:
+    if options.cube is None and options.dataset is None:
+        raise InvalidInput(
+            "Give the option cube (the uuid prefix of a cube), dataset (the uuid of a dataset), or both: cube and the id of one of its datasets."
+        )
+    if options.cube is None and (surplus := sorted(_NEW_CUBE & set(given))):
+        raise InvalidInput(f"The option {surplus[0]} describes a new cube, but there is no option cube, only dataset={options.dataset!r}.")
+    if options.cube is not None and "secondary_indices" in given:
+        raise InvalidInput(f"The indices of a cube are the option index_columns, not secondary_indices (cube {options.cube!r}).")
+    if options.cube is not None and "table" in given:
+        raise InvalidInput(f"The datasets of a cube have one table; leave the option table out (cube {options.cube!r}).")
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _text(name: str, value: str) -> str:
+    if not value:
+        raise InvalidInput(f"The option {name} is empty.")
+    return value
+
+
+def _store(name: str, value: str) -> str:
+    """A relative path would be another one in each of Spark's processes."""
+    path = _local_path(value)
+    if path and not Path(path).expanduser().is_absolute():
+        raise InvalidInput(
+            f"The option {name}={value!r} is a relative path, but Spark's processes run in other directories: give {str(Path(path).absolute())!r}."
+        )
+    return value
+
+
+def _local_path(store: str) -> str | None:
+    if not looks_like_url(store):
+        return store
+    url = None if names_object_store(store) else parse_url(store)
+    return url.path if url is not None and url.scheme in LOCAL_SCHEMES else None
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    """``a,b``, or a JSON list for names with commas; an empty text is an empty list."""
+    if value.strip().startswith("["):
+        names = _json(name, value)
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise InvalidInput(f'The option {name}={value!r} is no list of names. Write "a,b" or \'["a", "b"]\'.')
+    else:
+        names = [part.strip() for part in value.split(",")] if value.strip() else []
+    if "" in names:
+        raise InvalidInput(f"The option {name}={value!r} has an empty name.")
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"The option {name}={value!r} names a column twice.")
+    return tuple(names)
+
+
+def _json(name: str, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise InvalidInput(f'The option {name}={value!r} is no JSON list: {error}. Names without commas can be written "a,b".') from None
+
+
+def _columns(name: str, value: str) -> tuple[str, ...]:
+    names = _names(name, value)
+    if not names:
+        raise InvalidInput("The option columns is empty: name at least one column, or leave it out for all.")
+    return names
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise InvalidInput(f"The option {name}={value!r} is no positive whole number.")
+    return number
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidInput(f'The option {name}={value!r} is neither "true" nor "false".')
+    return value.lower() == "true"
+
+
+def _timestamps(name: str, value: str) -> str:
+    if value not in ("refuse", "utc"):
+        raise InvalidInput(f'The option {name}={value!r} is neither "refuse" nor "utc".')
+    return value
+
+
+def _txn(name: str, value: str) -> tuple[str, int]:
+    application, _, number = value.rpartition(",")
+    if not application.strip() or not number.strip().isdecimal():
+        raise InvalidInput(f'The option {name}={value!r} is no transaction: write "application,number", e.g. "nightly,20260131".')
+    return application.strip(), int(number)
+
+
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "store": _store,
+    "columns": _columns,
+    "blocksize": _number,
+    "parallelism": _number,
+    "push_down": _flag,
+    "timestamps": _timestamps,
+    "txn": _txn,
+    **dict.fromkeys(("partition_on", "secondary_indices", "dimension_columns", "partition_columns", "index_columns"), _names),
+}

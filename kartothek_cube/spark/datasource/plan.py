@@ -1,0 +1,157 @@
+"""What a read of the data source covers, a whole cube or one dataset: its columns, and the work cut into pieces that travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.load import stream_pieces
+from kartothek_cube.core.dataset.plan import make_file_plan
+from kartothek_cube.core.dataset.requests import check_table, checked_columns
+from kartothek_cube.core.files import FileRequest
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.predicates import Clause, parse_predicates
+from kartothek_cube.core.scan import ScanTask
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.cube.conditions import Conjunction
+from kartothek_cube.cube.conjunction import condition_class
+from kartothek_cube.cube.consistency import infos_of
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.intention import make_intention
+from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.verbs.discover import discover_cube
+from kartothek_cube.cube.verbs.query import plan_cube_query
+from kartothek_cube.errors import InvalidInput, KartothekCubeError, UnknownColumn
+from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
+
+__all__ = ["CubeView", "DatasetView", "FileItem", "View", "load_items", "view_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileItem:
+    """One file of a dataset, and what it is asked for."""
+
+    request: FileRequest
+    task: ScanTask
+
+
+Item: TypeAlias = Group | FileItem
+
+
+class View(Protocol):
+    """One state of a cube or dataset, and how a read of it is planned."""
+
+    @property
+    def is_cube(self) -> bool:
+        """Whether comparisons become conditions of a cube."""
+
+    def schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The stored types of columns, in their order; of all columns for None."""
+
+    def clauses(self, conditions: str | None) -> Sequence[Clause]:
+        """The comparisons that a text stands for."""
+
+    def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
+        """The work of a read."""
+
+
+def _parsed(conditions: str | None, schema: pa.Schema) -> Sequence[Clause]:
+    if conditions is None:
+        return ()
+    try:
+        return Conjunction.from_string(conditions, {f.name: f.type for f in schema}).clauses
+    except KartothekCubeError:
+        raise
+    except ValueError as error:
+        raise InvalidInput(f"The option conditions={conditions!r} compares a column with something of another type: {error}") from None
+
+
+@dataclass(frozen=True)
+class CubeView:
+    """A whole cube: its datasets joined."""
+
+    cube: Cube
+    store: Any
+    datasets: Mapping[str, DatasetMetadata]
+    is_cube: bool = True
+
+    @cached_property
+    def _columns(self) -> pa.Schema:
+        return make_intention(self.cube, infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
+
+    def schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The stored types of columns, in their order; of all columns, in alphabetical order, for None."""
+        known = self._columns
+        unknown = [c for c in columns or () if c not in known.names]
+        if unknown:
+            raise UnknownColumn(f"Cube {self.cube.uuid_prefix!r} has no column {', '.join(map(repr, unknown))}; it has {', '.join(known.names)}.")
+        return known if columns is None else pa.schema([known.field(c) for c in columns])
+
+    def clauses(self, conditions: str | None) -> Sequence[Clause]:
+        """The comparisons that a text stands for."""
+        return _parsed(conditions, self._columns)
+
+    def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
+        """The aligned partitions of the cube that may hold rows."""
+        own = {*self.cube.dimension_columns, *self.cube.partition_columns}
+        conditions = Conjunction([condition_class(c.op)(c.column, c.value) for c in clauses])
+        payload = [c for c in self.schema(columns).names if c not in own]
+        return plan_cube_query(self.cube, self.store, conditions, dict(self.datasets), payload_columns=payload).slices
+
+
+@dataclass(frozen=True)
+class DatasetView:
+    """One dataset."""
+
+    source: Source
+    snapshot: Snapshot
+    table: str
+    is_cube: bool = False
+
+    def schema(self, columns: Sequence[str] | None) -> pa.Schema:
+        """The stored types of columns, in their order; of all columns for None."""
+        known = check_table(self.snapshot, self.table)
+        return pa.schema([known.field(c) for c in checked_columns(columns, known, self.snapshot.uuid)])
+
+    def clauses(self, conditions: str | None) -> Sequence[Clause]:
+        """The comparisons that a text stands for."""
+        return _parsed(conditions, check_table(self.snapshot, self.table))
+
+    def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
+        """The files of the dataset that may hold rows."""
+        predicates = parse_predicates([[(c.column, c.op, c.value) for c in clauses]]) if clauses else None
+        plan = make_file_plan(self.source, self.snapshot, self.table, list(columns), predicates)
+        return [FileItem(plan.request, task) for task in plan.tasks()]
+
+
+def view_of(options: SourceOptions) -> View:
+    """The state that a reader was asked for."""
+    store = store_factory(options.store)
+    if options.cube is not None and options.dataset is None:
+        cube, datasets = discover_cube(options.cube, store, as_of=options.as_of)
+        return CubeView(cube, store, datasets)
+    source = source_of(dataset_uuid(options), store, None, options.as_of)
+    return DatasetView(source, source.snapshot(), options.table)
+
+
+def load_items(store: Any, items: Sequence[Any]) -> Iterator[pa.Table]:
+    """The rows of some pieces of work, in a task; files piece by piece."""
+    opened: Store = open_store(store)
+    if items and isinstance(items[0], FileItem):
+        yield from stream_pieces(opened, items[0].request, [item.task for item in items], _as_it_is)
+        return
+    loader = Loader(opened)
+    for group in items:
+        yield loader.load(group)
+
+
+def _as_it_is(table: pa.Table) -> pa.Table:
+    return table

@@ -1,0 +1,227 @@
+"""Reading one table of a dataset into a lazy Spark data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
+from kartothek_cube.core.dataset.load import stream_pieces
+from kartothek_cube.core.dataset.plan import make_file_plan
+from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead, make_group_plan
+from kartothek_cube.core.dataset.requests import check_table, checked_categoricals, names_of
+from kartothek_cube.core.files import FileRequest
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.predicates import Predicates, parse_predicates
+from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT
+from kartothek_cube.core.scan import ScanTask
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.errors import InvalidInput
+from kartothek_cube.spark.jobs import Job
+from kartothek_cube.spark.regroup import Regrouping, run_regrouped
+from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.tasks import pack, run_packed, task_count
+from kartothek_cube.spark.types import to_spark, wire_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_dataset_as_spark"]
+
+
+def read_dataset_as_spark(
+    dataset_uuid: str | None = None,
+    store: Any = None,
+    table: str = SINGLE_TABLE,
+    columns: Any = None,
+    categoricals: Any = None,
+    dates_as_object: bool = False,
+    predicates: Any = None,
+    dispatch_by: Any = None,
+    factory: Any = None,
+    *,
+    blocksize: int | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+    as_of: Any = None,
+    options: Overrides | None = None,
+) -> DataFrame:
+    """Read one table of a dataset and get a lazy Spark data frame.
+
+    The read is checked and planned on the driver when this is called: partition values and secondary indices leave files out there, statistics and rows in
+    the tasks. The plan names exact files, so that every action on the data frame sees the dataset as it was then.
+
+    Parameters
+    ----------
+    dataset_uuid, store, table, columns, predicates, factory, as_of
+        As in `kartothek_cube.api.dataset.read_table`. The executors open the same store, so it has to be one that other processes see.
+    categoricals, dates_as_object
+        Accepted from kartothek and checked; they say how pandas shows a column and mean nothing in Spark, where a column has the type of its values.
+    dispatch_by : list of str, optional
+        Indexed columns: all rows of one combination of their values come from one task, one after the other, in ascending order of the values. Rows without
+        a value in one of the columns are left out. Where many groups share files, each file is read once and its rows are shuffled.
+    blocksize : int, optional
+        Files, with ``dispatch_by`` groups, in one task. By default they are packed into about four tasks for each core.
+    spark : SparkSession, optional
+        By default the active session; classic or Connect.
+    parallelism : int, optional
+        How many tasks run at once; by default what the session says.
+    options : Overrides, optional
+        Of `kartothek_cube.options`: for planning, and for the tasks.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Columns as asked for, else in the order of the dataset's schema. Naive timestamps are ``timestamp_ntz``; unsigned integers come in the next wider
+        type. Spark prunes no columns here: name those that you need in ``columns``. Without ``dispatch_by`` files come in the order of the dataset.
+
+    Raises
+    ------
+    DatasetNotFound, KeyNotFound, UnknownColumn, InvalidInput, InvalidType
+        As in `read_table`; also for a store that other processes cannot open, and for an empty list of columns.
+    InvalidRequest
+        If a column of ``dispatch_by`` has no index.
+    Unsupported
+        For a column whose type Spark does not have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube.spark import read_dataset_as_spark
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset("hfs://store", "sales", [sales], partition_on=["COUNTRY_CODE"])
+    >>> read_dataset_as_spark("sales", "hfs://store", columns=["PRODUCT_ID", "UNITS"], predicates=[[("COUNTRY_CODE", "==", "FR")]]).collect()
+    [Row(PRODUCT_ID=2, UNITS=4)]
+    """
+    with use_options(options):
+        names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
+        asked = parse_predicates(predicates)
+        check_flag(dates_as_object, "dates_as_object")
+        source = source_of(dataset_uuid, store, factory, as_of)
+        executors = _Executors(find_session(spark), store_factory(source.store if factory is not None else store), parallelism, blocksize)
+        if dispatch_by is None:
+            return _by_file(executors, source, table, names, categories, asked)
+        check_table(source.snapshot(), table)
+        _, plan = make_group_plan(
+            source, [table], _by_table(table, names), _by_table(table, categories), None, dates_as_object, predicates, dispatch_by, by_partition_keys=False
+        )
+        return _by_group(executors, plan)
+
+
+def _by_table(table: str, names: list[str] | None) -> dict[str, list[str]] | None:
+    return None if names is None else {table: names}
+
+
+@dataclass(frozen=True, slots=True)
+class _Executors:
+    """Where the work goes, and how it is cut."""
+
+    session: SparkSession
+    store: Any
+    parallelism: int | None
+    blocksize: int | None
+
+    def count(self, items: int, *, natural: bool = False) -> int:
+        """Into how many tasks a number of items goes; ``natural`` ones whatever the user asked of the others."""
+        return task_count(items, cores(self.session, self.parallelism), None if natural else self.blocksize)
+
+
+def _wire(request: FileRequest) -> pa.Schema:
+    if not request.columns:
+        raise InvalidInput(
+            f"Name at least one column of dataset {request.dataset!r}: a row without columns is nothing in Spark. It has {request.schema.names}."
+        )
+    return wire_schema(_fields(request), f"dataset {request.dataset!r}")
+
+
+def _fields(request: FileRequest) -> pa.Schema:
+    return pa.schema([request.schema.field(c) for c in request.columns])
+
+
+def _job(request: FileRequest, detail: str) -> Job:
+    return Job("read", f"dataset {request.dataset!r}", detail)
+
+
+# --- file by file -----------------------------------------------------------------------------------------------------
+
+
+def _by_file(
+    executors: _Executors, source: Source, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
+) -> DataFrame:
+    plan = make_file_plan(source, source.snapshot(), table, names, predicates)
+    request, store, wire = plan.request, executors.store, _wire(plan.request)
+    checked_categoricals(categories, request.columns, request.schema, source.uuid)
+    chunks = pack(plan.tasks(), executors.count(len(plan)))
+    return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, f"{len(plan)} files"))
+
+
+def _rows(store: Any, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of some files, piece by piece."""
+    for piece in _pieces(store, request, tasks):
+        yield from to_spark(piece, wire, f"dataset {request.dataset!r}")
+
+
+def _pieces(store: Any, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
+    yield from stream_pieces(open_store(store), request, tasks, _as_it_is)
+
+
+def _as_it_is(table: pa.Table) -> pa.Table:
+    return table
+
+
+# --- group by group ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _FileGroup:
+    """The files of one group, and what they are asked for: only rows of the group."""
+
+    predicates: Predicates | None
+    files: tuple[ScanTask, ...]
+
+
+def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
+    read = plan.reads[0]
+    wire = _wire(read.request)
+    if plan.groups.amplification() > AMPLIFICATION_LIMIT:
+        return _regrouped(executors, plan, read, wire)
+    request, store = read.request, executors.store
+    groups = [_file_group(plan, read, i) for i in range(len(plan.groups))]
+    chunks = pack(groups, executors.count(len(groups)))
+    return run_packed(executors.session, chunks, lambda groups: _group_rows(store, request, groups, wire), wire, _job(request, f"{len(groups)} groups"))
+
+
+def _file_group(plan: GroupPlan, read: TableRead, i: int) -> _FileGroup:
+    return _FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i))))
+
+
+def _group_rows(store: Any, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    opened: Store = open_store(store)
+    for group in groups:
+        yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)
+
+
+def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa.Schema) -> DataFrame:
+    """Groups that share files: each file is read once."""
+    columns, store = list(read.request.columns), executors.store
+    request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.dispatch_columns))))
+    tasks = plan.tasks(read, np.unique(plan.groups.positions))
+    n = len(plan.groups)
+    regrouping = Regrouping(plan.groups.keys, _fields(request), executors.count(n))
+    chunks = pack(tasks, executors.count(len(tasks), natural=True))
+
+    def load(tasks: list[ScanTask]) -> Iterator[pa.Table]:
+        return _pieces(store, request, tasks)
+
+    def select(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+        del key
+        yield table.select(columns)
+
+    return run_regrouped(executors.session, chunks, load, regrouping, select, wire, _job(request, f"{n} groups"))

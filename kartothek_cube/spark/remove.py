@@ -1,0 +1,46 @@
+"""Removing partitions of a cube: the verb for who works in Spark. There is no file to touch, so it is done by the driver alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.verbs.append import remove_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["remove_partitions_spark"]
+
+
+def remove_partitions_spark(
+    cube: Cube,
+    store: Any,
+    conditions: Any = None,
+    ktk_cube_dataset_ids: Iterable[str] | None = None,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Remove the physical partitions in which conditions on the cube's partition columns hold.
+
+    Arguments, results and errors are those of `kartothek_cube.api.cube.remove_partitions`. Only documents and indices change, so no Spark job runs;
+    ``spark`` and ``parallelism`` are accepted, as by the other verbs, and have no effect.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import C, Cube
+    >>> from kartothek_cube.spark import build_cube_from_spark, remove_partitions_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> rows = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE UNION SELECT 2L, 'FR'")
+    >>> _ = build_cube_from_spark(rows, cube, "hfs://fewer", shuffle=True)
+    >>> remove_partitions_spark(cube, "hfs://fewer", C("COUNTRY_CODE") == "DE")
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
+    """
+    del spark, parallelism
+    return remove_partitions(cube, store, conditions, ktk_cube_dataset_ids, metadata, on_conflict=on_conflict)

@@ -1,0 +1,191 @@
+"""The work per file of verbs that know nothing of Spark, done in Spark tasks: packed into few of them, small results back, in order."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from kartothek_cube.core.options import current_options, use_options
+from kartothek_cube.core.parallel import Work, run, use_driver
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.errors import CorruptData, InvalidType, KartothekCubeError
+from kartothek_cube.spark.errors import decode_error, encode_error
+from kartothek_cube.spark.jobs import Job, collect
+from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.tasks import pack, run_packed, task_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["FEWEST_HEAVY", "FEWEST_LIGHT", "SparkDriver", "Stores", "spreading", "tasks_for"]
+
+# From how many items on tasks are worth it: a job costs some tenths of a second, in which threads make a few hundred calls of a store.
+FEWEST_LIGHT, FEWEST_HEAVY = 200, 2
+# Of light work so many items take about as long as the start of a task. On Connect, where nobody knows how many cores there are, tasks would else be hundreds.
+_LIGHT_PER_TASK = 25
+# Of heavy work one item is read or written while another is computed; the other cores belong to the other tasks.
+_THREADS = 2
+
+_RESULTS = pa.schema([("task", pa.int32()), ("results", pa.binary()), ("error", pa.string())])
+
+Opener: TypeAlias = Store | Callable[[], Store]
+
+
+class Stores:
+    """Stores that are open here, each with what opens it in another process: in what is pickled for a task they stand as numbers.
+
+    Where a store occurs in a thousand items, a task opens it once; and a store that itself cannot be pickled comes along.
+    """
+
+    def __init__(self, opened: Sequence[tuple[Store, Opener]]) -> None:
+        self._numbers = {id(store): number for number, (store, _) in enumerate(opened)}
+        self._opened = tuple(opened)  # keeps them alive, so that their ids are not given to others
+
+    @property
+    def openers(self) -> tuple[Opener, ...]:
+        """What travels; the position is the number."""
+        return tuple(opener for _, opener in self._opened)
+
+    def dumps(self, value: Any) -> bytes:
+        """Pickle something.
+
+        Raises
+        ------
+        InvalidType
+            If a part of it cannot be pickled.
+        """
+        file = io.BytesIO()
+        try:
+            _pickler(file, self._numbers).dump(value)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise InvalidType(f"Something of this work cannot travel to a Spark task: {error}") from error
+        return file.getvalue()
+
+
+def _pickler(file: io.BytesIO, numbers: Mapping[int, int]) -> pickle.Pickler:
+    """One that also takes what executors cannot import: a serializer may be a class of the user's notebook."""
+    from pyspark import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        def persistent_id(self, obj: Any) -> int | None:
+            return numbers.get(id(obj))
+
+    return Pickler(file)  # type: ignore[no-untyped-call]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, stores: Sequence[Store]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._stores = stores
+
+    def persistent_load(self, number: int) -> Store:
+        return self._stores[number]
+
+
+def tasks_for(work: Work, items: int, width: int) -> int:
+    """Into how many tasks some items go where so many tasks run at once."""
+    n = task_count(items, width)
+    return n if work.heavy else min(n, -(-items // _LIGHT_PER_TASK))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDriver:
+    """Does what `kartothek_cube.core.parallel.spread` is asked for in Spark tasks, one job a call, if there are enough items.
+
+    Attributes
+    ----------
+    session : SparkSession
+        Where tasks run.
+    width : int
+        How many of them run at once.
+    stores : Stores
+        The stores with which is worked.
+    verb, subject : str
+        How jobs are called.
+    """
+
+    session: SparkSession
+    width: int
+    stores: Stores
+    verb: str
+    subject: str
+
+    def __call__(self, work: Work, items: Sequence[Any]) -> Generator[Any, None, None] | None:
+        """The results in the order of the items; None if there are few of them."""
+        return None if len(items) < (FEWEST_HEAVY if work.heavy else FEWEST_LIGHT) else self._results(work, items)
+
+    def _results(self, work: Work, items: Sequence[Any]) -> Generator[Any, None, None]:
+        n = tasks_for(work, len(items), self.width)
+        bounds = [i * len(items) // n for i in range(n + 1)]
+        # Pickled twice: the inner pickle knows the stores, the outer one is what is packed for a task.
+        payloads = [(i, self.stores.dumps(items[a:b])) for i, (a, b) in enumerate(pairwise(bounds))]
+        job = Job(self.verb, self.subject, f"{len(items)} {work.what}")
+        doing = partial(_done, self.stores.dumps(work), self.stores.openers)
+        rows = collect(run_packed(self.session, pack(payloads, n), doing, _RESULTS, job), job)
+        yield from _in_order(rows, n)
+
+
+def _done(work: bytes, openers: Sequence[Opener], payloads: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    """In a task: one row for each payload. An error of this library comes as a row, since a second attempt would not mend it."""
+    stores = [open_store(opener) for opener in openers]
+    known: Work = _Unpickler(work, stores).load()
+    for number, data in payloads:
+        results, error = None, None
+        try:
+            results = pickle.dumps(_run(known, _Unpickler(data, stores).load()))
+        except KartothekCubeError as own:
+            error = encode_error(own)
+        yield pa.record_batch([[number], [results], [error]], schema=_RESULTS)
+
+
+def _run(work: Work, items: Sequence[Any]) -> list[Any]:
+    settings = current_options()
+    threads = settings.threads or (_THREADS if work.heavy else None)
+    with use_options(replace(settings, threads=threads)):
+        return list(run(work.func, items, weight=work.weight))
+
+
+def _in_order(rows: Sequence[Any], n_tasks: int) -> Iterator[Any]:
+    rows = sorted(rows, key=lambda row: row["task"])
+    for row in rows:
+        if row["error"]:
+            raise decode_error(row["error"])
+    if [row["task"] for row in rows] != list(range(n_tasks)):
+        raise CorruptData(f"Spark returned results of the tasks {[row['task'] for row in rows]}, not one of each of {n_tasks}.")
+    for row in rows:
+        yield from pickle.loads(bytes(row["results"]))
+
+
+@contextmanager
+def spreading(verb: str, subject: str, opened: Sequence[tuple[Store, Any]], spark: SparkSession | None, parallelism: int | None) -> Iterator[None]:
+    """Let the work of a verb be done in Spark tasks.
+
+    Parameters
+    ----------
+    verb, subject : str
+        How Spark's UI calls the jobs.
+    opened : sequence of tuple
+        The stores with which the verb works, and of each what was given for it, from which executors open it.
+    spark, parallelism
+        As the user gave them.
+
+    Raises
+    ------
+    InvalidType
+        If a store cannot be opened by other processes.
+    InvalidInput
+        If there is no session, or no positive parallelism.
+    """
+    stores = Stores([(store, store_factory(given)) for store, given in opened])
+    session = find_session(spark)
+    with use_driver(SparkDriver(session, cores(session, parallelism), stores, verb, subject)):
+        yield

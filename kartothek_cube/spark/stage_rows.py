@@ -1,0 +1,161 @@
+"""What a task does with rows of a dataset, of a cube or of its own: check them, and stage them in memory or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.change import Part, Receipt
+from kartothek_cube.core.dataset.elements import Element
+from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
+from kartothek_cube.core.dataset.run import stage_element
+from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.rowkeys import IntArray, pack_one
+from kartothek_cube.core.schema import ordered
+from kartothek_cube.core.stage import StageRequest, dataset_schema
+from kartothek_cube.core.store import Store
+from kartothek_cube.cube.prepare import DatasetWrite, check_no_nulls, prepare_parts, refuse_repeated
+from kartothek_cube.cube.publish import stage_table
+from kartothek_cube.errors import CorruptData
+
+__all__ = ["CubeRows", "DatasetRows", "Rows", "full_schema", "stored_schema"]
+
+
+class Rows(Protocol):
+    """How the rows of one dataset are checked and stored; a small picklable value."""
+
+    @property
+    def id(self) -> str:
+        """The name by which receipts are told apart."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that the rows have, in the types in which they are stored."""
+
+    @property
+    def request(self) -> StageRequest:
+        """How files are staged."""
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        """The columns by which the rows of a file are sorted."""
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The columns whose hash gives the bucket of a row, unless the caller says which."""
+
+    def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
+        """Check, sort, split and stage rows that are in memory."""
+
+    def part(self, first: pa.Table) -> Part:
+        """The physical partition of rows that have one, without its rows."""
+
+    def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Sorted rows of one physical partition, checked as they pass."""
+
+
+def full_schema(rows: Rows) -> pa.Schema:
+    """The schema of the dataset."""
+    return ordered(dataset_schema(rows.schema, rows.request.partition_on), rows.request.partition_on)
+
+
+def stored_schema(rows: Rows) -> pa.Schema:
+    """The columns inside its files."""
+    return pa.schema([f for f in rows.schema if f.name not in rows.request.partition_on])
+
+
+@dataclass(frozen=True, slots=True)
+class CubeRows:
+    """Rows of a dataset of a cube: no nulls in its keys, no cell twice."""
+
+    write: DatasetWrite
+
+    @property
+    def id(self) -> str:
+        return self.write.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.write.schema
+
+    @property
+    def request(self) -> StageRequest:
+        return self.write.request
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        return self.write.sort_columns
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return self.write.dimensions
+
+    def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
+        return stage_table(store, self.write, table)
+
+    def part(self, first: pa.Table) -> Part:
+        return prepare_parts(self.write, first, fresh_id())[0]
+
+    def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        last: pa.Table | None = None
+        for piece in pieces:
+            check_no_nulls(self.write, piece)
+            rows = piece if last is None else pa.concat_tables([last, piece])
+            keys = pack_one(rows, self.sort_columns)
+            refuse_repeated(self.write, rows, keys)
+            _check_ascending(keys, self.sort_columns, self.id)
+            last = piece.slice(piece.num_rows - 1)
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRows:
+    """Rows of one table of a dataset. ``write`` has no base, which would make it as large as the dataset has partitions."""
+
+    write: WriteRequest
+    table: str
+    schema: pa.Schema
+
+    @property
+    def id(self) -> str:
+        return self.write.uuid
+
+    @property
+    def request(self) -> StageRequest:
+        return self.write.stage_request(self.table, fresh=True)
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        return self.write.sort_columns
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
+
+    def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
+        return stage_element(store, self.write, prepare(self.write, Element(fresh_id(), {self.table: table})))
+
+    def part(self, first: pa.Table) -> Part:
+        return prepare(self.write, Element(fresh_id(), {self.table: first})).parts[self.table][0]
+
+    def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        last: pa.Table | None = None
+        for piece in pieces:
+            if self.sort_columns:
+                rows = piece if last is None else pa.concat_tables([last, piece])
+                _check_ascending(pack_one(rows, self.sort_columns), self.sort_columns, self.id)
+                last = piece.slice(piece.num_rows - 1)
+            yield piece
+
+
+def _check_ascending(keys: IntArray, columns: Sequence[str], dataset: str) -> None:
+    """Spark sorts a stream; what it would sort otherwise than the files are sorted is found here and not by a reader."""
+    if np.any(keys[1:] < keys[:-1]):
+        raise CorruptData(
+            f"Spark sorted the rows of dataset {dataset!r} by {list(columns)} in another order than the files have. Nothing was published. "
+            "Give them more buckets, or options(bytes_in_flight=...) more memory: partitions that fit into it are sorted here."
+        )

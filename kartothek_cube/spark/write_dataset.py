@@ -1,0 +1,318 @@
+"""The verbs that write a dataset from a Spark data frame: staged in tasks, collected once, published on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.dataset.arguments import Source, target_of
+from kartothek_cube.core.dataset.elements import Element
+from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
+from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
+from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, skipped, stage_element, update_rules
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.txn import parse_txn
+from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
+from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.stores import store_factory
+from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.spark.jobs import Job
+from kartothek_cube.spark.layout import Layout, make_layout
+from kartothek_cube.spark.session import cores, session_of
+from kartothek_cube.spark.stage import Target, staged_receipts
+from kartothek_cube.spark.stage_rows import DatasetRows
+from kartothek_cube.spark.types import Timestamps, frame_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["store_dataset_from_spark", "update_dataset_from_spark"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """The rows of a call: the data frame, how it is distributed over files, and how its session works."""
+
+    frame: DataFrame
+    table: str
+    timestamps: Timestamps
+    shuffle: bool
+    num_buckets: Any
+    bucket_by: Any
+    ratio: Any
+    spark: SparkSession | None
+    parallelism: int | None
+
+    def rows(self, request: WriteRequest) -> DatasetRows:
+        """How its rows are stored, by its columns alone."""
+        return DatasetRows(replace(request, base=None), self.table, frame_schema(self.frame.schema, request.uuid, self.timestamps))
+
+    def layout(self, rows: DatasetRows) -> Layout:
+        """How they are distributed over files."""
+        return make_layout(self.shuffle, self.num_buckets, self.bucket_by, [rows], self.ratio)
+
+    def target(self, source: Source) -> Target:
+        """Where its files go."""
+        return Target(store_factory(source.store), fresh_id(), cores(self.spark or session_of(self.frame), self.parallelism))
+
+
+def store_dataset_from_spark(
+    df: DataFrame,
+    store: Any,
+    dataset_uuid: str | None,
+    table: str = SINGLE_TABLE,
+    secondary_indices: Iterable[str] | str | None = None,
+    shuffle: bool = False,
+    repartition_ratio: float | None = None,
+    num_buckets: int = 1,
+    sort_partitions_by: Iterable[str] | str | None = None,
+    metadata: Any = None,
+    df_serializer: Any = None,
+    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    partition_on: Iterable[str] | str | None = None,
+    bucket_by: str | Iterable[str] | None = None,
+    overwrite: bool = False,
+    *,
+    on_conflict: OnConflict = "raise",
+    timestamps: Timestamps = "refuse",
+    txn: tuple[str, int] | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> DatasetMetadata:
+    """Store the rows of a Spark data frame as a new dataset.
+
+    Columns and types are checked before the first task starts. The rows are then staged in one Spark job: each task checks, sorts and splits its rows and
+    writes files that nothing names yet. When all have succeeded, the driver publishes them in one commit. A task that fails and is tried again leaves files
+    behind, but no duplicates.
+
+    Parameters
+    ----------
+    df : DataFrame
+        The rows.
+    store : str, path, store or callable
+        Where the dataset lies. The executors open the same store, so it has to be one that other processes see.
+    dataset_uuid : str, optional
+        Name of the dataset: ASCII letters, digits, ``+``, ``-``, ``_``. None makes a random one.
+    table : str, default "table"
+        Name of the table. None is refused.
+    secondary_indices : str or list of str, optional
+        Columns that get an inverted index: value → partitions.
+    shuffle : bool, default False
+        Bring rows of the same partition values together first: exactly one file for each combination of partition values and bucket. Without it every task
+        writes a file for each combination that it sees.
+    repartition_ratio : float, optional
+        Fewer tasks, and so fewer files without ``shuffle``: ``ceil(4 * parallelism / repartition_ratio)``. With ``shuffle`` it makes so many tasks; without,
+        neighbouring partitions of the data frame are merged to at most so many, which moves no rows. How many partitions a data frame has, Spark says on
+        classic sessions only and in general only after it has run, so the ratio is not one of their number.
+    num_buckets : int, default 1
+        With ``shuffle``: into how many files the rows of a partition are spread, by a hash. The bucket is stored nowhere.
+    sort_partitions_by : str or list of str, optional
+        Sort the rows of each file by these columns, nulls last.
+    metadata : dict or callable, optional
+        User metadata, which JSON can hold; a callable is called once, when all rows are staged.
+    df_serializer : ParquetSerializer or CsvSerializer, optional
+        How data files are written.
+    metadata_merger : callable, optional
+        Gets a list of dicts and returns the user metadata.
+    partition_on : str or list of str, optional
+        Columns whose values become part of the files' paths, in this order.
+    bucket_by : str or list of str, optional
+        With ``shuffle``: the columns that are hashed, by default all. All rows of a partition with the same values are in one file, so that a value of
+        an indexed column that is hashed is in one file for each partition.
+    overwrite : bool, default False
+        Replace a dataset of this name: its partitions, schema, indices and metadata.
+    on_conflict : {"raise", "reapply"}
+        As in `kartothek_cube.api.dataset.store_dataframes_as_dataset`.
+    timestamps : {"refuse", "utc"}
+        What becomes of Spark's ``timestamp``, whose text depends on the session's time zone: refuse it and ask for a cast to ``timestamp_ntz``, or store
+        UTC times without a zone.
+    txn : tuple of str and int, optional
+        ``(application id, number)``: the number of this write, which is stored with it. A number that is not above the last one of that application is
+        skipped; if the dataset has it already, nothing runs in Spark.
+    spark : SparkSession, optional
+        By default the session of the data frame.
+    parallelism : int, optional
+        How many tasks run at once; by default what the session says. A shuffle makes four times as many tasks.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset as it was committed.
+
+    Raises
+    ------
+    AlreadyExists
+        If the dataset exists and ``overwrite`` is False.
+    InvalidInput, InvalidType, Unsupported
+        If an argument or a column cannot be stored so; the message names it. Also where a task finds it, e.g. a null in a partition column. A partitioned
+        dataset without any row is refused; one that is not partitioned becomes one file without rows.
+    CommitConflict
+        If somebody else created the dataset meanwhile, or has added or removed partitions of the one that is overwritten.
+
+    Notes
+    -----
+    A task holds no more of its rows than about ``options(bytes_in_flight=...)`` as it is set around this call. After a shuffle a partition that is
+    larger is written as a stream, row group by row group; without one the task writes its rows in several blocks, each with files of its own.
+
+    Examples
+    --------
+    >>> from kartothek_cube.spark import store_dataset_from_spark
+    >>> sales = spark.sql("SELECT 'DE' AS COUNTRY_CODE, 1L AS PRODUCT_ID, 3L AS UNITS")
+    >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", secondary_indices="PRODUCT_ID", shuffle=True, partition_on=["COUNTRY_CODE"])
+    DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
+    """
+    rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
+    rules = Rules(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
+    source = target_of(store, dataset_uuid, generate=True)
+    base = find_snapshot(source.store, source.uuid)
+    done = skipped(base, rules.txn)
+    if done is not None:
+        return done
+    encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"  # one that is replaced keeps its own
+    request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
+    request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
+    arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
+    return commit_staged(source, _staged("store", source, request, rows), arguments, rules)
+
+
+def update_dataset_from_spark(
+    df: DataFrame | None,
+    store: Any = None,
+    dataset_uuid: str | None = None,
+    table: str = SINGLE_TABLE,
+    secondary_indices: Iterable[str] | str | None = None,
+    shuffle: bool = False,
+    repartition_ratio: float | None = None,
+    num_buckets: int = 1,
+    sort_partitions_by: Iterable[str] | str | None = None,
+    delete_scope: Iterable[Mapping[str, Any]] | None = None,
+    metadata: Any = None,
+    df_serializer: Any = None,
+    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    partition_on: Iterable[str] | str | None = None,
+    factory: Any = None,
+    bucket_by: str | Iterable[str] | None = None,
+    *,
+    add_columns: bool = False,
+    on_conflict: OnConflict = "raise",
+    timestamps: Timestamps = "refuse",
+    txn: tuple[str, int] | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> DatasetMetadata:
+    """Add the rows of a Spark data frame to a dataset and remove partitions, in one commit; a dataset that does not exist is made.
+
+    Parameters
+    ----------
+    df : DataFrame or None
+        The rows. None, and a data frame without rows, change metadata or remove partitions only.
+    store, dataset_uuid, factory
+        Where the dataset lies: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
+    delete_scope, add_columns, on_conflict, metadata_merger
+        As in `kartothek_cube.api.dataset.update_dataset_from_dataframes`. The scope is applied to the dataset as it is when the rows are published.
+    table
+        Name of the table, which must be that of the dataset.
+    secondary_indices
+        For a new dataset, or one without partitions. All indices that a dataset has are maintained in any case.
+    partition_on
+        Only for a new dataset; for one that exists it must be what it has.
+    shuffle, repartition_ratio, num_buckets, sort_partitions_by, metadata, df_serializer, bucket_by, timestamps, txn, spark, parallelism
+        As in `store_dataset_from_spark`.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset as it was committed.
+
+    Raises
+    ------
+    InvalidInput, InvalidType, Unsupported
+        If an argument, a column or a scope does not fit the dataset, also where a task finds it; nothing is visible then. `InvalidType` for another table
+        than the dataset has.
+    CommitConflict
+        If somebody else has, since this call began, changed what it removes or replaces. What others append meanwhile is no conflict.
+
+    Examples
+    --------
+    >>> from kartothek_cube.spark import store_dataset_from_spark, update_dataset_from_spark
+    >>> sales = spark.sql("SELECT 'DE' AS COUNTRY_CODE, 1L AS PRODUCT_ID, 3L AS UNITS")
+    >>> _ = store_dataset_from_spark(sales, "hfs://updated", "sales", partition_on=["COUNTRY_CODE"])
+    >>> corrected = spark.sql("SELECT 'DE' AS COUNTRY_CODE, 1L AS PRODUCT_ID, 4L AS UNITS")
+    >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
+    """
+    rows = None if df is None else _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
+    source = target_of(store, dataset_uuid, factory)
+    check_store_can_commit(source.store)
+    base = find_snapshot(source.store, source.uuid)
+    rules = update_rules(delete_scope, base, on_conflict, txn)
+    done = skipped(base, rules.txn)
+    if done is not None:
+        return done
+    _check_table(table, base)
+    request = plan_update(source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
+    arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
+    if rows is None and base is None:
+        raise InvalidInput(f"Cannot store empty datasets: {source.uuid!r} does not exist, and there are no rows to make it from.")
+    staged = Staged(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
+    return commit_staged(source, staged, arguments, rules)
+
+
+def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:
+    if not hasattr(df, "mapInArrow"):
+        raise InvalidType(f"Expected a Spark data frame for dataset {dataset_uuid!r}; got {df!r:.200}.")
+    if table is None:
+        raise InvalidType("The parameter `table` is not optional.")
+    return _Input(df, table, timestamps, *arguments)
+
+
+def _check_table(table: Any, base: Snapshot | None) -> None:
+    if table is None:
+        raise InvalidType("The parameter `table` is not optional.")
+    tables = sorted(base.schemas) if base is not None else []
+    if len(tables) > 1:
+        raise InvalidType(f"Expected single table dataset: {base.uuid!r} has the tables {tables}.")  # type: ignore[union-attr]
+    if tables and tables != [table]:
+        raise InvalidType(f"Unexpected table in dataset {base.uuid!r}: it has the table {tables[0]!r}, not {table!r}.")  # type: ignore[union-attr]
+
+
+def _staged(verb: str, source: Source, request: WriteRequest, given: _Input) -> Staged:
+    """Check everything that the columns show, stage all rows in one Spark job, and check what only the whole shows."""
+    check_store_can_commit(source.store)
+    rows = given.rows(request)
+    schemas = _checked_schemas(request, rows)
+    rows = replace(rows, schema=_typed(rows.schema, schemas[rows.table]))
+    layout, target = given.layout(rows), given.target(source)
+    job = Job(verb, f"dataset {request.uuid!r}")
+    receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
+    return Staged(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
+
+
+def _checked_schemas(request: WriteRequest, rows: DatasetRows) -> Mapping[str, pa.Schema]:
+    """The schema of the dataset with these columns; whatever the eager verb would refuse in rows of these types is refused here."""
+    schemas = Schemas(request)
+    schemas.add(prepare(rows.write, Element(fresh_id(), {rows.table: rows.schema.empty_table()})).schemas)
+    check_final(request, schemas.tables)
+    return schemas.tables
+
+
+def _typed(given: pa.Schema, known: pa.Schema) -> pa.Schema:
+    """Columns without a type take the one that the dataset has."""
+    return pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in given])
+
+
+def _without_rows(source: Source, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
+    """What stands for rows of which there are none: nothing in a dataset that exists, else one file without rows."""
+    if request.start is not None:
+        return []
+    if request.partition_on:
+        raise InvalidInput(
+            f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, so that there is no partition by {list(request.partition_on)}."
+        )
+    return stage_element(source.store, rows.write, prepare(rows.write, Element(fresh_id(), {rows.table: rows.schema.empty_table()})))

@@ -1,0 +1,105 @@
+"""What holds for the action of a verb on every kind of session: progress in the calling thread, Ctrl-C, errors."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kartothek_cube import Cube, options, query_cube_arrow
+from kartothek_cube.api.dataset import history
+from kartothek_cube.errors import InvalidInput
+from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, driver_errors
+from kartothek_cube.spark.jobs import Job, collect
+from kartothek_cube.spark.session import is_connect
+from kartothek_cube.spark.tasks import as_task
+
+CUBE = Cube(["x"], ["p"], "cube")
+
+
+def rows(spark):
+    return spark.range(0, 8, 1, 2).selectExpr("id AS x", "id % 2 AS p")
+
+
+def waiting(server):
+    port = server.getsockname()[1]
+
+    def task(batches):
+        for batch in batches:
+            with socket.create_connection(("127.0.0.1", port)) as line:
+                line.recv(1)
+            yield batch
+
+    return task
+
+
+def failing(batches):
+    raise InvalidInput("ü" * 5_000 + " to its end")
+    yield from batches
+
+
+def active_jobs(spark):
+    return [] if is_connect(spark) else spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+class JobBehaviour:
+    """Give it the fixtures ``spark`` and ``store_url``."""
+
+    @pytest.fixture
+    def server(self):
+        """A place that a task calls and where it gets no answer: it waits until it is killed."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.settimeout(60)
+            yield server
+
+    def test_progress_is_told_in_the_calling_thread_until_all_is_done(self, spark, store_url):
+        ticks = []
+        with options(progress=lambda done, total: ticks.append((done, total, threading.current_thread()))):
+            build_cube_from_spark(rows(spark), CUBE, store_url)
+        done, totals, threads = zip(*ticks, strict=True)
+        # Behind the tasks of Spark comes what the driver itself does for the commit.
+        end = next(i for i, total in enumerate(totals) if done[i] == total)
+        assert totals[end] >= 2
+        assert list(done[: end + 1]) == sorted(done[: end + 1])
+        assert set(threads) == {threading.main_thread()}
+
+    @pytest.mark.parametrize("progress", [False, lambda done, total: None])
+    def test_an_interrupt_cancels_the_job_and_leaves_the_old_state(self, spark, store_url, server, progress):
+        build_cube_from_spark(rows(spark), CUBE, store_url)
+        stuck = rows(spark).coalesce(1).mapInArrow(waiting(server), "x long, p long")
+        before = history("cube++seed", store_url)
+        main = threading.main_thread().ident
+        previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own would cancel the jobs of all threads
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                connection = pool.submit(lambda: (server.accept(), signal.pthread_kill(main, signal.SIGINT)))
+                with pytest.raises(KeyboardInterrupt), options(progress=progress):
+                    append_to_cube_from_spark(stuck, CUBE, store_url)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        connection.result()[0][0].close()
+        assert active_jobs(spark) == []
+        assert history("cube++seed", store_url).equals(before)
+        assert query_cube_arrow(CUBE, store_url).num_rows == spark.range(8).count()
+
+    def test_an_error_of_the_progress_function_cancels_the_job(self, spark, server):
+        def broken(done, total):
+            raise ZeroDivisionError("of the user")
+
+        with pytest.raises(ZeroDivisionError, match="of the user"), options(progress=broken):
+            collect(spark.range(0, 2, 1, 2).mapInArrow(waiting(server), "id long"), Job("wait", "for nothing"))
+        assert active_jobs(spark) == []
+
+    def test_a_message_of_a_task_arrives_however_long_it_is(self, spark):
+        with pytest.raises(InvalidInput, match=r"^ü{100,} … \([0-9,]+ characters\) … ü{100,} to its end$"), driver_errors():
+            spark.range(0, 1, 1, 1).mapInArrow(as_task(failing), "id long").collect()
+
+    def test_nothing_is_left_behind_on_the_session(self, spark):
+        tags = set(spark.getTags())
+        with options(progress=lambda done, total: None):
+            assert [row.id for row in collect(spark.range(0, 2, 1, 1), Job("look", "around"))] == [0, 1]
+        assert set(spark.getTags()) == tags
+        assert not is_connect(spark) or spark.client._progress_handlers == []

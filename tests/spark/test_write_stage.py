@@ -1,0 +1,205 @@
+"""What a task does with its rows, without a session: cutting, streams, bounds, and the same files whatever the memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kartothek_cube import Cube, open_store
+from kartothek_cube.core.compat.serializers import ParquetSerializer
+from kartothek_cube.core.dataset.plan_write import plan_update
+from kartothek_cube.cube.write import plan_build
+from kartothek_cube.errors import CorruptData, InvalidInput
+from kartothek_cube.spark.errors import driver_errors
+from kartothek_cube.spark.layout import BUCKET, make_layout
+from kartothek_cube.spark.receipts import accepted
+from kartothek_cube.spark.stage import Staging, stage_batches
+from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, full_schema
+from kartothek_cube.spark.stage_runs import blocks, filled, runs
+
+PLENTY, LITTLE = 2**28, 4 * 1024
+SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string()), ("i1", pa.int64()), ("v1", pa.string())])
+
+
+def table(n=1000, p="ab"):
+    """Sorted rows of some partitions, each larger than what fits into little memory."""
+    rows = [(x, letter, x % 7, f"value {x}") for letter in p for x in range(n)]
+    return pa.table(dict(zip(SCHEMA.names, zip(*rows, strict=True), strict=True)), schema=SCHEMA)
+
+
+def cube_rows(serializer=None, index="i1"):
+    cube = Cube(["x"], ["p"], "cube", index_columns=[index])
+    return CubeRows(plan_build(cube, {"seed": SCHEMA}, {}, serializer=serializer).datasets["seed"])
+
+
+def dataset_rows(sort=("x",)):
+    return DatasetRows(plan_update("dataset", None, ["p"], ["i1"], sort_partitions_by=list(sort)), "table", SCHEMA)
+
+
+def staged(store, rows, table, memory, cut_by=("p",), size=64):
+    staging = Staging(rows, store, "mine", tuple(table.column_names), cut_by, memory)
+    batches = stage_batches(staging, table.to_batches(max_chunksize=size))
+    return accepted([row for batch in batches for row in batch.to_pylist()], "mine", [rows.id])[rows.id]
+
+
+def read(store, receipt):
+    return pq.read_table(pa.BufferReader(store.get(receipt.key)))
+
+
+@pytest.mark.parametrize(
+    "rows", [cube_rows(), dataset_rows(), dataset_rows(sort=("p", "x"))], ids=["of a cube", "of a dataset", "sorted by its partitions too"]
+)
+def test_a_stream_writes_what_is_written_from_memory(rows):
+    store = open_store("hmemory://")
+    whole, streamed = (staged(store, rows, table(), memory) for memory in (PLENTY, LITTLE))
+    assert [r.label.split("/")[0] for r in streamed] == ["p=a", "p=b"]
+    for one, other in zip(whole, streamed, strict=True):
+        assert read(store, one).equals(read(store, other))
+        assert len(pq.ParquetFile(pa.BufferReader(store.get(one.key))).metadata.to_dict()["row_groups"]) == 1
+        same = {f.name: getattr(one, f.name) for f in dataclasses.fields(one) if f.name not in ("label", "key", "size", "entries", "staged")}
+        assert same == {name: getattr(other, name) for name in same}
+        assert {c: sorted(v.to_pylist()) for c, v in one.entries.items()} == {c: sorted(v.to_pylist()) for c, v in other.entries.items()}
+        assert other.size == len(store.get(other.key))
+        assert one.schema.equals(full_schema(rows))
+
+
+def test_a_row_group_of_a_stream_is_as_large_as_the_memory_unless_the_serializer_says_so():
+    store, rows = open_store("hmemory://"), table(5000, "a")
+    groups = lambda r: [g["num_rows"] for g in pq.ParquetFile(pa.BufferReader(store.get(r.key))).metadata.to_dict()["row_groups"]]  # noqa: E731
+    (receipt,) = staged(store, cube_rows(), rows, LITTLE)
+    assert groups(receipt) == [1024] * 4 + [904]
+    (receipt,) = staged(store, cube_rows(ParquetSerializer(chunk_size=2000)), rows, LITTLE)
+    assert groups(receipt) == [2000, 2000, 1000]
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+@pytest.mark.parametrize("at", [5, 63, 64, 640, 999])
+def test_a_cell_that_comes_twice_is_found_wherever_the_batches_end(memory, at):
+    rows = table()
+    twice = pa.concat_tables([rows.slice(0, at + 1), rows.slice(at)])
+    with pytest.raises(InvalidInput, match=rf"duplicate cells by \[p, x\] in dataset \"seed\": 1 rows.*'x': {at}}}"):
+        staged(open_store("hmemory://"), cube_rows(), twice, memory)
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+@pytest.mark.parametrize("column", ["x", "i1"])
+def test_nulls_are_found_wherever_they_are(memory, column):
+    rows = table()
+    values = rows.column(column).to_pylist()
+    values[700] = None
+    holed = rows.set_column(rows.column_names.index(column), SCHEMA.field(column), pa.array(values, pa.int64()))
+    with pytest.raises(InvalidInput, match=f'Found NULL-values in .* column "{column}" of dataset "seed"'):
+        staged(open_store("hmemory://"), cube_rows(), holed, memory)
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+@pytest.mark.parametrize("rows", [cube_rows(), dataset_rows()], ids=["of a cube", "of a dataset"])
+def test_a_null_in_a_partition_column_is_named(memory, rows):
+    nulls = table(p="a").set_column(1, SCHEMA.field("p"), pa.nulls(1000, pa.string()))
+    with pytest.raises(InvalidInput, match=r"nulls in the partition columns \['p'\]|NULL-values in partition column \"p\""):
+        staged(open_store("hmemory://"), rows, nulls, memory)
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+def test_a_partition_value_that_makes_no_key_is_named(memory):
+    rows = table(p="a").set_column(1, SCHEMA.field("p"), pa.array(["x" * 300] * 1000))
+    with pytest.raises(InvalidInput, match="x" * 300):
+        staged(open_store("hmemory://"), cube_rows(), rows, memory)
+
+
+@pytest.mark.parametrize("rows", [cube_rows(), dataset_rows()], ids=["of a cube", "of a dataset"])
+def test_rows_of_a_stream_that_do_not_ascend_are_refused(rows):
+    swapped = pa.concat_tables([table(p="a").slice(128), table(p="a").slice(0, 128)])
+    with pytest.raises(CorruptData, match="another order"), driver_errors():
+        staged(open_store("hmemory://"), rows, swapped, LITTLE)
+    # In memory they are sorted.
+    store = open_store("hmemory://")
+    (receipt,) = staged(store, rows, swapped, PLENTY)
+    assert read(store, receipt).column("x").to_pylist() == list(range(1000))
+
+
+def test_a_dataset_that_is_not_sorted_keeps_the_order_in_which_rows_come():
+    store = open_store("hmemory://")
+    (receipt,) = staged(store, dataset_rows(sort=()), table(p="a").sort_by([("x", "descending")]), LITTLE)
+    assert read(store, receipt).column("x").to_pylist() == list(range(999, -1, -1))
+
+
+def test_a_task_whose_rows_are_not_sorted_writes_blocks():
+    store, rows = open_store("hmemory://"), dataset_rows()
+    assert len(staged(store, rows, table(), PLENTY, cut_by=None)) == 2
+    receipts = staged(store, rows, table(), LITTLE, cut_by=None)
+    assert len(receipts) > 10
+    assert sum(r.rows for r in receipts) == 2000
+    assert max(read(store, r).nbytes for r in receipts) < LITTLE
+
+
+@pytest.mark.parametrize("rows", [cube_rows(), dataset_rows()], ids=["of a cube", "of a dataset"])
+def test_what_travels_to_a_task_is_small(rows):
+    assert len(pickle.dumps(Staging(rows, open_store("hfs:///nowhere"), "mine", tuple(SCHEMA.names), ("p",), PLENTY))) < 3000
+
+
+def test_batches_without_rows_make_no_file():
+    for cut_by in (None, ("p",), ()):
+        assert staged(open_store("hmemory://"), dataset_rows(), table().slice(0, 0), PLENTY, cut_by) == []
+
+
+def test_runs_are_cut_across_batches():
+    tables = [pa.Table.from_batches([b]) for b in pa.table({"p": [1, 1, 2, 2, 2, 3], "q": list("aaabbb"), "x": range(6)}).to_batches(max_chunksize=2)]
+    cut = lambda by: [[x for t in run for x in t.column("x").to_pylist()] for run in runs(tables, by)]  # noqa: E731
+    assert cut(["p", "q"]) == [[0, 1], [2], [3, 4], [5]]
+    assert cut([]) == [[0, 1, 2, 3, 4, 5]]
+    assert list(runs([], ["p"])) == []
+
+
+def test_a_null_key_is_a_run_of_its_own():
+    rows = pa.table({"p": [None, None, 1.5], "x": range(3)})
+    assert [[x for t in run for x in t.column("x").to_pylist()] for run in runs([rows.slice(0, 1), rows.slice(1)], ["p"])] == [[0, 1], [2]]
+
+
+def test_keys_that_partitions_tell_apart_are_runs_of_their_own():
+    # In New York it is half past one twice, an hour apart; and moments need not have a year that Python knows.
+    moments = pa.chunked_array([pa.array([1730611800, 1730615400, 2**60 // 10**6], pa.timestamp("s"))]).cast(pa.timestamp("us", "America/New_York"))
+    for keys, expected in ((moments, [[0], [1], [2]]), (pa.array([-0.0, 0.0, 0.0]), [[0, 1, 2]])):
+        rows = pa.table({"p": keys, "x": range(3)})
+        for size in (1, 3):
+            tables = [pa.Table.from_batches([b]) for b in rows.to_batches(max_chunksize=size)]
+            assert [[x for t in run for x in t.column("x").to_pylist()] for run in runs(tables, ["p"])] == expected
+
+
+def test_text_that_is_no_text_is_a_key_too():
+    broken = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe"))
+    assert [[x for t in run for x in t.column("x").to_pylist()] for run in runs([pa.table({"p": broken, "x": range(2)})], ["p"])] == [[0], [1]]
+
+
+def test_a_column_that_has_the_name_of_the_bucket_is_refused_where_there_are_buckets():
+    rows = DatasetRows(plan_update("dataset", None, ["p"], []), "table", SCHEMA.append(pa.field(BUCKET, pa.int64())))
+    with pytest.raises(InvalidInput, match=f"Column '{BUCKET}' of dataset 'dataset'"):
+        make_layout(True, 2, ["x"], [rows])
+    assert make_layout(True, 1, None, [rows]).shuffle
+
+
+def test_blocks_are_as_large_as_asked_for():
+    pieces = [pa.table({"x": pa.array(range(n), pa.int64())}) for n in (2, 0, 3, 4, 1)]
+    assert [t.num_rows for t in blocks(pieces, 40)] == [5, 5]
+    assert [t.num_rows for t in blocks(pieces, 1)] == [2, 3, 4, 1]
+    assert [t.num_rows for t in blocks(pieces, 1000)] == [10]
+
+
+def test_no_more_is_taken_than_fits():
+    taken = []
+
+    def pieces():
+        for n in range(5):
+            taken.append(n)
+            yield pa.table({"x": pa.array([n, n], pa.int64())})
+
+    again, rows, size, complete = filled(pieces(), 40)
+    assert (taken, rows, size, complete) == ([0, 1, 2], 6, 48, False)
+    assert [t.column("x")[0].as_py() for t in again] == [0, 1, 2, 3, 4]
+    again, rows, size, complete = filled(pieces(), 80)
+    assert (rows, size, complete) == (10, 80, True)
+    assert len(list(again)) == 5
