@@ -2,7 +2,8 @@
 
 The cube's cells are product × store × week. Its seed, ``sales``, says which cells exist: something was sold. Six more datasets join it by the columns
 that they share with it, and all of them read as one wide table of 40 columns. The story is what happens to such a cube in practice: it is built while the
-last four weeks are still a forecast, extended, looked at, corrected, used for a job per department whose result becomes a part of it, and reported on.
+last four weeks are still a forecast, extended, looked at, corrected, used for a job per department whose result becomes a part of it, reported on, and asked in
+SQL.
 
     python examples/grocery.py --size small            three periods of four weeks instead of thirteen
     python examples/grocery.py --store /data/grocery   keep the cube
@@ -29,7 +30,14 @@ from grocery_tables import Source, find_source
 from pyspark.sql import functions as F
 
 from kartothek_cube import C, Cube, cleanup_cube, collect_stats, iter_cube, list_cubes, plan_cube_query, query_cube
-from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, extend_cube_from_spark, map_cube_groups, update_cube_from_spark
+from kartothek_cube.spark import (
+    append_to_cube_from_spark,
+    build_cube_from_spark,
+    extend_cube_from_spark,
+    map_cube_groups,
+    register,
+    update_cube_from_spark,
+)
 
 CUBE = Cube(
     uuid_prefix="grocery",
@@ -97,6 +105,11 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
         say(grocery_chart.save_chart(grocery_chart.summarise(products), chart))
         say(f"Chart: {chart}\n ")
 
+    with report.step("SQL", "Who knows SQL asks Spark: the cube is a data source like any other. Here the departments that sell best."):
+        register(source.spark)
+        source.spark.sql(BEST_SELLERS_VIEW.format(store=store))
+        table(("department", "units", "sales in $"), [tuple(row) for row in source.spark.sql(BEST_SELLERS).collect()])
+
     with report.step("Look after it", "What the cube consists of, and which files nobody needs any more. A dry run: nothing is removed."):
         show_datasets(store, "sales", "products", "stores", "promotions", "coupons", "traffic", "response")
         say(f"{cleanup_cube(CUBE, store, dry_run=True)}\n ")
@@ -106,6 +119,9 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
         table(("figure", "value"), list(figures.items()))
     return figures
 
+
+BEST_SELLERS_VIEW = "CREATE TEMPORARY VIEW grocery USING kartothek_cube OPTIONS (store '{store}', cube 'grocery', columns 'DEPARTMENT,UNITS,SALES_VALUE')"
+BEST_SELLERS = "SELECT DEPARTMENT, SUM(UNITS), ROUND(SUM(SALES_VALUE)) AS SALES FROM grocery GROUP BY DEPARTMENT ORDER BY SALES DESC LIMIT 5"
 
 RESPONSE_SCHEMA = "PRODUCT_ID bigint, CELLS bigint, ELASTICITY double, PROMO_CELLS bigint, PROMO_UPLIFT double, RESPONSE_CLASS string"
 

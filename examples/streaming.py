@@ -1,0 +1,292 @@
+"""New weeks stream into the grocery cube; the stream is killed in the middle and started again, and every row is there once. Run: ``make demo-streaming``.
+
+A shop's weeks arrive as files. A Spark query writes each as one micro-batch, which is one commit. Between that commit and Spark's own note that the batch is
+done, the process is killed for good. Started again, Spark has to repeat the batch, as it cannot know; the cube knows, and skips it.
+
+    python examples/streaming.py --size small            three weeks come to a cube of four, instead of thirteen to one of forty
+    python examples/streaming.py --store /data/grocery   keep the cube
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from grocery_report import Report, say, table
+from grocery_spark import start_spark
+from grocery_tables import find_source
+
+from kartothek_cube import Cube, build_cube, list_cubes, open_store, query_cube_arrow
+from kartothek_cube.api.dataset import history, read_table_arrow
+
+CUBE = Cube(
+    uuid_prefix="grocery",
+    seed_dataset="sales",
+    dimension_columns=["PRODUCT_ID", "STORE_ID", "WEEK"],
+    partition_columns=["PERIOD", "STORE_GROUP"],
+    index_columns=["DEPARTMENT"],
+)
+SALES = CUBE.ktk_dataset_uuid("sales")
+CELL = [*CUBE.partition_columns, *CUBE.dimension_columns]
+COLUMNS = "PERIOD BIGINT, STORE_GROUP STRING, PRODUCT_ID BIGINT, STORE_ID BIGINT, WEEK BIGINT, UNITS BIGINT, SALES_VALUE DOUBLE"
+
+WEEKS = {"full": (40, 53), "small": (4, 7)}
+"""The week up to which the cube is built, and the last one that streams in."""
+
+PATIENCE = 300
+"""Seconds within which the query has to come to where it is killed."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything lies: the cube, the files that arrive, what Spark notes about the query, and a sign that it has come to the point."""
+
+    folder: Path
+    store: str
+
+    @property
+    def arrivals(self) -> Path:
+        """One Parquet file a week."""
+        return self.folder / "arrivals"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's notes."""
+        return self.folder / "checkpoint"
+
+    @property
+    def sign(self) -> Path:
+        """There when the query waits to be killed."""
+        return self.folder / "committed"
+
+
+# --- the query, in a process of its own -------------------------------------------------------------------------------
+
+
+def run_query(places: Places, wait_after: int | None) -> None:
+    """Write all weeks that have arrived to the cube. ``wait_after``: a batch after whose commit the query stops to be killed."""
+    from kartothek_cube.spark import register
+
+    spark = start_spark(places.folder)
+    register(spark)
+    source = "kartothek_cube"
+    if wait_after is not None:
+        source = "kartothek_cube_waiting"
+        spark.dataSource.register(waiting_source(source, str(places.sign), wait_after))
+    weeks = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(places.arrivals))
+    query = (
+        weeks.writeStream.format(source)
+        .options(store=places.store, cube=CUBE.uuid_prefix)
+        .option("checkpointLocation", str(places.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+def waiting_source(name: str, sign: str, wait_after: int) -> type:
+    """The data source, but for one thing: after the commit of a batch it gives a sign and waits."""
+    from kartothek_cube.spark.datasource.source import KartothekCubeSource
+
+    class WaitingSource(KartothekCubeSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+            writer = super().streamWriter(schema, overwrite)
+            commit = type(writer).commit
+
+            class WaitingWriter(type(writer)):  # type: ignore[misc]
+                def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
+                    commit(self, messages, batchId)
+                    if batchId == wait_after:
+                        Path(sign).touch()
+                        time.sleep(PATIENCE)
+
+            writer.__class__ = WaitingWriter
+            return writer
+
+    return WaitingSource
+
+
+def start_query(places: Places, *more: str) -> subprocess.Popen[bytes]:
+    """The query in a process group of its own, which can be killed as a whole, its Java and its workers included."""
+    command = [sys.executable, __file__, "--query", str(places.folder), "--store", places.store, *more]
+    return subprocess.Popen(command, start_new_session=True)  # noqa: S603 - this file
+
+
+@contextmanager
+def ended(query: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave no process behind, whatever happens."""
+    try:
+        yield
+    finally:
+        kill(query)
+
+
+def kill(query: subprocess.Popen[bytes]) -> None:
+    """As a failing machine does it: at once, without a chance to clean up."""
+    if query.poll() is None:
+        os.killpg(query.pid, signal.SIGKILL)
+        query.wait()
+
+
+def wait_for_sign(query: subprocess.Popen[bytes], sign: Path) -> None:
+    """Until the query has committed the batch."""
+    deadline = time.monotonic() + PATIENCE
+    while not sign.exists():
+        if query.poll() is not None or time.monotonic() > deadline:
+            sys.exit("The query has ended, or takes too long, before it could be killed.")
+        time.sleep(0.05)
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def sales_until(week: int) -> pa.Table:
+    """What was sold of a product in a store in a week."""
+    folder = find_source()
+    columns = ["product_id", "store_id", "week", "quantity", "sales_value"]
+    rows = pq.read_table(folder / "transactions.parquet", columns=columns, filters=[("week", "<=", week)])
+    cells = rows.group_by(["product_id", "store_id", "week"]).aggregate([("quantity", "sum"), ("sales_value", "sum")])
+    cells = cells.select(["product_id", "store_id", "week", "quantity_sum", "sales_value_sum"])
+    cells = cells.rename_columns(["PRODUCT_ID", "STORE_ID", "WEEK", "UNITS", "SALES_VALUE"])
+    period = pc.min_element_wise(pc.add(pc.divide(pc.subtract(cells["WEEK"], 1), 4), 1), 13)
+    recorded = pc.unique(pq.read_table(folder / "promotions.parquet", columns=["store_id"])["store_id"]).cast(pa.int64())
+    group = pc.if_else(pc.is_in(cells["STORE_ID"], value_set=recorded), "MAIN", "OTHER")
+    return cells.append_column("PERIOD", period).append_column("STORE_GROUP", group).select([c.split()[0] for c in COLUMNS.split(", ")])
+
+
+def products() -> pa.Table:
+    """The master of products."""
+    found = pq.read_table(find_source() / "products.parquet", columns=["product_id", "department"]).rename_columns(["PRODUCT_ID", "DEPARTMENT"])
+    return found.set_column(0, "PRODUCT_ID", found["PRODUCT_ID"].cast(pa.int64()))
+
+
+def arrive(sales: pa.Table, weeks: Sequence[int], places: Places) -> None:
+    """One file a week, in the order of the weeks: Spark takes older files first."""
+    places.arrivals.mkdir()
+    for number, week in enumerate(weeks):
+        file = places.arrivals / f"week-{week:02}.parquet"
+        pq.write_table(sales.filter(pc.equal(sales["WEEK"], week)), file)
+        os.utime(file, (time.time() - len(weeks) + number,) * 2)
+
+
+# --- the story --------------------------------------------------------------------------------------------------------
+
+
+def story(places: Places, first: int, last: int, report: Report) -> bool:
+    """Everything that happens to the cube. Returns whether each row is there once."""
+    weeks = range(first + 1, last + 1)
+    middle = len(weeks) // 2
+
+    with report.step("Build", f"The sales of weeks 1 to {first} and the master of products; the weeks {weeks[0]} to {last} lie ready as files."):
+        sales = sales_until(last)
+        build_cube({"sales": sales.filter(pc.less_equal(sales["WEEK"], first)), "products": products()}, CUBE, places.store, partition_on={"products": []})
+        arrive(sales, weeks, places)
+        show_state(places)
+
+    with report.step("Stream and kill", f"A Spark query writes week after week. Right after the commit of week {weeks[middle]} its process is killed."):
+        query = start_query(places, "--wait-after", str(middle))
+        with ended(query):
+            wait_for_sign(query, places.sign)
+            kill(query)
+        show_state(places)
+        noted, there = batches_noted(places), last_week(places)
+        say(f"The cube has week {there}. Spark has noted {noted} finished batches, the last one of week {weeks[noted - 1]}: it has to repeat week {there}.\n ")
+
+    with report.step("Start again", "The same query, from its checkpoint. It repeats the batch that it does not know to be done; the cube skips it."):
+        query = start_query(places)
+        with ended(query):
+            if query.wait(PATIENCE):
+                sys.exit("The query has failed.")
+        show_state(places)
+
+    with report.step("Check", "The rows as they lie in the files of the cube, against those that arrived."):
+        right = check(sales, places) and noted == middle and there == weeks[middle]
+        answer = query_cube_arrow(CUBE, places.store, payload_columns=["UNITS", "DEPARTMENT"])
+        newest = answer.filter(pc.equal(answer["WEEK"], last)).group_by("DEPARTMENT").aggregate([("UNITS", "sum")]).sort_by([("UNITS_sum", "descending")])
+        say(f"\nWeek {last}, asked from the cube:")
+        table(("department", "units"), [(str(row["DEPARTMENT"]), row["UNITS_sum"]) for row in newest.slice(0, 4).to_pylist()])
+    return right
+
+
+def show_state(places: Places) -> None:
+    """Commits and weeks of the sales, and which batch was the last one."""
+    commits = history(SALES, places.store)
+    found = read_table_arrow(SALES, places.store, columns=["WEEK"])["WEEK"]
+    rows = [(str(week.as_py()), int(pc.sum(pc.equal(found, week)).as_py())) for week in pc.unique(found).sort()][-5:]
+    say(f"{len(commits)} {'commit' if len(commits) == 1 else 'commits'}, {len(found):,} rows. The last weeks:")
+    table(("week", "rows"), rows)
+
+
+def last_week(places: Places) -> int:
+    """The newest week of the cube."""
+    week: int = pc.max(read_table_arrow(SALES, places.store, columns=["WEEK"])["WEEK"]).as_py()
+    return week
+
+
+def batches_noted(places: Places) -> int:
+    """How many batches Spark knows to be done."""
+    return sum(file.name.isdecimal() for file in (places.checkpoint / "commits").iterdir())
+
+
+def check(sales: pa.Table, places: Places) -> bool:
+    """Whether the files have exactly the rows that arrived."""
+    found = read_table_arrow(SALES, places.store)
+    cells = found.group_by(CELL).aggregate([([], "count_all")])
+    doubled = found.num_rows - cells.num_rows
+    missing = sales.num_rows - sales.join(found.select(CELL), CELL, join_type="left semi").num_rows
+    surplus = cells.num_rows - (sales.num_rows - missing)
+    units = [int(pc.sum(rows["UNITS"]).as_py()) for rows in (sales, found)]
+    facts = [("rows that arrived", sales.num_rows), ("rows in the files", found.num_rows), ("missing", missing), ("doubled", doubled), ("surplus", surplus)]
+    table(("", "rows"), facts)
+    return not (missing or doubled or surplus) and units[0] == units[1]
+
+
+def main() -> None:
+    """Read the arguments; run the query or the whole story, and fail if a row is missing or doubled."""
+    arguments = parse_arguments()
+    if arguments.query is not None:
+        run_query(Places(arguments.query, arguments.store), arguments.wait_after)
+        return
+    with tempfile.TemporaryDirectory(prefix="grocery-", ignore_cleanup_errors=True) as folder:
+        store = arguments.store or f"hfs://{folder}/store"
+        if CUBE.uuid_prefix in list_cubes(open_store(store)):
+            sys.exit(f"There is a cube {CUBE.uuid_prefix!r} in {store} already. Name another store, or remove that cube.")
+        print("Weeks of grocery sales as a stream. Data: Complete Journey (84.51°), realistic but simulated, for research and education.")
+        report = Report()
+        right = story(Places(Path(folder), store), *WEEKS[arguments.size], report)
+    report.summary()
+    if not right:
+        sys.exit("Rows are missing or doubled.")
+    print("\nEvery row is there once.")
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--size", choices=sorted(WEEKS), default="full", help="how many weeks (default: full)")
+    parser.add_argument("--store", help="URL or folder of the store; default: a temporary folder")
+    parser.add_argument("--query", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--wait-after", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
