@@ -69,7 +69,7 @@ def test_files_of_failed_attempts_are_not_named(cube, frame, store_url, files, t
     assert query_cube_arrow(cube, store_url).num_rows == 200
 
 
-def test_a_task_that_fails_for_good_changes_nothing(cube, built, frame):
+def test_a_task_that_fails_for_good_changes_nothing(cube, built, frame):  # L12
     def failing(batches):
         raise ConnectionError("for good")
         yield from batches

@@ -156,15 +156,15 @@ class Plain(threading.Thread):
 
 @pytest.fixture
 def spark_of(monkeypatch):
-    """A function: let an action run without Spark; what it looks at and cancels is up to the caller."""
+    """A function: let actions run without Spark. What they look at is up to the caller, and their session is what is called to cancel them."""
 
-    def stand_in(watch, cancel=None):
+    def stand_in(watch):
         monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_LOOKS", 0.001)
         monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_CANCELS", 0.001)
         monkeypatch.setattr("pyspark.InheritableThread", Plain)
         monkeypatch.setattr(jobs, "named", lambda *given: nullcontext())
         monkeypatch.setattr(jobs, "watching", lambda *given: nullcontext(watch))
-        monkeypatch.setattr(jobs, "cancel", lambda session, tag: cancel())
+        monkeypatch.setattr(jobs, "cancel", lambda session, tag: session())
 
     return stand_in
 
@@ -183,9 +183,9 @@ def test_an_interrupt_never_hits_a_conversation_with_spark(spark_of):
     def interrupted(done, total):
         raise KeyboardInterrupt
 
-    spark_of(watch, cancel)
+    spark_of(watch)
     with options(progress=interrupted), pytest.raises(KeyboardInterrupt):
-        perform(None, lambda: cancelled.wait(60), Job("write", "cube"))
+        perform(cancel, lambda: cancelled.wait(60), Job("write", "cube"))
     assert len(threads) == 1
     assert threading.current_thread() not in threads
 
@@ -193,7 +193,7 @@ def test_an_interrupt_never_hits_a_conversation_with_spark(spark_of):
 def test_a_second_interrupt_does_not_wait_and_the_job_is_cancelled_nevertheless(spark_of):
     main, cancelled, ended = threading.main_thread().ident, iter([True, False]), threading.Event()
 
-    def interrupt(*_):
+    def interrupt():
         if next(cancelled):
             signal.pthread_kill(main, signal.SIGINT)
             returned.wait(60)
@@ -204,11 +204,11 @@ def test_a_second_interrupt_does_not_wait_and_the_job_is_cancelled_nevertheless(
         raise ZeroDivisionError
 
     returned = threading.Event()
-    spark_of(lambda: (1, 2), interrupt)
+    spark_of(lambda: (1, 2))
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with options(progress=stopped), pytest.raises(KeyboardInterrupt):
-            perform(None, lambda: ended.wait(60), Job("write", "cube"))
+            perform(interrupt, lambda: ended.wait(60), Job("write", "cube"))
         assert not ended.is_set()
     finally:
         signal.signal(signal.SIGINT, previous)

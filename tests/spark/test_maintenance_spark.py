@@ -117,7 +117,7 @@ def twins(tmp_path):
 
 
 def write_dataset(store):
-    store_dataframes_as_dataset(store, "uuid", PARTS, partition_on=["p"])
+    store_dataframes_as_dataset(store, "uuid", PARTS, metadata={"owner": "team"}, partition_on=["p"])
 
 
 def write_twice(store):
@@ -159,12 +159,14 @@ def test_figures_and_hashes_of_a_dataset_are_those_of_the_eager_verbs(spark, twi
     assert data_files(store.here("local_path", "tail", "get")) == []
 
 
-def test_indices_are_built_from_columns_that_tasks_read(spark, twins):
+def test_indices_are_built_from_columns_that_tasks_read(spark, twins):  # L18
     store, twin = twins(write_dataset)
     found, expected = (build(s, "uuid", ["i1"]).load_all_indices() for build, s in [(build_dataset_indices_spark, store), (build_dataset_indices, twin)])
     assert found.indices["i1"].index_dct == expected.indices["i1"].index_dct
     assert data_files(store.here("local_path", "tail", "get")) == []
-    assert len(load_snapshot(store, "uuid").chain) == 2
+    snapshot = load_snapshot(store, "uuid")
+    assert len(snapshot.chain) == 2
+    assert snapshot.document.user_metadata["owner"] == "team"
 
 
 def test_a_dataset_is_copied_by_tasks_one_of_which_fails_and_named_by_the_driver(spark, twins, tmp_path):
@@ -188,7 +190,7 @@ def test_a_dataset_is_deleted_by_tasks_one_of_which_fails_its_document_last(spar
     assert store.calls("delete")[-1] == ("uuid.by-dataset-metadata.json", False)
 
 
-def test_garbage_is_found_twice_by_the_driver_and_removed_by_tasks(spark, twins):
+def test_garbage_is_found_twice_by_the_driver_and_removed_by_tasks(spark, twins):  # L17
     store, twin = twins(write_twice)
     found, expected = garbage_collect_dataset_spark("uuid", store, options=NOW), garbage_collect_dataset(*("uuid", twin), options=NOW)
     assert [(file.key, file.why) for file in found.removed] == [(file.key, file.why) for file in expected.removed]

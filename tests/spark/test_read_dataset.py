@@ -51,7 +51,7 @@ def ordered(table):
     return sorted(table.to_pylist(), key=str)
 
 
-def test_rows_types_and_columns_are_those_of_the_eager_reader(spark, stored):
+def test_rows_types_and_columns_are_those_of_the_eager_reader(spark, stored):  # L14
     for name, given in READS.items():
         found, expected = read_dataset_as_spark("one", stored, **given).toArrow(), read_table_arrow("one", stored, **given)
         assert found.schema.equals(expected.schema), name

@@ -55,7 +55,7 @@ def content(dataset, store):
 
 
 @pytest.mark.parametrize("layout", [{}, {"shuffle": True}, {"shuffle": True, "num_buckets": 2, "bucket_by": "i1", "sort_partitions_by": ["x"]}], ids=str)
-def test_what_is_stored_and_updated_is_what_the_eager_verbs_store(spark, frame, rows, store_url, tmp_path, staged, layout):
+def test_what_is_stored_and_updated_is_what_the_eager_verbs_store(spark, frame, rows, store_url, tmp_path, staged, layout):  # L03
     eager = tmp_path / "eager"
     store_dataframes_as_dataset(eager, "d", [rows], metadata={"a": 1}, partition_on=["p"], secondary_indices=["i1"])
     stored = store_dataset_from_spark(frame, store_url, "d", secondary_indices=["i1"], metadata={"a": 1}, partition_on=["p"], **layout)
@@ -70,6 +70,7 @@ def test_what_is_stored_and_updated_is_what_the_eager_verbs_store(spark, frame, 
     assert set(read_table("d", store_url, predicates=[[("i1", "==", 2)]])["x"]) == {x for x in range(60) if x % 5 == 2 and x % 3 != 1}
 
 
+# L04 L07
 def test_a_shuffle_makes_one_file_for_each_value_and_bucket_and_an_indexed_value_lies_in_one_of_them(frame, store_url, store, staged):
     dataset = store_dataset_from_spark(frame, store_url, "d", "table", ["i1"], True, None, 3, ["v1", "x"], partition_on=["p"], bucket_by=["i1"])
     found = [(key.split("/")[2], pq.read_table(pa.BufferReader(store.get(key)))) for key in staged()]
@@ -105,7 +106,7 @@ def test_rows_that_do_not_fit_into_memory_come_in_several_files_or_as_a_stream(s
     assert all(x == sorted(x) for x in files)
 
 
-def test_without_a_data_frame_partitions_go_and_metadata_change(spark, rows, store_url):
+def test_without_a_data_frame_partitions_go_and_metadata_change(spark, rows, store_url):  # L02
     store_dataframes_as_dataset(store_url, "d", [rows], partition_on=["p"])
     factory = DatasetFactory("d", store_url)
     assert len(factory.partitions) == 3
@@ -113,7 +114,7 @@ def test_without_a_data_frame_partitions_go_and_metadata_change(spark, rows, sto
     assert (len(merged.partitions), merged.metadata["n"], len(factory.partitions)) == (2, 1, 2)
 
 
-def test_the_scope_is_applied_to_what_is_there_when_the_rows_are_published(spark, rows, store_url):
+def test_the_scope_is_applied_to_what_is_there_when_the_rows_are_published(spark, rows, store_url):  # L01
     store_dataframes_as_dataset(store_url, "d", [rows], partition_on=["p"])
 
     def meanwhile():
@@ -153,13 +154,13 @@ def test_new_columns_are_added_on_request(spark, rows, store_url):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_nulls_in_a_partition_column_are_refused_by_name(frame, store_url, shuffle):
+def test_nulls_in_a_partition_column_are_refused_by_name(frame, store_url, shuffle):  # L08
     holed = frame.selectExpr("nullif(p, 1) AS p", "x")
     with pytest.raises(InvalidInput, match=r"nulls in the partition columns \['p'\] of dataset 'd'"):
         store_dataset_from_spark(holed, store_url, "d", shuffle=shuffle, partition_on=["p"])
 
 
-def test_a_data_frame_without_rows(spark, frame, rows, store_url):
+def test_a_data_frame_without_rows(spark, frame, rows, store_url):  # L03
     empty = frame.where("x < 0")
     with pytest.raises(InvalidInput, match="Cannot store empty datasets: the data frame for 'd' has no rows"):
         store_dataset_from_spark(empty, store_url, "d", partition_on=["p"], shuffle=True)
@@ -205,7 +206,7 @@ def test_a_data_frame_without_rows(spark, frame, rows, store_url):
         ({"df": 5}, InvalidType, "Expected a Spark data frame"),
     ],
 )
-def test_wrong_arguments_are_refused_before_the_first_task(untouched, store_url, staged, arguments, error, text):
+def test_wrong_arguments_are_refused_before_the_first_task(untouched, store_url, staged, arguments, error, text):  # L05 L06
     call = {"df": untouched.selectExpr("*", "array(x) AS v2"), "store": store_url, "dataset_uuid": "d", **arguments}
     with pytest.raises(error, match=text):
         store_dataset_from_spark(**call)
@@ -225,7 +226,7 @@ def test_wrong_arguments_are_refused_before_the_first_task(untouched, store_url,
         ({"dataset_uuid": "new", "df": None}, ValueError, "Cannot store empty datasets"),
     ],
 )
-def test_what_does_not_fit_the_dataset_is_refused_before_the_first_task(untouched, rows, store_url, staged, arguments, error, text):
+def test_what_does_not_fit_the_dataset_is_refused_before_the_first_task(untouched, rows, store_url, staged, arguments, error, text):  # L11
     store_dataframes_as_dataset(store_url, "d", [rows], partition_on=["p"])
     before = staged()
     with pytest.raises(error, match=text):
