@@ -48,7 +48,7 @@ def crashing_source(flag):
                         Path(flag).touch()
                         raise RuntimeError("after the commit")
 
-            return CrashingWriter(writer._wanted, writer._staging)
+            return CrashingWriter(writer._wanted, writer._rows)
 
     return Crashing
 

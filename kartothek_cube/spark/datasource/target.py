@@ -13,7 +13,7 @@ from kartothek_cube.core.dataset.arguments import Source
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.plan_write import plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.dataset.run import MetadataArguments, Rules, Staged, commit_staged, stage_element
+from kartothek_cube.core.dataset.run import MetadataArguments, Rules, Staged, commit_staged
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_done
 from kartothek_cube.core.naming import fresh_id
@@ -24,16 +24,15 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import dataset_ids
 from kartothek_cube.cube.duplicates import refuse_duplicates
-from kartothek_cube.cube.prepare import DatasetWrite
-from kartothek_cube.cube.publish import commit_cube_write, stage_table
+from kartothek_cube.cube.publish import commit_cube_write
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.types import conform
+from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, Rows
 
-__all__ = ["ANY", "Layout", "Staging", "Target", "Wanted", "plan_target", "publish_files", "version_of"]
+__all__ = ["ANY", "Layout", "Target", "Wanted", "layout_of", "plan_target", "publish_files", "version_of"]
 
 ANY = "any version"
 
@@ -51,29 +50,18 @@ class Wanted:
 
 
 class Target(Protocol):
-    """A plan that fits one state of the store; `staging` is the part of it that tasks need."""
+    """A plan that fits one state of the store; `rows` is the part of it that tasks need."""
 
     @property
     def base(self) -> Snapshot | None:
         """The dataset as it is."""
 
     @property
-    def staging(self) -> Staging:
+    def rows(self) -> Rows:
         """How rows become files."""
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
-
-
-class Staging(Protocol):
-    """How rows become files, in a task."""
-
-    @property
-    def layout(self) -> Layout:
-        """Partition columns and indexed columns: what must not have changed when the files are committed."""
-
-    def stage(self, store: Store, rows: pa.Table) -> list[Receipt]:
-        """Check, sort, split and write rows."""
 
 
 def plan_target(wanted: Wanted) -> Target:
@@ -93,25 +81,6 @@ def plan_target(wanted: Wanted) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetStaging:
-    """Staging of a dataset that belongs to no cube."""
-
-    request: WriteRequest
-    table: str
-    schema: pa.Schema
-
-    @property
-    def layout(self) -> Layout:
-        """Partition columns and indexed columns."""
-        return self.request.partition_on, frozenset(self.request.index_columns)
-
-    def stage(self, store: Store, rows: pa.Table) -> list[Receipt]:
-        """Check, sort, split and write rows."""
-        typed = conform(rows, self.schema, f"dataset {self.request.uuid!r}")
-        return stage_element(store, self.request, prepare(self.request, Element(fresh_id(), {self.table: typed})))
-
-
-@dataclass(frozen=True, slots=True)
 class DatasetTarget:
     """A write to a dataset that belongs to no cube."""
 
@@ -126,9 +95,9 @@ class DatasetTarget:
         return self.request.base
 
     @property
-    def staging(self) -> DatasetStaging:
+    def rows(self) -> DatasetRows:
         """How rows become files."""
-        return DatasetStaging(replace(self.request, base=None, replace=False), self.table, self.schema)
+        return DatasetRows(replace(self.request, base=None, replace=False), self.table, self.schema)
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
@@ -158,22 +127,6 @@ def _plan_dataset(wanted: Wanted, store: Store) -> DatasetTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class CubeStaging:
-    """Staging of a dataset of a cube."""
-
-    write: DatasetWrite
-
-    @property
-    def layout(self) -> Layout:
-        """Partition columns and indexed columns."""
-        return self.write.request.partition_on, frozenset(self.write.request.index_columns)
-
-    def stage(self, store: Store, rows: pa.Table) -> list[Receipt]:
-        """Check, sort, split and write rows."""
-        return stage_table(store, self.write, conform(rows, self.write.schema, f"dataset {self.write.id!r}"))
-
-
-@dataclass(frozen=True, slots=True)
 class CubeTarget:
     """A write to one dataset of a cube."""
 
@@ -186,9 +139,9 @@ class CubeTarget:
         return self.write.bases.get(self.name)
 
     @property
-    def staging(self) -> CubeStaging:
+    def rows(self) -> CubeRows:
         """How rows become files."""
-        return CubeStaging(self.write.datasets[self.name])
+        return CubeRows(self.write.datasets[self.name])
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
@@ -275,8 +228,8 @@ def publish_files(wanted: Wanted, layout: Layout, receipts: Sequence[Receipt], t
     base = target.base
     if base is not None and is_done(txn, base.document.metadata):
         return
-    if target.staging.layout != layout:
-        keys, indices = target.staging.layout
+    if layout_of(target.rows) != layout:
+        keys, indices = layout_of(target.rows)
         raise CommitConflict(
             f"{_where(wanted)} has the partition columns {list(keys)} and indices on {sorted(indices)} now, for which these rows were not written. "
             "Nothing of them is visible. Write them again."
@@ -284,6 +237,11 @@ def publish_files(wanted: Wanted, layout: Layout, receipts: Sequence[Receipt], t
     if wanted.overwrite and seen is not ANY and version_of(base) != seen:
         raise CommitConflict(f"{_where(wanted)} was changed while the rows that replace it were written. Nothing of them is visible. Write them again.")
     target.commit(open_store(wanted.options.store), receipts, txn)
+
+
+def layout_of(rows: Rows) -> Layout:
+    """Partition columns and indexed columns: what must not have changed when the files are committed."""
+    return rows.request.partition_on, frozenset(rows.request.index_columns)
 
 
 def version_of(base: Snapshot | None) -> Hashable:

@@ -19,9 +19,11 @@ from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.inputs import chunk_bytes
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.datasource.target import Layout, Staging, Wanted, plan_target, publish_files, version_of
+from kartothek_cube.spark.datasource.target import Layout, Wanted, layout_of, plan_target, publish_files, version_of
 from kartothek_cube.spark.errors import decode_error, encode_error, task_errors
-from kartothek_cube.spark.types import frame_schema
+from kartothek_cube.spark.stage_rows import Rows
+from kartothek_cube.spark.stage_runs import blocks
+from kartothek_cube.spark.types import conform, frame_schema
 
 __all__ = ["StagedFiles", "accepted_receipts", "make_writer", "stage_batches", "wanted_of"]
 
@@ -61,51 +63,40 @@ def make_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     wanted, txn = wanted_of(options, schema, overwrite), parse_txn(options.txn)
     target = plan_target(wanted)
     base = target.base
-    return CubeWriter(wanted, target.staging, txn, version_of(base), base is not None and is_done(txn, base.document.metadata))
+    return CubeWriter(wanted, target.rows, txn, version_of(base), base is not None and is_done(txn, base.document.metadata))
 
 
 class CubeWriter(DataSourceArrowWriter):
     """Writes rows to a dataset; Spark hands copies of it to the tasks and to the process that commits."""
 
-    def __init__(self, wanted: Wanted, staging: Staging, txn: Txn | None, seen: Hashable, done: bool) -> None:
-        self._wanted, self._staging, self._txn, self._seen, self._done = wanted, staging, txn, seen, done
+    def __init__(self, wanted: Wanted, rows: Rows, txn: Txn | None, seen: Hashable, done: bool) -> None:
+        self._wanted, self._rows, self._txn, self._seen, self._done = wanted, rows, txn, seen, done
         self._id = fresh_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         """Stage the rows of one task."""
-        return stage_batches(self._wanted, self._staging, self._id, () if self._done else iterator)
+        return stage_batches(self._wanted, self._rows, self._id, () if self._done else iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged, in one commit."""
         with task_errors():
             if not self._done:
-                publish_files(self._wanted, self._staging.layout, accepted_receipts(messages, self._id), self._txn, self._seen)
+                publish_files(self._wanted, layout_of(self._rows), accepted_receipts(messages, self._id), self._txn, self._seen)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: Spark also calls it when the commit has landed and its answer was lost. Files of no commit are garbage."""
 
 
-def stage_batches(wanted: Wanted, staging: Staging, write: str, batches: Iterable[pa.RecordBatch], query: str | None = None) -> StagedFiles:
+def stage_batches(wanted: Wanted, rows: Rows, write: str, batches: Iterable[pa.RecordBatch], query: str | None = None) -> StagedFiles:
     """Stage the rows of a task, as many at a time as fit into memory."""
     try:
         store, receipts = open_store(wanted.options.store), []
         with use(threads=_THREADS):
-            for rows in _blocks(batches, chunk_bytes()):
-                receipts += staging.stage(store, rows)
+            for block in blocks((pa.Table.from_batches([batch]) for batch in batches), chunk_bytes()):
+                receipts += rows.staged(store, conform(block, rows.schema, f"dataset {rows.id!r}"))
     except (InvalidInput, InvalidType, Unsupported) as error:
-        return StagedFiles(write, staging.layout, b"", encode_error(error), query)
-    return StagedFiles(write, staging.layout, pickle.dumps(receipts), None, query)
-
-
-def _blocks(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(b.nbytes for b in held) >= most:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held = []
-    if any(b.num_rows for b in held):
-        yield pa.Table.from_batches(held).combine_chunks()
+        return StagedFiles(write, layout_of(rows), b"", encode_error(error), query)
+    return StagedFiles(write, layout_of(rows), pickle.dumps(receipts), None, query)
 
 
 def accepted_receipts(messages: Sequence[WriterCommitMessage | None], write: str | None = None) -> list[Receipt]:
