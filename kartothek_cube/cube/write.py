@@ -231,6 +231,7 @@ def plan_removal(
     *,
     named: bool = False,
     on_conflict: OnConflict = "raise",
+    txn: Txn | None = None,
 ) -> CubeWrite:
     """Check a removal of partitions without new rows; a dataset may end up empty."""
     conjunction = removal_conditions(cube, conditions)
@@ -242,7 +243,7 @@ def plan_removal(
     writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
     scopes = _scopes(conjunction, bases, named=named)
     removed = {i: scope(bases[i]) for i, scope in scopes.items()}
-    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, scopes, on_conflict, allow_empty=True, may_vanish=True)
+    return CubeWrite(cube, writes, bases, False, _metadata(cube, names, user), removed, scopes, on_conflict, allow_empty=True, may_vanish=True, txn=txn)
 
 
 def _scopes(conjunction: Conjunction, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, Callable[[Snapshot], pa.Array]]:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.txn import parse_txn
+from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.verbs.append import remove_partitions
+from kartothek_cube.cube.verbs.append import remove_from_members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,13 +27,15 @@ def remove_partitions_spark(
     metadata: dict[str, dict[str, Any]] | None = None,
     *,
     on_conflict: OnConflict = "raise",
+    txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove the physical partitions in which conditions on the cube's partition columns hold.
 
     Arguments, results and errors are those of `kartothek_cube.api.cube.remove_partitions`. Only documents and indices change, so no Spark job runs;
-    ``spark`` and ``parallelism`` are accepted, as by the other verbs, and have no effect.
+    ``spark`` and ``parallelism`` are accepted, as by the other verbs, and have no effect. ``txn`` is as in `build_cube_from_spark`.
 
     Examples
     --------
@@ -43,4 +48,5 @@ def remove_partitions_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     del spark, parallelism
-    return remove_partitions(cube, store, conditions, ktk_cube_dataset_ids, metadata, on_conflict=on_conflict)
+    with use_options(options):
+        return remove_from_members(cube, open_store(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn))

@@ -14,6 +14,7 @@ from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
@@ -65,6 +66,7 @@ def build_cube_from_spark(
     txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube from Spark data frames, the seed among them.
 
@@ -92,6 +94,8 @@ def build_cube_from_spark(
         By default the session of the data frames.
     parallelism : int, optional
         How many tasks run at once; by default what the session says. A shuffle makes four times as many tasks.
+    options : optional
+        What `options` returns: settings for this call, in its tasks, too.
     txn : tuple of str and int, optional
         ``(application id, number)``: the number of this write, which is stored with it. A number that is not above the last one of that application is
         skipped, for each dataset; if all datasets have it, nothing runs in Spark.
@@ -123,11 +127,12 @@ def build_cube_from_spark(
     >>> build_cube_from_spark(sales, cube, "hfs://sales", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    job = _job(data, cube, store, timestamps, spark, parallelism)
-    existing = existing_for_build(cube, job.store)
-    rule, number = check_on_conflict(on_conflict), parse_txn(txn)
-    write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
-    return _run("build", job, write, shuffle, num_buckets, bucket_by)
+    with use_options(options):
+        job = _job(data, cube, store, timestamps, spark, parallelism)
+        existing = existing_for_build(cube, job.store)
+        rule, number = check_on_conflict(on_conflict), parse_txn(txn)
+        write = plan_build(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
+        return _run("build", job, write, shuffle, num_buckets, bucket_by)
 
 
 def extend_cube_from_spark(
@@ -147,6 +152,7 @@ def extend_cube_from_spark(
     txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add datasets to an existing cube from Spark data frames, or with ``overwrite`` replace some that are not the seed.
 
@@ -163,10 +169,11 @@ def extend_cube_from_spark(
     >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://stock", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    job = _job(data, cube, store, timestamps, spark, parallelism)
-    existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
-    write = plan_extend(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
-    return _run("extend", job, write, shuffle, num_buckets, bucket_by)
+    with use_options(options):
+        job = _job(data, cube, store, timestamps, spark, parallelism)
+        existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
+        write = plan_extend(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
+        return _run("extend", job, write, shuffle, num_buckets, bucket_by)
 
 
 def append_to_cube_from_spark(
@@ -183,6 +190,7 @@ def append_to_cube_from_spark(
     txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Add rows to datasets of a cube from Spark data frames; nothing is removed.
 
@@ -198,9 +206,10 @@ def append_to_cube_from_spark(
     >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
-    job = _job(data, cube, store, timestamps, spark, parallelism)
-    write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
-    return _run("append to", job, write, shuffle, num_buckets, bucket_by)
+    with use_options(options):
+        job = _job(data, cube, store, timestamps, spark, parallelism)
+        write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
+        return _run("append to", job, write, shuffle, num_buckets, bucket_by)
 
 
 def update_cube_from_spark(
@@ -220,6 +229,7 @@ def update_cube_from_spark(
     txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
     """Remove physical partitions and add rows from Spark data frames, in one commit for each dataset.
 
@@ -238,12 +248,13 @@ def update_cube_from_spark(
     >>> query_cube_spark(cube, "hfs://newer").collect()
     [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
     """
-    job = _job(data, cube, store, timestamps, spark, parallelism)
-    names = converter_str_set_optional(ktk_cube_dataset_ids)
-    existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
-    concerned, rule, number = None if names is None else sorted(names), check_on_conflict(on_conflict), parse_txn(txn)
-    write = plan_update(cube, job.schemas, existing, remove_conditions, concerned, metadata, df_serializer, on_conflict=rule, txn=number)
-    return _run("update", job, write, shuffle, num_buckets, bucket_by)
+    with use_options(options):
+        job = _job(data, cube, store, timestamps, spark, parallelism)
+        names = converter_str_set_optional(ktk_cube_dataset_ids)
+        existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
+        concerned, rule, number = None if names is None else sorted(names), check_on_conflict(on_conflict), parse_txn(txn)
+        write = plan_update(cube, job.schemas, existing, remove_conditions, concerned, metadata, df_serializer, on_conflict=rule, txn=number)
+        return _run("update", job, write, shuffle, num_buckets, bucket_by)
 
 
 def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:

@@ -18,6 +18,7 @@ from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metada
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
+from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stores import store_factory
@@ -84,6 +85,7 @@ def store_dataset_from_spark(
     txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Store the rows of a Spark data frame as a new dataset.
 
@@ -139,6 +141,8 @@ def store_dataset_from_spark(
         By default the session of the data frame.
     parallelism : int, optional
         How many tasks run at once; by default what the session says. A shuffle makes four times as many tasks.
+    options : optional
+        What `options` returns: settings for this call, in its tasks, too.
 
     Returns
     -------
@@ -167,18 +171,19 @@ def store_dataset_from_spark(
     >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", secondary_indices="PRODUCT_ID", shuffle=True, partition_on=["COUNTRY_CODE"])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
-    rules = Rules(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
-    source = target_of(store, dataset_uuid, generate=True)
-    base = find_snapshot(source.store, source.uuid)
-    done = skipped(base, rules.txn)
-    if done is not None:
-        return done
-    encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"  # one that is replaced keeps its own
-    request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
-    request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
-    arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
-    return commit_staged(source, _staged("store", source, request, rows), arguments, rules)
+    with use_options(options):
+        rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
+        rules = Rules(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
+        source = target_of(store, dataset_uuid, generate=True)
+        base = find_snapshot(source.store, source.uuid)
+        done = skipped(base, rules.txn)
+        if done is not None:
+            return done
+        encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"  # one that is replaced keeps its own
+        request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
+        request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
+        arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
+        return commit_staged(source, _staged("store", source, request, rows), arguments, rules)
 
 
 def update_dataset_from_spark(
@@ -205,6 +210,7 @@ def update_dataset_from_spark(
     txn: tuple[str, int] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
+    options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Add the rows of a Spark data frame to a dataset and remove partitions, in one commit; a dataset that does not exist is made.
 
@@ -247,21 +253,22 @@ def update_dataset_from_spark(
     >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    rows = None if df is None else _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
-    source = target_of(store, dataset_uuid, factory)
-    check_store_can_commit(source.store)
-    base = find_snapshot(source.store, source.uuid)
-    rules = update_rules(delete_scope, base, on_conflict, txn)
-    done = skipped(base, rules.txn)
-    if done is not None:
-        return done
-    _check_table(table, base)
-    request = plan_update(source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
-    arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
-    if rows is None and base is None:
-        raise InvalidInput(f"Cannot store empty datasets: {source.uuid!r} does not exist, and there are no rows to make it from.")
-    staged = Staged(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
-    return commit_staged(source, staged, arguments, rules)
+    with use_options(options):
+        rows = None if df is None else _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
+        source = target_of(store, dataset_uuid, factory)
+        check_store_can_commit(source.store)
+        base = find_snapshot(source.store, source.uuid)
+        rules = update_rules(delete_scope, base, on_conflict, txn)
+        done = skipped(base, rules.txn)
+        if done is not None:
+            return done
+        _check_table(table, base)
+        request = plan_update(source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
+        arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
+        if rows is None and base is None:
+            raise InvalidInput(f"Cannot store empty datasets: {source.uuid!r} does not exist, and there are no rows to make it from.")
+        staged = Staged(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
+        return commit_staged(source, staged, arguments, rules)
 
 
 def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:

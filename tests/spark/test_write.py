@@ -91,6 +91,19 @@ def test_partitions_are_removed_as_by_the_eager_verb(cube, seed, tmp_path):
     assert rows(cube, tmp_path / "spark") == rows(cube, tmp_path / "eager")
 
 
+def test_a_numbered_removal_is_done_once(cube, seed, tmp_path):
+    build_cube(seed, cube, tmp_path)
+    assert not remove_partitions_spark(cube, tmp_path, C("p") == 1, txn=("job", 1))["seed"].commit.skipped
+    assert remove_partitions_spark(cube, tmp_path, C("p") == 2, txn=("job", 1))["seed"].commit.skipped
+    assert len({row["p"] for row in rows(cube, tmp_path)}) == 3
+
+
+@pytest.mark.parametrize("verb", [build_cube_from_spark, extend_cube_from_spark, append_to_cube_from_spark, remove_partitions_spark])
+def test_options_are_a_value_of_their_own(cube, tmp_path, verb):
+    with pytest.raises(InvalidType, match="options= takes"):
+        verb(None, cube, tmp_path, options={"threads": 1})
+
+
 def test_a_shuffle_makes_one_file_for_each_partition_value(cube, frame, store_url, files):
     build_cube_from_spark(frame, cube, store_url, shuffle=True)
     assert [name.split("/")[2] for name in files()] == ["p=0", "p=1", "p=2", "p=3"]

@@ -96,8 +96,8 @@ def test_the_ratio_divides_the_number_of_tasks(frame, store_url, staged):
 def test_rows_that_do_not_fit_into_memory_come_in_several_files_or_as_a_stream(spark, frame, store_url, staged, store):
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
     try:
+        store_dataset_from_spark(frame.coalesce(1), store_url, "d", sort_partitions_by="x", options=options(bytes_in_flight=1024))
         with options(bytes_in_flight=1024):
-            store_dataset_from_spark(frame.coalesce(1), store_url, "d", sort_partitions_by="x")
             update_dataset_from_spark(frame, store_url, "d", shuffle=True, sort_partitions_by="x")
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")

@@ -9,7 +9,9 @@ from typing import Any
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
@@ -18,7 +20,7 @@ from kartothek_cube.cube.inputs import gather, reusable
 from kartothek_cube.cube.publish import commit_cube_write, write_gathered
 from kartothek_cube.cube.write import plan_append, plan_removal, plan_update
 
-__all__ = ["append_to_cube", "remove_partitions", "update_cube"]
+__all__ = ["append_to_cube", "remove_from_members", "remove_partitions", "update_cube"]
 
 
 def append_to_cube(
@@ -178,10 +180,16 @@ def remove_partitions(
     [2]
     """
     with use_options(options):
-        opened = open_store(store)
-        members = load_cube(cube, opened)
-        names = converter_str_set_optional(ktk_cube_dataset_ids)
-        concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
-        write = plan_removal(cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule)
-        changed = commit_cube_write(opened, write, {})
-        return {i: changed.get(i, DatasetMetadata.of(snapshot)) for i, snapshot in members.items()}
+        return remove_from_members(cube, open_store(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict)
+
+
+def remove_from_members(
+    cube: Cube, store: Store, conditions: Any, ktk_cube_dataset_ids: Any, metadata: Any, on_conflict: OnConflict, txn: Txn | None = None
+) -> dict[str, DatasetMetadata]:
+    """What `remove_partitions` does; a number that its application has used before is skipped."""
+    members = load_cube(cube, store)
+    names = converter_str_set_optional(ktk_cube_dataset_ids)
+    concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
+    write = plan_removal(cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn)
+    changed = commit_cube_write(store, write, {})
+    return {i: changed.get(i, DatasetMetadata.of(snapshot)) for i, snapshot in members.items()}
