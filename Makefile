@@ -24,7 +24,7 @@ OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
 
-# Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 4 runs a quarter of the cases of each test; how many processes run the tests (0: this one, for a debugger).
+# Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 6 runs one case in six of each test; how many processes run the tests (0: this one, for a debugger).
 ARGS ?=
 WORKERS ?= 2
 # The demo: full (22 million source rows) or small; the store's URL, empty for a temporary directory.

@@ -56,19 +56,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): one process of a parallel run gets the whole group; known here for runs without pytest-xdist")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
+    for fixture in getattr(item, "fixturenames", ()):
+        if fixture in MARKER_OF_FIXTURE:
+            item.add_marker(MARKER_OF_FIXTURE[fixture])
+    shared = next((name for name in SHARED if item.get_closest_marker(name)), None)
+    if shared:
+        item.add_marker(pytest.mark.xdist_group(shared))
+    if item.get_closest_marker("interop"):
+        # What these tests are about: both libraries write by turns.
+        item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
-    for item in items:
-        for fixture in getattr(item, "fixturenames", ()):
-            if fixture in MARKER_OF_FIXTURE:
-                item.add_marker(MARKER_OF_FIXTURE[fixture])
-        for shared in SHARED:
-            if item.get_closest_marker(shared):
-                item.add_marker(pytest.mark.xdist_group(shared))
-        if item.get_closest_marker("interop"):
-            # What these tests are about: both libraries write by turns.
-            item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
+    """The short form of the suite, as `--thin` asks for it."""
     _thin(config, items, config.getoption("--thin"))
 
 

@@ -125,7 +125,7 @@ def test_the_figures_by_which_the_demonstration_judges_itself_are_those_of_duckd
 
 def test_the_output_tells_the_story_and_nothing_else(demo):
     steps = [line.split()[1] for line in demo.printed.splitlines() if line[:2].strip().isdigit() and line[2:4] == "  "]
-    assert steps == ["Start", "Build", "Extend", "Plan", "Ask", "Update", "Compute", "Report", "Look", "Check"]
+    assert steps == ["Start", "Build", "Extend", "Plan", "Ask", "Update", "Compute", "Report", "SQL", "Look", "Check"]
     assert demo.printed.rstrip().endswith("All 20 figures are as they should be.")
     assert demo.errors == ""
 
