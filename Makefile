@@ -69,15 +69,15 @@ $(OLDEST)/.quick: pyproject.toml scripts/oldest.py
 
 .PHONY: test
 test: $(VENV)/.full ## every test, newest versions, with Spark and the real kartothek
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 .PHONY: test-quick
 test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' environments; PYTHON=python3.13 for another interpreter
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(QUICK) $(ARGS)
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares
-	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(QUICK) $(ARGS)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.full ## ruff (rules and format) and mypy --strict

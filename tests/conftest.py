@@ -41,8 +41,12 @@ MARKER_OF_FIXTURE = {
 }
 
 
-# Tests with one of these share something dear, a session or servers or an environment, so that one process of a parallel run gets them all.
-SHARED = ("spark", "interop", "servers")
+# Tests that share something dear, a session or servers or an environment: one process of a parallel run gets them all.
+TOGETHER = {
+    "spark": ("tests/spark/", "tests/drivers/", "tests/examples/", "tests/test_docs.py", "tests/core/test_store_review.py"),
+    "interop": ("tests/interop/",),
+    "servers": ("tests/core/test_servers.py", "tests/soak/"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,25 +57,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the markers known that only fixtures of this file give."""
     config.addinivalue_line("markers", "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)")
-    config.addinivalue_line("markers", "xdist_group(name): one process of a parallel run gets the whole group; known here for runs without pytest-xdist")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
-    for fixture in getattr(item, "fixturenames", ()):
-        if fixture in MARKER_OF_FIXTURE:
-            item.add_marker(MARKER_OF_FIXTURE[fixture])
-    shared = next((name for name in SHARED if item.get_closest_marker(name)), None)
-    if shared:
-        item.add_marker(pytest.mark.xdist_group(shared))
-    if item.get_closest_marker("interop"):
-        # What these tests are about: both libraries write by turns.
-        item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How tests are handed to the processes of a parallel run: each when one is free, but those of `TOGETHER` as one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for group, places in TOGETHER.items() if nodeid.startswith(places)), nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The short form of the suite, as `--thin` asks for it."""
+    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if fixture in MARKER_OF_FIXTURE:
+                item.add_marker(MARKER_OF_FIXTURE[fixture])
+        if item.get_closest_marker("interop"):
+            # What these tests are about: both libraries write by turns.
+            item.add_marker(pytest.mark.filterwarnings("ignore::kartothek_cube.errors.ForeignWriterWarning"))
     _thin(config, items, config.getoption("--thin"))
 
 
