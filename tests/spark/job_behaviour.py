@@ -52,7 +52,7 @@ class JobBehaviour:
     def server(self):
         """A place that a task calls and where it gets no answer: it waits until it is killed."""
         with socket.create_server(("127.0.0.1", 0)) as server:
-            server.settimeout(60)
+            server.settimeout(300)
             yield server
 
     def test_progress_is_told_in_the_calling_thread_until_all_is_done(self, spark, store_url):
