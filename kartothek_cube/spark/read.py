@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
-from kartothek_cube.core.dataset.load import stream_pieces
+from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead, make_group_plan
 from kartothek_cube.core.dataset.requests import check_table, checked_categoricals, names_of
@@ -169,11 +169,7 @@ def _rows(store: Any, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.
 
 
 def _pieces(store: Any, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
-    yield from stream_pieces(open_store(store), request, tasks, _as_it_is)
-
-
-def _as_it_is(table: pa.Table) -> pa.Table:
-    return table
+    yield from stream_tables(open_store(store), request, tasks)
 
 
 # --- group by group ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from kartothek_cube.core.change import Receipt
 from kartothek_cube.errors import CorruptData, KartothekCubeError
 from kartothek_cube.spark.errors import decode_error, encode_error
 
-__all__ = ["RECEIPT_SCHEMA", "accepted", "error_row", "receipt_rows"]
+__all__ = ["RECEIPT_SCHEMA", "accepted", "error_row", "in_order", "receipt_rows"]
 
 RECEIPT_SCHEMA = pa.schema(
     [
@@ -73,7 +73,12 @@ def accepted(rows: Iterable[Any], commit: str, datasets: Iterable[str]) -> dict[
     found: dict[str, list[Receipt]] = {name: [] for name in datasets}
     for row in rows:
         found[row["dataset"]].append(pickle.loads(bytes(row["receipt"])))
-    return {name: sorted(receipts, key=lambda r: r.label.rpartition("/")[0]) for name, receipts in found.items()}
+    return {name: in_order(receipts) for name, receipts in found.items()}
+
+
+def in_order(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """The receipts in the order of their partition values."""
+    return sorted(receipts, key=lambda r: r.label.rpartition("/")[0])
 
 
 def _refuse_foreign(rows: list[Any], commit: str) -> None:

@@ -21,7 +21,7 @@ from kartothek_cube.errors import CorruptData, InvalidType, KartothekCubeError
 from kartothek_cube.spark.errors import decode_error, encode_error
 from kartothek_cube.spark.jobs import Job, collect
 from kartothek_cube.spark.session import cores, find_session
-from kartothek_cube.spark.tasks import pack, run_packed, task_count
+from kartothek_cube.spark.tasks import THREADS_PER_TASK, pack, run_packed, task_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,6 @@ __all__ = ["FEWEST_HEAVY", "FEWEST_LIGHT", "SparkDriver", "Stores", "spreading",
 FEWEST_LIGHT, FEWEST_HEAVY = 200, 2
 # Of light work so many items take about as long as the start of a task. On Connect, where nobody knows how many cores there are, tasks would else be hundreds.
 _LIGHT_PER_TASK = 25
-# Of heavy work one item is read or written while another is computed; the other cores belong to the other tasks.
-_THREADS = 2
 
 _RESULTS = pa.schema([("task", pa.int32()), ("results", pa.binary()), ("error", pa.string())])
 
@@ -149,7 +147,7 @@ def _done(work: bytes, openers: Sequence[Opener], payloads: list[tuple[int, byte
 
 def _run(work: Work, items: Sequence[Any]) -> list[Any]:
     settings = current_options()
-    threads = settings.threads or (_THREADS if work.heavy else None)
+    threads = settings.threads or (THREADS_PER_TASK if work.heavy else None)
     with use_options(replace(settings, threads=threads)):
         return list(run(work.func, items, weight=work.weight))
 

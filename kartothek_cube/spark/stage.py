@@ -22,15 +22,14 @@ from kartothek_cube.spark.layout import Layout, arranged, cut_columns
 from kartothek_cube.spark.receipts import RECEIPT_SCHEMA, accepted, error_row, receipt_rows
 from kartothek_cube.spark.stage_rows import Rows, full_schema, stored_schema
 from kartothek_cube.spark.stage_runs import blocks, filled, runs
+from kartothek_cube.spark.tasks import THREADS_PER_TASK
 from kartothek_cube.spark.types import conform, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Staging", "Target", "stage_batches", "staged_receipts", "staging_frame"]
+__all__ = ["Staging", "Target", "make_staging", "stage_batches", "staged_receipts", "staging_frame"]
 
-# One file is encoded while another one is put; the other cores belong to the other tasks.
-_THREADS = 2
 # Shares of the bytes in flight. A block is held as it came, in one piece, and sorted. A partition that is written as a stream waits as rows of a row group,
 # as their copy, as what is encoded, and as the file, as far as that is in memory.
 _BLOCK_SHARES, _STREAM_SHARES = 3, 4
@@ -50,7 +49,7 @@ class Staging:
     """All that a task needs to know; it travels in the closure.
 
     ``columns`` are the names of the columns that come, by position. ``cut_by``: the rows are sorted, and another file begins where these change; None: they
-    come in any order. ``bytes_in_flight`` is the option as it was on the driver.
+    come in any order. ``bytes_in_flight`` and ``threads`` are the options as they were on the driver.
     """
 
     rows: Rows
@@ -59,6 +58,7 @@ class Staging:
     columns: tuple[str, ...]
     cut_by: tuple[str, ...] | None
     bytes_in_flight: int
+    threads: int = THREADS_PER_TASK
 
 
 def staged_receipts(frames: Mapping[str, DataFrame], rows: Mapping[str, Rows], target: Target, layout: Layout, job: Job) -> dict[str, list[Receipt]]:
@@ -75,8 +75,14 @@ def staging_frame(frame: DataFrame, rows: Rows, target: Target, layout: Layout) 
     where = arranged(frame, rows, layout, target.width)
     cut_by = cut_columns(layout, rows) if layout.shuffle else None
     columns = (*frame.columns, *where.columns[len(frame.columns) :])
-    staging = Staging(rows, target.store, target.commit, columns, cut_by, current_options().bytes_in_flight)
+    staging = make_staging(rows, target, columns, cut_by)
     return where.mapInArrow(partial(stage_batches, staging), spark_schema(RECEIPT_SCHEMA))
+
+
+def make_staging(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: tuple[str, ...] | None) -> Staging:
+    """What tasks need to know, with the options that hold here."""
+    settings = current_options()
+    return Staging(rows, target.store, target.commit, columns, cut_by, settings.bytes_in_flight, settings.threads or THREADS_PER_TASK)
 
 
 def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,7 +104,7 @@ def _staged(staging: Staging, tables: Iterable[pa.Table]) -> Iterator[list[Recei
 
 
 def _stage_block(staging: Staging, store: Store, table: pa.Table) -> list[Receipt]:
-    with options(threads=_THREADS, bytes_in_flight=staging.bytes_in_flight):
+    with options(threads=staging.threads, bytes_in_flight=staging.bytes_in_flight):
         return staging.rows.staged(store, _conformed(staging.rows, table))
 
 

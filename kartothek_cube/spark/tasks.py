@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
     from kartothek_cube.spark.jobs import Job
 
-__all__ = ["CLOSURE_BYTES", "TASKS_PER_CORE", "as_task", "in_task", "pack", "run_packed", "task_count", "unpack"]
+__all__ = ["CLOSURE_BYTES", "TASKS_PER_CORE", "THREADS_PER_TASK", "as_task", "in_task", "pack", "run_packed", "task_count", "unpack"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 TASKS_PER_CORE = 4
+# In a task that writes, one file is encoded while another one is put; the other cores belong to the other tasks.
+THREADS_PER_TASK = 2
 CLOSURE_BYTES = 16 * 2**20
 
 

@@ -12,12 +12,13 @@ import pytest
 from kartothek_cube import Cube, open_store
 from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.dataset.plan_write import plan_update
+from kartothek_cube.core.options import current_options, options
 from kartothek_cube.cube.write import plan_build
 from kartothek_cube.errors import CorruptData, InvalidInput
 from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.layout import BUCKET, make_layout
 from kartothek_cube.spark.receipts import accepted
-from kartothek_cube.spark.stage import Staging, stage_batches
+from kartothek_cube.spark.stage import Staging, Target, make_staging, stage_batches
 from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, full_schema
 from kartothek_cube.spark.stage_runs import blocks, filled, runs
 
@@ -140,6 +141,20 @@ def test_a_task_whose_rows_are_not_sorted_writes_blocks():
 @pytest.mark.parametrize("rows", [cube_rows(), dataset_rows()], ids=["of a cube", "of a dataset"])
 def test_what_travels_to_a_task_is_small(rows):
     assert len(pickle.dumps(Staging(rows, open_store("hfs:///nowhere"), "mine", tuple(SCHEMA.names), ("p",), PLENTY))) < 3000
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, 2), ({"threads": 1}, 1), ({"threads": 5}, 5)], ids=str)
+def test_options_of_the_driver_hold_in_the_task(given, threads, store):
+    class Noting(CubeRows):
+        def staged(self, store, table):
+            seen.append((current_options().threads, current_options().bytes_in_flight))
+            return []
+
+    seen = []
+    with options(bytes_in_flight=PLENTY, **given):
+        staging = make_staging(Noting(cube_rows().write), Target(store, "mine", 1), tuple(SCHEMA.names), None)
+    list(stage_batches(staging, table(3).to_batches()))
+    assert seen == [(threads, PLENTY)]
 
 
 def test_batches_without_rows_make_no_file():

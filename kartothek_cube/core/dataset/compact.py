@@ -15,7 +15,7 @@ import pyarrow as pa
 from kartothek_cube.core.change import Change, Part, Receipt
 from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
-from kartothek_cube.core.dataset.load import stream_pieces
+from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import indices_for
 from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.dataset.run import commit_change
@@ -325,14 +325,10 @@ def _stage_cells(store: Store, rules: Rules, merge: Merge, table: str) -> Receip
 def _stage_stream(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
     serializer = _bounded(rules.format(merge, table), merge.figures[table])
     with overrides(bytes_in_flight=_share()):
-        pieces = stream_pieces(store, _request(rules, table), [ScanTask(key, {}) for key in merge.files[table]], _as_it_is)
+        pieces = stream_tables(store, _request(rules, table), [ScanTask(key, {}) for key in merge.files[table]])
     staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, (), serializer, table)
     with closing(pieces):
         return stage_stream(store, staging, merge.label, merge.values, pieces, rules.stored(table), rules.schemas[table], _share())
-
-
-def _as_it_is(table: pa.Table) -> pa.Table:
-    return table
 
 
 def _bounded(serializer: FileFormat, figures: Sequence[FileFigures]) -> FileFormat:

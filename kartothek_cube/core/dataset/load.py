@@ -20,7 +20,7 @@ from kartothek_cube.core.rowkeys import empty_rows
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
 
-__all__ = ["frame_of", "joined", "load_frame", "load_scan", "load_tables", "stream_pieces"]
+__all__ = ["frame_of", "joined", "load_frame", "load_scan", "load_tables", "stream_pieces", "stream_tables"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,11 @@ def load_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask], c
 def load_scan(store: Store, plan: FilePlan) -> pa.Table:
     """All files of a plan as one table."""
     return joined(load_tables(store, plan.request, plan.tasks()), plan.request)
+
+
+def stream_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+    """The rows of all files as they are, as by `stream_pieces`."""
+    return stream_pieces(store, request, tasks, lambda table: table)
 
 
 def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask], convert: Callable[[pa.Table], T]) -> Generator[T, None, None]:

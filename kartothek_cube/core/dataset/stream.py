@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.dataset.load import stream_pieces
+from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import names_of
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -76,11 +76,7 @@ def stream_table(
         source = source_of(dataset_uuid, store, None, as_of)
         plan = make_file_plan(source, source.snapshot(), table, names, asked)
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
-        return pa.RecordBatchReader.from_batches(schema, limited_batches(stream_pieces(source.store, plan.request, plan.tasks(), _as_it_is), rows))
-
-
-def _as_it_is(table: pa.Table) -> pa.Table:
-    return table
+        return pa.RecordBatchReader.from_batches(schema, limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows))
 
 
 def checked_limit(limit: Any) -> int | None:

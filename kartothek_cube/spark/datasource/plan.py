@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source, source_of
-from kartothek_cube.core.dataset.load import stream_pieces
+from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import check_table, checked_columns
 from kartothek_cube.core.files import FileRequest
@@ -146,12 +146,8 @@ def load_items(store: Any, items: Sequence[Any]) -> Iterator[pa.Table]:
     """The rows of some pieces of work, in a task; files piece by piece."""
     opened: Store = open_store(store)
     if items and isinstance(items[0], FileItem):
-        yield from stream_pieces(opened, items[0].request, [item.task for item in items], _as_it_is)
+        yield from stream_tables(opened, items[0].request, [item.task for item in items])
         return
     loader = Loader(opened)
     for group in items:
         yield loader.load(group)
-
-
-def _as_it_is(table: pa.Table) -> pa.Table:
-    return table

@@ -21,14 +21,13 @@ from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupp
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.datasource.target import Layout, Wanted, layout_of, plan_target, publish_files, version_of
 from kartothek_cube.spark.errors import decode_error, encode_error, task_errors
+from kartothek_cube.spark.receipts import in_order
 from kartothek_cube.spark.stage_rows import Rows
 from kartothek_cube.spark.stage_runs import blocks
+from kartothek_cube.spark.tasks import THREADS_PER_TASK
 from kartothek_cube.spark.types import conform, frame_schema
 
 __all__ = ["StagedFiles", "accepted_receipts", "make_writer", "stage_batches", "wanted_of"]
-
-# One file is encoded while another one is put; the other cores belong to the other tasks.
-_THREADS = 2
 
 
 @dataclass
@@ -91,7 +90,7 @@ def stage_batches(wanted: Wanted, rows: Rows, write: str, batches: Iterable[pa.R
     """Stage the rows of a task, as many at a time as fit into memory."""
     try:
         store, receipts = open_store(wanted.options.store), []
-        with use(threads=_THREADS):
+        with use(threads=THREADS_PER_TASK):
             for block in blocks((pa.Table.from_batches([batch]) for batch in batches), chunk_bytes()):
                 receipts += rows.staged(store, conform(block, rows.schema, f"dataset {rows.id!r}"))
     except (InvalidInput, InvalidType, Unsupported) as error:
@@ -120,4 +119,4 @@ def accepted_receipts(messages: Sequence[WriterCommitMessage | None], write: str
     writes = {message.write for message in staged}
     if twice or len(writes) > 1 or (write is not None and writes - {write}):
         raise CorruptData(f"Spark returned files {twice} twice, or files of other writes, for one write ({', '.join(sorted(writes))}). Nothing was published.")
-    return sorted(receipts, key=lambda r: r.label.rpartition("/")[0])
+    return in_order(receipts)
