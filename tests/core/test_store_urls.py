@@ -174,10 +174,11 @@ def test_without_its_extra_an_object_store_is_unsupported(url, extra, monkeypatc
 
 def test_minimalkv_opens_what_storefact_does_not_know(monkeypatch):
     minimalkv = pytest.importorskip("minimalkv")
+    memory = pytest.importorskip("minimalkv.memory")
     opened = {}
 
     def get_store_from_url(url):
-        return opened.setdefault(url, minimalkv.memory.DictStore())
+        return opened.setdefault(url, memory.DictStore())
 
     monkeypatch.setattr(minimalkv, "get_store_from_url", get_store_from_url)
     assert isinstance(open_store("other://host/x"), KeyValueAdapter)
