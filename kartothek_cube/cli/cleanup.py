@@ -1,0 +1,81 @@
+"""The command `cleanup`: removing files that nothing names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kartothek_cube.cli.asking import confirm
+from kartothek_cube.cli.output import bold, show, size
+from kartothek_cube.cli.parameters import Duration, cube_command, dry_run, yes
+from kartothek_cube.cli.progress import working
+from kartothek_cube.cli.session import LoadedCube, Session, load_cube
+
+if TYPE_CHECKING:
+    from kartothek_cube.api.cube import CleanupReport
+    from kartothek_cube.core.options import Overrides
+    from kartothek_cube.core.store import Entry
+
+__all__ = ["cleanup_lines", "command", "description"]
+
+
+@cube_command("cleanup")
+@click.option("--grace", type=Duration(), help="Age below which files stay, as a running write may need them.  [default: 1d]")
+@click.option("--retain", type=Duration(), help="How long replaced files stay for readers of older states.  [default: 7d]")
+@dry_run("Only list what would be removed, and what waits.")
+@yes
+@click.pass_obj
+def command(session: Session, grace: timedelta | None, retain: timedelta | None, dry_run: bool, yes: bool) -> None:
+    """Remove non-required files from store."""
+    loaded, settings = _loaded(session), _settings(grace, retain)
+    if dry_run:
+        found = description(_cleaned(session, loaded, settings, dry_run=True))
+        show(session, found, lambda: cleanup_lines(found))
+        return
+    if not yes and sys.stdin.isatty():
+        planned = _cleaned(session, loaded, settings, dry_run=True)
+        if planned.removed:
+            confirm(f"Remove {len(planned.removed):,} files ({size(planned.bytes)}) of cube {session.prefix}?", yes=yes)
+    removed = _cleaned(session, loaded, settings, dry_run=False)
+    if session.json:
+        show(session, description(removed), tuple)
+
+
+def _loaded(session: Session) -> LoadedCube:
+    with working(session, "cleanup"):
+        return load_cube(session)
+
+
+def _settings(grace: timedelta | None, retain: timedelta | None) -> Overrides:
+    from kartothek_cube.core.options import options
+
+    given: dict[str, Any] = {name: value for name, value in (("grace", grace), ("retain", retain)) if value is not None}
+    return options(**given)
+
+
+def _cleaned(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_run: bool) -> CleanupReport:
+    from kartothek_cube.cube.verbs.cleanup import cleanup_cube
+
+    with working(session, "cleanup"), settings:
+        return cleanup_cube(loaded.cube, loaded.store, dry_run=dry_run)
+
+
+def description(report: CleanupReport) -> dict[str, Any]:
+    """A report as plain values."""
+    return {"dry_run": report.dry_run, "removed": [_file(e) for e in report.removed], "waiting": [_file(e) for e in report.waiting]}
+
+
+def _file(entry: Entry) -> dict[str, Any]:
+    return {"key": entry.key, "bytes": entry.size, "why": getattr(entry, "why", None)}
+
+
+def cleanup_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What would be removed, and what waits, as text."""
+    for heading, files in (("Would be removed:", found["removed"]), ("Waits:", found["waiting"])):
+        total = sum(file["bytes"] or 0 for file in files)
+        yield f"{bold(heading)} {len(files):,} files, {size(total)}"
+        yield from (f"  - {file['key']}  {size(file['bytes'] or 0)}  {file['why'] or ''}".rstrip() for file in files)

@@ -1,0 +1,22 @@
+"""The cubes of a store."""
+
+from __future__ import annotations
+
+import click
+
+from kartothek_cube.cli.output import show
+from kartothek_cube.cli.progress import working
+from kartothek_cube.cli.session import Session, open_source
+
+__all__ = ["show_cubes"]
+
+
+def show_cubes(session: Session) -> None:
+    """One cube a line."""
+    from kartothek_cube.cube.verbs.describe import list_cubes
+
+    with working(session, "cubes"):
+        found = list_cubes(open_source(session))
+    if not found and not session.json:
+        click.echo("There is no cube in this store.", err=True)
+    show(session, {"cubes": found}, lambda: found)

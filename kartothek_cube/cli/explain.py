@@ -1,0 +1,28 @@
+"""The command `explain`: how a query would be answered."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from kartothek_cube.cli.output import show
+from kartothek_cube.cli.parameters import cube_command
+from kartothek_cube.cli.progress import working
+from kartothek_cube.cli.questions import plan_of, question
+from kartothek_cube.cli.session import Session, load_cube
+
+__all__ = ["command"]
+
+
+@cube_command("explain")
+@question
+@click.pass_obj
+def command(session: Session, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None) -> None:
+    """Show how a query would be answered.
+
+    No data is read.
+    """
+    with working(session, "explain"):
+        plan = plan_of(load_cube(session), where, columns, by, as_of)
+    show(session, json.loads(plan.explain("json")), lambda: plan.explain("text").splitlines())

@@ -1,0 +1,36 @@
+"""The command `query`: in rounds of conditions and a shell, or once, into a file."""
+
+from __future__ import annotations
+
+import click
+
+from kartothek_cube.cli.parameters import cube_command
+from kartothek_cube.cli.questions import question
+from kartothek_cube.cli.session import Session
+
+__all__ = ["command"]
+
+
+@cube_command("query")
+@question
+@click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows.")
+@click.option(
+    "--output",
+    metavar="<file>",
+    help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by in its name, one file a group.  [default: -]",
+)
+@click.pass_obj
+def command(session: Session, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None, limit: int | None, output: str | None) -> None:
+    """Query the cube: interactively, or into a file.
+
+    Without options it asks for conditions and payload columns, and opens an IPython shell with the result as `df`, round after round. With one of the
+    options it runs once. Rows are written as they are read, physical partition after physical partition, not sorted as a whole.
+    """
+    if not (where or limit is not None or session.json) and (columns, by, as_of, output) == (None, None, None, None):
+        from kartothek_cube.cli.query_rounds import query_rounds
+
+        query_rounds(session)
+        return
+    from kartothek_cube.cli.query_once import Question, query_once
+
+    query_once(session, Question(where, columns, by, as_of, limit), "-" if output is None else output)

@@ -1,0 +1,47 @@
+"""The command `stats`: partitions, files, bytes and rows of the datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import click
+
+from kartothek_cube.cli.output import figure, section, show
+from kartothek_cube.cli.parameters import cube_command, patterns
+from kartothek_cube.cli.patterns import chosen
+from kartothek_cube.cli.progress import working
+from kartothek_cube.cli.session import Session, load_cube
+
+__all__ = ["command", "stats_lines", "total_of"]
+
+_TOTAL = ("blobsize", "files")
+
+
+@cube_command("stats")
+@patterns("scanned")
+@click.pass_obj
+def command(session: Session, include: str | None, exclude: str | None) -> None:
+    """Collect technical statistic from cube."""
+    from kartothek_cube.cube.verbs.stats import collect_stats
+
+    with working(session, "stats"):
+        loaded = load_cube(session)
+        found = collect_stats(loaded.cube, loaded.store, chosen(loaded.datasets, include, exclude))
+    show(session, {"datasets": found, "total": total_of(found)}, lambda: stats_lines(found))
+
+
+def total_of(found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Sums over all datasets."""
+    return {name: sum(figures[name] for figures in found.values()) for name in _TOTAL}
+
+
+def stats_lines(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """The figures as text."""
+    for name in sorted(found):
+        yield section(name)
+        yield from (figure(key, found[name][key]) for key in sorted(found[name]))
+        yield ""
+    if not found:
+        yield ""
+    yield section("__total__")
+    yield from (figure(key, number) for key, number in sorted(total_of(found).items()))

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from kartothek_cube.cli import cli
+from kartothek_cube.cli.group import COMMANDS
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def offered(*words):
+    """What the shell offers for the last word."""
+    complete = ShellComplete(cli, {}, "kartothek_cube", "_KARTOTHEK_CUBE_COMPLETE")
+    return [item.value for item in complete.get_completions(list(words[:-1]), words[-1])]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["my"], ["my_cube"]),
+        ([""], ["check-migration", "my_cube", "other"]),
+        (["--store", "two", ""], ["check-migration"]),
+        (["--url", "store", "o"], ["other"]),
+        (["--store", ""], ["dataset", "two"]),
+        (["my_cube", "ver"], ["verify"]),
+        (["my_cube", "index", "s"], ["seed"]),
+        (["my_cube", "index", "enrich", "v"], ["v2", "v3"]),
+        (["my_cube", "index", "enrich", "v2,v"], ["v2,v2", "v2,v3"]),
+        (["my_cube", "stats", "--include", "seed,e"], ["seed,enrich"]),
+        (["my_cube", "copy", "--tgt_store", "t"], ["two"]),
+        (["my_cube", "query", "--columns", "v"], ["v1", "v2", "v3", "v4"]),
+        (["my_cube", "query", "--by", ""], ["i1", "p", "q", "x", "y"]),
+        (["my_cube", "query", "--where", "i"], ["i1"]),
+        (["my_cube", "history", ""], ["enrich", "seed", "un"]),
+        (["nope", "history", ""], []),
+        (["--skv", "nope.yml", ""], []),
+    ],
+    ids=" ".join,
+)
+def test_the_shell_is_offered(words, expected):
+    assert offered(*words) == expected
+
+
+def test_commands_are_offered_behind_a_cube():
+    assert offered("my_cube", "") == sorted(COMMANDS)
+    assert offered("check-migration", "--d") == ["--deep"]
