@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kartothek_cube.core.markup import Markup, details, escape, in_notebook, shortened, show_bytes, show_count, table
+
+
+@given(st.text() | st.text(st.characters(min_codepoint=0, max_codepoint=0x20)) | st.just("\ud800\uffff"))
+def test_every_text_can_stand_in_html_and_xml(text):
+    root = ElementTree.fromstring(f'<a b="{escape(text)}">{escape(text)}</a>'.encode())
+    assert len(root) == 0
+    if text.isprintable():
+        assert (root.text or "", root.get("b")) == (text, text)
+
+
+@pytest.mark.parametrize(("size", "text"), [(None, ""), (999, "999 bytes"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_999, "10.0 kB"), (99_960, "100 kB")])
+def test_sizes_have_three_digits(size, text):
+    assert show_bytes(size) == text
+
+
+@given(st.integers(0, 10**21))
+@example(10**21)
+def test_no_size_is_longer_than_its_column(size):
+    assert len(show_bytes(size)) <= 12
+
+
+def test_marks_of_direction_and_controls_are_spelled():
+    assert escape("a\u202eb\u2066\x85") == "a\\u202eb\\u2066\\x85"
+
+
+def test_numbers_have_separators():
+    assert (show_count(1_234_567), show_count(None)) == ("1,234,567", "")
+
+
+@given(st.text(), st.integers(2, 30))
+def test_a_shortened_text_keeps_both_ends(text, length):
+    short = shortened(text, length)
+    assert len(short) <= length
+    assert short == text or (short[0] == text[0] and "…" in short)
+
+
+def test_what_is_no_markup_is_escaped_in_tables():
+    assert table(["<a>"], [["<b>"]], foot=["<c>"]).count("&lt;") == 3
+    assert "<i></i>" in table(["a"], [[Markup("<i></i>")]])
+    assert details("<a>", Markup("<i></i>")) == "<details><summary>&lt;a&gt;</summary><i></i></details>"
+
+
+def test_what_a_notebook_shows_says_no_colour_of_text_or_ground():
+    style = in_notebook(Markup("")).split("<style>")[1]
+    assert "background" not in style
+    assert style.count("color:#") == 2, "errors and warnings"
