@@ -103,9 +103,9 @@ demo-streaming: $(VENV)/.demo ## weeks that stream into the grocery cube, killed
 	$(VENV)/bin/python examples/streaming.py --size $(SIZE) $(if $(STORE),--store '$(STORE)')
 
 .PHONY: bench
-bench: $(VENV)/.full ## the benchmarks, each against its yardstick on the same files
-	@shopt -s nullglob; files=(benchmarks/*.py); [ $${#files[@]} -gt 0 ] || echo "nothing there yet"; \
-	for file in "$${files[@]}"; do echo "== $$file"; $(VENV)/bin/python "$$file" || exit 1; done
+bench: $(VENV)/.full ## the benchmarks, each against its peers on the same files; the figures go to docs/benchmarks.md; ARGS="--only cube", ARGS=--small
+	-$(VENV)/bin/python -c "from tests.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
+	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 .PHONY: soak
 soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first two
@@ -120,7 +120,7 @@ fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of dam
 	$(VENV)/bin/python -m tests.fuzz --count $(COUNT)
 
 .PHONY: system-deps
-system-deps: ## Node and, in .node, the test server of Azure; Java comes from the Python package index where the system has none
+system-deps: ## Chromium, Node and, in .node, the test server of Azure; Java comes from the Python package index where the system has none
 	@scripts/system-deps.sh
 
 .PHONY: clean

@@ -1,62 +1,61 @@
-"""Planning on a cube of many partitions, against parsing its two documents with ``json.loads``."""
+"""Planning a query of many partitions."""
 
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 
-import pyarrow as pa
-from timing import best_of, show
+from data import EMPTY, PAYLOAD, Place, empty_cube
+from pairs import Row, absent, faster, turns, within
+from pipe import start_kartothek, where
+from script import Bench, run
 
-from kartothek_cube import C, Cube, open_store, plan_cube_query
-from kartothek_cube.core.metadata.document import Document, render_document
-from kartothek_cube.core.metadata.partitions import PartitionColumns
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.schema_file import common_metadata_bytes
+from kartothek_cube import C, plan_cube_query
+from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.snapshots import forget
-from kartothek_cube.core.store import Store
 
-CUBE = Cube("PRODUCT_ID", "DAY", "plan", suppress_index_on="PRODUCT_ID")
-
-
-def write_dataset(store: Store, name: str, payload: str, partitions: int) -> bytes:
-    """A dataset of which only the metadata exist: planning reads nothing else."""
-    uuid = CUBE.ktk_dataset_uuid(name)
-    labels = [f"DAY={i}/{i:032x}" for i in range(partitions)]
-    files = {"table": pa.array([f"{uuid}/table/{label}.parquet" for label in labels])}
-    document = Document(uuid, {"ktk_cube_is_seed": name == "seed"}, ("DAY",), {}, PartitionColumns(pa.array(labels), files))
-    data = render_document(document)
-    store.put(document_key(uuid), data)
-    store.put(schema_key(uuid), common_metadata_bytes(pa.schema([("DAY", pa.int64()), ("PRODUCT_ID", pa.int64()), (payload, pa.float64())])))
-    return data
+ONE = C("DAY") == 7
 
 
-def main(partitions: int) -> None:
-    """Print the table."""
-    store = open_store("hmemory://")
-    documents = [write_dataset(store, "seed", "SALES", partitions), write_dataset(store, "forecast", "FORECAST", partitions)]
+def forgotten(place: Place) -> Place:
+    """The same as nobody has seen it before."""
+    forget(place.store)
+    return place
 
-    def cold() -> object:
-        forget(store)
-        return plan_cube_query(CUBE, store, C("DAY") == 7)
 
+def plan(place: Place, condition: object = None) -> int:
+    """The number of groups."""
+    return len(plan_cube_query(place.cube, place.store, condition).groups)
+
+
+def results(bench: Bench) -> Iterator[Row]:
+    n = bench.size(100_000, 1000)
+    place = Place(EMPTY, bench.folder / "empty")
+    empty_cube(place, n)
+    documents = [place.root / document_key(EMPTY.ktk_dataset_uuid(name)) for name in PAYLOAD]
+    assert (plan(place, ONE), plan(place)) == (1, n)
     works = {
-        "json": lambda: [json.loads(d) for d in documents],
-        "cold": cold,
-        "warm": lambda: plan_cube_query(CUBE, store, C("DAY") == 7),
-        "warm, all": lambda: plan_cube_query(CUBE, store),
+        "json.loads": lambda: [json.loads(document.read_bytes()) for document in documents],
+        "one, cold": lambda: plan(forgotten(place), ONE),
+        "all, cold": lambda: plan(forgotten(place)),
+        "one, again": lambda: plan(place, ONE),
+        "all, again": lambda: plan(place),
     }
-    t = best_of(works)
-    peer = "json.loads of both documents"
-    title = f"{partitions:,} partitions x 2:"
-    show(
-        [
-            (f"{title} plan one, cold", t["cold"], peer, t["json"]),
-            (f"{title} plan one again", t["warm"], peer, t["json"]),
-            (f"{title} plan all again", t["warm, all"], peer, t["json"]),
-        ]
-    )
+    taken = turns(works, bench.rounds)
+    for work, most in (("one, cold", 1), ("all, cold", 1), ("one, again", 0.05), ("all, again", 0.05)):
+        yield within(f"plan {n:,} partitions x 2: {work}", taken, "json.loads", work, most)
+    yield beside_kartothek(place, n)
+
+
+def beside_kartothek(place: Place, n: int) -> Row:
+    """It takes a quarter of a minute, so it does so once."""
+    work, peer = f"plan {n:,} partitions x 2: one, cold", "kartothek 5.3"
+    with start_kartothek() as kartothek:
+        if not kartothek:
+            return absent(work, peer, ">= 100x")
+        works = {peer: lambda: kartothek("plan", **where(place), conditions={"DAY": 7}), "ours": lambda: plan(forgotten(place), ONE)}
+        return faster(work, turns(works, 1, warm_up=False), peer, "ours", 100)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    run(__doc__, results)

@@ -20,8 +20,7 @@ import pyarrow as pa
 from pairs import PROC, Cost, Row, Taken, at_most, faster, header, peaks, show, turns, within
 from spark_data import CUBE, STAGED, STAGED_WEEKS, Reference, build_reference, empty_plan, empty_store, rows_to_stage
 
-from kartothek_cube import C, count_cube, open_store, options, plan_cube_query
-from kartothek_cube.cube.run import slice_tables
+from kartothek_cube import C, count_cube, open_store, options, plan_cube_query, run_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,8 +107,8 @@ class Reading:
     def in_threads(self) -> int:
         """The whole cube in threads of this process, without Spark."""
         store = open_store(self.reference.url)
-        with options(threads=self.bench.cores):
-            return sum(table.num_rows for table in slice_tables(plan_cube_query(CUBE, store), store))
+        with options(threads=self.bench.cores), run_plan(plan_cube_query(CUBE, store), store) as batches:
+            return sum(batch.num_rows for batch in batches)
 
     def compare(self, works: dict[str, Callable[[], Any]]) -> Taken:
         """What each of them took."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from planning import CUBE as EMPTY_CUBE
-from planning import write_dataset
+from data import EMPTY, PAYLOAD, empty_dataset
 
 from kartothek_cube import Cube, build_cube, open_store, plan_cube_query
 
@@ -85,11 +84,11 @@ def rows_to_stage(spark: SparkSession, rows: int, weeks: int, tasks: int) -> Dat
 def empty_store(groups: int) -> Any:
     """A store with a cube of two datasets of which only the metadata exist."""
     store = open_store("hmemory://")
-    for name, payload in (("seed", "SALES"), ("forecast", "FORECAST")):
-        write_dataset(store, name, payload, groups)
+    for name, payload in PAYLOAD.items():
+        empty_dataset(EMPTY, store, name, payload, groups)
     return store
 
 
 def empty_plan(store: Any) -> QueryPlan:
     """The plan of a query of the whole cube, of one group a partition."""
-    return plan_cube_query(EMPTY_CUBE, store, partition_by="DAY")
+    return plan_cube_query(EMPTY, store, partition_by="DAY")

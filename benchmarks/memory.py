@@ -1,0 +1,197 @@
+"""The most memory that a process has had, imports included; each work is done in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from data import EMPTY, INDEXED, PAYLOAD, WIDE, Place, empty_cube, tables, write_index
+from pairs import PROC, Cost, Row, Taken, faster, limited, peak, within
+from planning import ONE, plan
+from script import Bench, run
+
+from kartothek_cube import C, build_cube, iter_cube, options, plan_cube_query, stream_cube
+from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores.view import StoreView
+
+IN_FLIGHT, MIB = 64 * 2**20, 2**20
+EACH, PARTITIONS = 10, 10_000
+
+
+# --- works, in their process ------------------------------------------------------------------------------------------
+
+
+def write(root: Path, weeks: int, per_week: int) -> int:
+    """Blocks of one week each, written as they come."""
+    build_cube((tables(per_week, 1, week) for week in range(weeks)), WIDE, Place(WIDE, root).store, overwrite=True)
+    return weeks
+
+
+def stream(root: Path) -> int:
+    """Rows batch by batch."""
+    return sum(batch.num_rows for batch in stream_cube(WIDE, Place(WIDE, root).store))
+
+
+def groups(root: Path) -> int:
+    """Rows partition by partition."""
+    return sum(table.num_rows for _, table in iter_cube(WIDE, Place(WIDE, root).store))
+
+
+def plan_one(root: Path) -> int:
+    """One partition of all."""
+    return plan(Place(EMPTY, root), ONE)
+
+
+def parse(root: Path) -> int:
+    """Both documents as Python objects."""
+    return len([json.loads((root / document_key(EMPTY.ktk_dataset_uuid(name))).read_bytes()) for name in PAYLOAD])
+
+
+def plan_values(root: Path, first: int, last: int) -> int:
+    """The partitions of some values of the index."""
+    return _plan_values(Place(INDEXED, root).store, first, last)
+
+
+def _plan_values(store: Store, first: int, last: int) -> int:
+    condition = C("PRODUCT_ID") == first if first == last else (C("PRODUCT_ID") >= first) & (C("PRODUCT_ID") <= last)
+    return len(plan_cube_query(INDEXED, store, condition).groups)
+
+
+def read_index(root: Path) -> int:
+    """All of the index with pyarrow."""
+    return sum(pq.read_table(path).num_rows for path in root.rglob("*.by-dataset-index.parquet"))
+
+
+def bytes_of_values(root: Path, first: int, last: int) -> int:
+    """The bytes of the index that planning asks a store for."""
+    store = BytesOfIndex(Place(INDEXED, root).store)
+    _plan_values(store, first, last)
+    return store.bytes
+
+
+WORKS: Mapping[str, Callable[..., int]] = {work.__name__: work for work in (write, stream, groups, plan_one, parse, plan_values, read_index, bytes_of_values)}
+
+
+class BytesOfIndex(StoreView):
+    """Counts the bytes of indices that are asked for, as from a store without files."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.bytes = 0
+
+    def local_path(self, key: str) -> str | None:
+        return None
+
+    def around(self, operation: str, key: str, action: Callable[[], Any]) -> Any:
+        answer = action()
+        if "/indices/" in key and operation in ("get", "get_versioned", "tail", "ranges"):
+            self.bytes += sum(map(len, answer)) if operation == "ranges" else len(answer if operation == "get" else answer[0])
+        return answer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a work in a process of its own returned, its most memory in MiB, and its seconds without the start of the process."""
+
+    answer: int
+    memory: float
+    seconds: float
+
+
+def child(work: str, *arguments: Any) -> Outcome:
+    command = [sys.executable, __file__, "--work", json.dumps([work, *arguments], default=str)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Outcome(**json.loads(done.stdout))
+
+
+def answer(text: str) -> None:
+    """Be the process of a work."""
+    name, root, *rest = json.loads(text)
+    begin = time.perf_counter()
+    with options(bytes_in_flight=IN_FLIGHT):
+        found = WORKS[name](Path(root), *rest)
+    print(json.dumps({"answer": found, "memory": peak(os.getpid()) / MIB, "seconds": time.perf_counter() - begin}))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def bounded(work: str, small: Outcome, large: Outcome) -> Row:
+    """So many times as much work may not take more memory."""
+    return within(work, _once("a part of it", small.memory, large.memory), "a part of it", "ours", 1.15, "MiB")
+
+
+def _once(peer: str, theirs: float, ours: float) -> Taken:
+    """What was not measured in turns, in any unit."""
+    return {peer: [Cost(theirs, math.nan)], "ours": [Cost(ours, math.nan)]}
+
+
+def streaming(bench: Bench) -> Iterator[Row]:
+    """One size of a cube, and four times as much in partitions of the same size."""
+    per_week, weeks = bench.size(100_000, 500), bench.size(30, 3)
+    sizes = {weeks: bench.folder / "small", 4 * weeks: bench.folder / "large"}
+    title = f"{per_week * weeks:,} rows x 3 and 4 x as many:"
+    yield bounded(f"{title} build_cube, week by week", *(child("write", root, n, per_week) for n, root in sizes.items()))
+    for work, verb in (("stream", "stream_cube"), ("groups", "iter_cube")):
+        few, many = (child(work, root) for root in sizes.values())
+        assert (few.answer, many.answer) == (per_week * weeks, 4 * per_week * weeks)
+        yield bounded(f"{title} {verb}", few, many)
+
+
+def planning(bench: Bench) -> Iterator[Row]:
+    """A million partitions."""
+    n, root = bench.size(1_000_000, 1000), bench.folder / "empty"
+    empty_cube(Place(EMPTY, root), n)
+    ours, theirs, work = child("plan_one", root), child("parse", root), f"plan one of {n:,} partitions x 2"
+    yield limited(work, ours.memory, 2048, "MiB")
+    yield within(work, _once("json.loads", theirs.memory, ours.memory), "json.loads", "ours", 1, "MiB")
+    yield within(work, _once("json.loads", theirs.seconds, ours.seconds), "json.loads", "ours", 1)
+
+
+def indices(bench: Bench) -> Iterator[Row]:
+    """An index of many pairs, and one of a tenth of them."""
+    values = bench.size(1_000_000, 100_000, 10_000_000)
+    roots = {n: bench.folder / f"index of {n}" for n in (values // 10, values)}
+    keys = {n: _indexed(Place(INDEXED, root), n) for n, root in roots.items()}
+    size = (roots[values] / keys[values]).stat().st_size
+    everything = child("read_index", roots[values])
+    first = values // 20
+    for name, last, most in (("an equality", first, 0.05), ("a range of 1 %", first + values // 100, 0.1)):
+        work = f"index of {values * EACH:,} pairs, {name}"
+        part, whole = (child("plan_values", root, first, last) for root in roots.values())
+        asked = child("bytes_of_values", roots[values], first, last).answer
+        yield within(f"{work}: bytes", _once("the whole file", size, asked), "the whole file", "ours", most, "B")
+        yield bounded(f"{work}: and a tenth", part, whole)
+        yield faster(work, _once("pyarrow, reading all", everything.seconds, whole.seconds), "pyarrow, reading all", "ours", 1)
+
+
+def _indexed(place: Place, values: int) -> str:
+    key = write_index(place, values, EACH, PARTITIONS)
+    empty_cube(place, PARTITIONS, key)
+    return key
+
+
+def results(bench: Bench) -> Iterator[Row]:
+    if not PROC.is_dir():
+        print("memory is read from /proc, which this system does not have")
+        return
+    yield from streaming(bench)
+    yield from planning(bench)
+    yield from indices(bench)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        answer(sys.argv[2])
+    else:
+        run(__doc__, results)

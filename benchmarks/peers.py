@@ -1,0 +1,127 @@
+"""The peers pyarrow, DuckDB and Polars, each in its best form, on the files of a cube."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from data import KEYS, Place, Tables
+
+CORES = os.cpu_count() or 1
+Conditions = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query as all of them are asked: a join of datasets, seed first, for equal values in some columns, in partition order or sorted."""
+
+    place: Place
+    datasets: Sequence[str]
+    conditions: Conditions = field(default_factory=dict)
+    order: bool = False
+
+    @cached_property
+    def columns(self) -> Mapping[str, Sequence[str]]:
+        """Of each dataset."""
+        names = {name: pq.read_schema(self.place.files(name)[0]).names for name in self.datasets}
+        return {name: [*found, *(() if name == "products" else self.place.cube.partition_columns)] for name, found in names.items()}
+
+    def conditions_of(self, dataset: str) -> Conditions:
+        """Those that its columns answer: every peer gets them at the scan."""
+        return {column: value for column, value in self.conditions.items() if column in self.columns[dataset]}
+
+    def keys_of(self, dataset: str) -> list[str]:
+        """What it is joined on."""
+        return [key for key in KEYS if key in self.columns[dataset]]
+
+    def is_restricted(self, dataset: str) -> bool:
+        """Whether only cells that it has are asked for."""
+        return bool(self.conditions_of(dataset).keys() - set(KEYS))
+
+    @property
+    def sorted_by(self) -> list[str]:
+        """The order of a cube's rows."""
+        return [*self.place.cube.dimension_columns, *self.place.cube.partition_columns] if self.order else []
+
+
+# --- pyarrow ----------------------------------------------------------------------------------------------------------
+
+
+def read_raw(place: Place, datasets: Sequence[str]) -> int:
+    """Rows of all files, read and thrown away, one file in each thread."""
+    files = [file for name in datasets for file in place.files(name)]
+    with ThreadPoolExecutor(CORES) as pool:
+        return sum(pool.map(lambda path: pq.ParquetFile(path, memory_map=True).read(use_threads=False).num_rows, files))
+
+
+def write_plain(tables: Tables, folder: Path, *, by: str = "WEEK", compression: str = "snappy") -> None:
+    """The partitions of sorted tables as plain files, one file in each thread."""
+    parts = [part for name, table in tables.items() for part in _parts(table, folder / name, by)]
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(lambda part: pq.write_table(part[1], part[0], compression=compression), parts))
+
+
+def _parts(table: pa.Table, folder: Path, by: str) -> Iterator[tuple[Path, pa.Table]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    if by not in table.column_names:
+        yield folder / "all.parquet", table
+        return
+    counts = pc.value_counts(table.column(by))
+    rest, start = table.drop_columns([by]), 0
+    for value, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
+        yield folder / f"{value}.parquet", rest.slice(start, count)
+        start += count
+
+
+# --- DuckDB and Polars ------------------------------------------------------------------------------------------------
+
+
+class DuckDB:
+    """Hive partitions, conditions at the scans, all cores, footers kept between queries; rows in any order where none is asked for."""
+
+    def __init__(self) -> None:
+        self.connection = duckdb.connect(config={"threads": CORES})
+        for setting in ("parquet_metadata_cache = true", "preserve_insertion_order = false"):
+            self.connection.sql(f"set {setting}")
+
+    def __call__(self, question: Question) -> pa.Table:
+        return self.connection.sql(self.statement(question)).to_arrow_table()
+
+    @staticmethod
+    def statement(question: Question) -> str:
+        """SQL."""
+        first, *others = (_scan(question, name) for name in question.datasets)
+        joins = (
+            f"{'inner' if question.is_restricted(name) else 'left'} join {scan} using ({', '.join(question.keys_of(name))})"
+            for name, scan in zip(question.datasets[1:], others, strict=True)
+        )
+        order = f"order by {', '.join(question.sorted_by)}" if question.order else ""
+        return " ".join(["select * from", first, *joins, order])
+
+
+def _scan(question: Question, name: str) -> str:
+    where = " and ".join(f"{column} = {value!r}" for column, value in question.conditions_of(name).items()) or "true"
+    return f"(select * from read_parquet('{question.place.pattern(name)}', hive_partitioning = true) where {where}) as {name}"
+
+
+def polars(question: Question) -> pa.Table:
+    """Lazily, with hive partitions and conditions at the scans; all cores."""
+    first, *others = (_lazy(question, name) for name in question.datasets)
+    for name, other in zip(question.datasets[1:], others, strict=True):
+        first = first.join(other, on=question.keys_of(name), how="inner" if question.is_restricted(name) else "left")
+    return (first.sort(question.sorted_by) if question.order else first).collect(engine="streaming").to_arrow()
+
+
+def _lazy(question: Question, name: str) -> pl.LazyFrame:
+    scan = pl.scan_parquet(question.place.pattern(name), hive_partitioning=True)
+    return scan.filter(*(pl.col(column) == value for column, value in question.conditions_of(name).items()))

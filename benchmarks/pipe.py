@@ -1,0 +1,59 @@
+"""kartothek 5.3 at the other end of a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from data import Place
+
+HERE = Path(__file__).parent
+
+
+class Kartothek:
+    """kartothek 5.3 in a process of its own, which takes its turns by commands over a pipe."""
+
+    def __init__(self, python: str) -> None:
+        command = [python, "-W", "ignore", str(HERE / "kartothek_peer.py")]
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=bare)
+
+    def __call__(self, verb: str, **arguments: Any) -> Any:
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps([verb, arguments]), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"kartothek ended during {verb}: see above.")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """End it."""
+        self.process.communicate()
+
+
+def where(place: Place) -> dict[str, Any]:
+    """A cube and its folder as kartothek gets them."""
+    names = ("uuid_prefix", "seed_dataset", "dimension_columns", "partition_columns", "index_columns", "suppress_index_on")
+    return {"cube": {name: _plain(getattr(place.cube, name)) for name in names}, "root": str(place.root.resolve())}
+
+
+def _plain(setting: Any) -> str | list[str]:
+    return setting if isinstance(setting, str) else sorted(setting) if isinstance(setting, frozenset) else list(setting)
+
+
+@contextmanager
+def start_kartothek() -> Iterator[Kartothek | None]:
+    """kartothek, or None where its environment is not there: ``make bench`` makes it."""
+    python = os.environ.get("KARTOTHEK_PYTHON") or str(HERE.parent / ".venv-kartothek" / "bin" / "python")
+    kartothek = Kartothek(python) if Path(python).exists() else None
+    try:
+        yield kartothek
+    finally:
+        if kartothek:
+            kartothek.close()

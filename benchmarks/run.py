@@ -1,0 +1,119 @@
+"""Runs the benchmarks and keeps their figures: every script, one after the other, then the tables of a page of the documentation."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pairs import FIGURES, PROC, Row, figures
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+# In this order. What needs a package that is not there is left out.
+SCRIPTS = {"planning": "", "cube": "", "writing": "", "growth": "", "memory": "", "imports": "", "remote": "obstore", "spark": "pyspark"}
+PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark")
+TABLE = "| work | peer | theirs | ours | unit | ratio | target | |\n|---|---|--:|--:|---|--:|---|---|\n"
+
+
+def rows_of(script: str, arguments: Sequence[str]) -> list[Row]:
+    """Run a script and return its rows; it prints them as they come."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.json"
+        print(f"\n== {script}: {title(script)}", flush=True)
+        subprocess.run([sys.executable, HERE / f"{script}.py", *arguments], check=True, env=os.environ | {FIGURES: str(file)})
+        return [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def title(script: str) -> str:
+    """The first line of its docstring."""
+    doc = ast.get_docstring(ast.parse((HERE / f"{script}.py").read_text(encoding="utf-8"))) or script
+    return doc.splitlines()[0].rstrip(".")
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def section(script: str, rows: Sequence[Row]) -> str:
+    """A heading, the machine, a table."""
+    return f"## {title(script)}\n\n{machine()}\n\n{TABLE}" + "".join(map(line, rows))
+
+
+def line(row: Row) -> str:
+    """One of the table."""
+    theirs, ours, ratio, _ = figures(row)
+    verdict = f"**{row.verdict}**" if row.verdict == "missed" else row.verdict
+    return f"| {row.work} | {row.peer} | {theirs} | {ours} | {row.unit} | {ratio} | {row.target} | {verdict} |\n"
+
+
+def machine() -> str:
+    """When and on what the figures were made."""
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if importlib.util.find_spec(name.replace("-", "_")))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}; {_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}; "
+        f"Python {platform.python_version()}, {versions}; load at the end {os.getloadavg()[0]:.1f}."
+    )
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.*)$", (PROC / "cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.machine()
+
+
+def put(page: str, script: str, text: str) -> str:
+    """The page with this section of a script in place of its last one."""
+    begin, end = f"<!-- figures of {script} -->\n", f"<!-- end of {script} -->\n"
+    new = f"{begin}{text}\n{end}"
+    if begin in page:
+        return page[: page.index(begin)] + new + page[page.index(end) + len(end) :]
+    return f"{page.rstrip()}\n\n{new}"
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def runnable() -> list[str]:
+    """The scripts that exist and have what they need."""
+    return [script for script, package in SCRIPTS.items() if (HERE / f"{script}.py").exists() and (not package or importlib.util.find_spec(package))]
+
+
+def main() -> None:
+    """Run them and write the page, unless they are only tried."""
+    arguments, rest = _parsed()
+    failed = []
+    for script in arguments.only or runnable():
+        try:
+            rows = rows_of(script, rest + (["--small"] if arguments.small else []))
+        except subprocess.CalledProcessError:
+            failed.append(script)
+            continue
+        if not arguments.small:
+            PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), script, section(script, rows)), encoding="utf-8")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def _parsed() -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Other arguments go to each script.")
+    parser.add_argument("--small", action="store_true", help="little data, to try the scripts in seconds; the page stays as it is")
+    parser.add_argument("--only", nargs="+", choices=list(SCRIPTS), help="these scripts")
+    return parser.parse_known_args()
+
+
+if __name__ == "__main__":
+    main()
