@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         compact_cube,
         copy_cube,
         count_cube,
+        cube_report,
         delete_cube,
         describe_cube,
         drop_cube_index,
@@ -44,39 +45,38 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_CUBE = (
-    "C",
-    "Conjunction",
-    "Cube",
-    "append_to_cube",
-    "build_cube",
-    "build_cube_index",
-    "cleanup_cube",
-    "collect_stats",
-    "compact_cube",
-    "copy_cube",
-    "count_cube",
-    "delete_cube",
-    "describe_cube",
-    "drop_cube_index",
-    "extend_cube",
-    "iter_cube",
-    "list_cubes",
-    "load_group",
-    "open_cube",
-    "plan_cube_query",
-    "query_cube",
-    "query_cube_arrow",
-    "remove_partitions",
-    "run_plan",
-    "stream_cube",
-    "update_cube",
-    "verify_cube",
-)
-_HOMES = dict.fromkeys(_CUBE, "kartothek_cube.api.cube") | {
-    "errors": "kartothek_cube",
-    "open_store": "kartothek_cube.core.stores",
-    "options": "kartothek_cube.core.options",
+# Each name comes with what it needs, and not with all verbs.
+_HOMES = {
+    "C": "cube.conditions",
+    "Conjunction": "cube.conditions",
+    "Cube": "cube.cube",
+    "append_to_cube": "cube.verbs.append",
+    "build_cube": "cube.verbs.build",
+    "build_cube_index": "cube.verbs.indices",
+    "cleanup_cube": "cube.verbs.cleanup",
+    "collect_stats": "cube.verbs.stats",
+    "compact_cube": "cube.verbs.compact",
+    "copy_cube": "cube.verbs.copy",
+    "count_cube": "cube.verbs.stream",
+    "cube_report": "cube.verbs.report",
+    "delete_cube": "cube.verbs.delete",
+    "describe_cube": "cube.verbs.describe",
+    "drop_cube_index": "cube.verbs.indices",
+    "extend_cube": "cube.verbs.build",
+    "iter_cube": "cube.verbs.query",
+    "list_cubes": "cube.verbs.describe",
+    "load_group": "cube.verbs.query",
+    "open_cube": "cube.verbs.discover",
+    "open_store": "core.stores",
+    "options": "core.options",
+    "plan_cube_query": "cube.verbs.query",
+    "query_cube": "cube.verbs.query",
+    "query_cube_arrow": "cube.verbs.query",
+    "remove_partitions": "cube.verbs.append",
+    "run_plan": "cube.verbs.stream",
+    "stream_cube": "cube.verbs.stream",
+    "update_cube": "cube.verbs.append",
+    "verify_cube": "cube.verbs.verify",
 }
 
 __all__ = [
@@ -92,6 +92,7 @@ __all__ = [
     "compact_cube",
     "copy_cube",
     "count_cube",
+    "cube_report",
     "delete_cube",
     "describe_cube",
     "drop_cube_index",
@@ -118,7 +119,7 @@ def __getattr__(name: str) -> Any:
     if name == "errors":
         return import_module("kartothek_cube.errors")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(f"kartothek_cube.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'kartothek_cube' has no attribute {name!r}")
 
 

@@ -94,11 +94,12 @@ def test_files_of_a_directory_are_opened_where_they_are(tmp_path):
 # Public names that call no store, by the reason.
 WITHOUT_STORE = {
     "a value, a class of values or a function of values": {
-        *("C", "CleanupReport", "CompactionPlan", "CompactionReport", "Condition", "Conjunction", "Cube", "CubeDescription", "DatasetMetadataBase"),
-        *("EqualityCondition", "Finding", "GarbageReport", "GreaterEqualCondition", "GreaterThanCondition", "Group", "InIntervalCondition", "IndexBase"),
-        *("InequalityCondition", "IsInCondition", "IsNotInCondition", "LessEqualCondition", "LessThanCondition", "Partition", "PartitionIndex", "QueryPlan"),
-        *("ScanPlan", "SchemaWrapper", "SimpleCondition", "StagedPartitions", "VerifyReport", "VirtualColumn", "combine_metadata"),
-        *("empty_dataframe_from_schema", "make_meta", "normalize_column_order", "normalize_type", "validate_compatible", "validate_shared_columns"),
+        *("C", "CleanupReport", "CompactionPlan", "CompactionReport", "Condition", "Conjunction", "Cube", "CubeDescription", "CubeReport"),
+        *("DatasetMetadataBase", "EqualityCondition", "Finding", "GarbageReport", "GreaterEqualCondition", "GreaterThanCondition", "Group"),
+        *("InIntervalCondition", "IndexBase", "InequalityCondition", "IsInCondition", "IsNotInCondition", "LessEqualCondition", "LessThanCondition"),
+        *("Partition", "PartitionIndex", "QueryPlan", "ScanPlan", "SchemaWrapper", "SimpleCondition", "StagedPartitions", "VerifyReport", "VirtualColumn"),
+        *("combine_metadata", "empty_dataframe_from_schema", "make_meta", "normalize_column_order", "normalize_type", "validate_compatible"),
+        "validate_shared_columns",
     },
     "opening a store neither reads nor writes": {"ensure_store", "lazy_store"},
 }

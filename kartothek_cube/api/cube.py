@@ -36,6 +36,7 @@ from kartothek_cube.cube.verbs.describe import CubeDescription, describe_cube, l
 from kartothek_cube.cube.verbs.discover import open_cube
 from kartothek_cube.cube.verbs.indices import build_cube_index, drop_cube_index
 from kartothek_cube.cube.verbs.query import iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
+from kartothek_cube.cube.verbs.report import CubeReport, cube_report
 from kartothek_cube.cube.verbs.stats import collect_stats
 from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
 from kartothek_cube.cube.verbs.verify import verify_cube
@@ -53,6 +54,7 @@ __all__ = [
     "Conjunction",
     "Cube",
     "CubeDescription",
+    "CubeReport",
     "EqualityCondition",
     "GreaterEqualCondition",
     "GreaterThanCondition",
@@ -74,6 +76,7 @@ __all__ = [
     "compact_cube",
     "copy_cube",
     "count_cube",
+    "cube_report",
     "delete_cube",
     "describe_cube",
     "drop_cube_index",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.predicates import Clause, Constants, Predicates, accepts_null, constants_of, denied, is_null
 from kartothek_cube.core.schema import literal, literal_array
 
-__all__ = ["Bounds", "clause_on_scalar", "matching_all", "matching_rows", "matching_values", "possible_chunks"]
+__all__ = ["Bounds", "clause_on_scalar", "filter_table", "matching_all", "matching_rows", "matching_values", "possible_chunks"]
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -60,7 +60,7 @@ def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) 
 def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     """One boolean a value: whether it satisfies the comparison."""
     if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
+        return _matching_codes(values, clause)
     opposite = denied(clause)
     if opposite is not None:
         return ~matching_values(values, opposite)
@@ -71,6 +71,24 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     if pa.types.is_null(values.type):
         return np.zeros(len(values), dtype=bool)
     return _compared(values, clause)
+
+
+def _matching_codes(values: Any, clause: Clause) -> Mask:
+    """For dictionaries: each of their values is compared once, unless there are more than rows."""
+    null = bool(matching_values(pa.nulls(1, values.type.value_type), clause)[0])
+    masks = [np.zeros(0, dtype=bool)]
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        if len(chunk.dictionary) > len(chunk):
+            masks.append(matching_values(chunk.cast(values.type.value_type), clause))
+        else:
+            known = pa.array(matching_values(chunk.dictionary, clause))
+            masks.append(_to_numpy(pc.fill_null(pc.take(known, chunk.indices), null)))
+    return np.concatenate(masks)
+
+
+def filter_table(table: pa.Table, mask: Mask) -> pa.Table:
+    """The rows where the mask is true; the table itself where all are."""
+    return table if mask.all() else table.filter(pa.array(mask))
 
 
 def _nulls(values: pa.Array | pa.ChunkedArray) -> Any:

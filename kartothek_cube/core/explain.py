@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kartothek_cube.core.markup import Markup, details, escape, in_notebook
 from kartothek_cube.core.predicates import Clause, Predicates
 from kartothek_cube.errors import InvalidInput, Unsupported
 
@@ -129,21 +129,23 @@ def _shown(files: Sequence[str]) -> list[str]:
 
 def render_html(explanation: Explanation) -> str:
     """A small table, for notebooks; everything in it is escaped."""
-    facts = "".join(f"<br>{_text(name)}: <code>{_text(value)}</code>" for name, value in explanation.facts)
-    head = "<tr><th>step</th><th></th><th>before</th><th>after</th><th></th></tr>"
-    rows = "".join(_html_row(step, row) for step in explanation.steps for row in step.rows)
-    files = "<br>".join(f"<code>{_text(key)}</code>" for key in _shown(explanation.files))
-    shown = f"<details><summary>{len(explanation.files):,} files are read</summary>{files}</details>"
-    return f"<div><strong>{_text(explanation.title)}</strong>{facts}<table>{head}{rows}</table>{shown}</div>"
+    facts = "".join(f'<br><span class="q">{escape(name)}:</span> <code>{escape(value)}</code>' for name, value in explanation.facts)
+    head = '<tr><th>step</th><th></th><th class="n">before</th><th class="n">after</th><th></th></tr>'
+    steps = "".join(f"<tbody>{_html_step(step)}</tbody>" for step in explanation.steps)
+    files = "<br>".join(f"<code>{escape(key)}</code>" for key in _shown(explanation.files))
+    shown = details(f"{len(explanation.files):,} files are read", Markup(files))
+    return in_notebook(Markup(f"<strong>{escape(explanation.title)}</strong>{facts}<table><thead>{head}</thead>{steps}</table>"), shown)
 
 
-def _html_row(step: Step, row: StepRow) -> str:
-    cells = (f"{step.title} ({step.unit})", row.name, _count(row.before), _count(row.after), row.note)
-    return f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+def _html_step(step: Step) -> str:
+    """The rows of a step, with its title at the first one."""
+    title = f'<td rowspan="{len(step.rows)}">{escape(step.title)}<br><span class="q">{escape(step.unit)}</span></td>'
+    return "".join(f"<tr>{'' if i else title}{_html_row(row)}</tr>" for i, row in enumerate(step.rows))
 
 
-def _text(text: str) -> str:
-    return html.escape(text, quote=True)
+def _html_row(row: StepRow) -> str:
+    cells = f'<td class="n">{_count(row.before)}</td><td class="n">{_count(row.after)}</td>'
+    return f'<td>{escape(row.name)}</td>{cells}<td class="q">{escape(row.note)}</td>'
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.csv_format import count_csv_rows, read_csv_inside
-from kartothek_cube.core.evaluate import Mask, clause_on_scalar, matching_rows
+from kartothek_cube.core.evaluate import clause_on_scalar, filter_table, matching_rows
 from kartothek_cube.core.parquet import count_parquet_rows, open_parquet_inside, read_parquet_inside
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, resolve_constants
 from kartothek_cube.core.store import Store
@@ -20,14 +20,23 @@ __all__ = ["FileRequest", "file_rows", "filter_table", "open_rows", "read_rows"]
 
 
 class _Reader(NamedTuple):
-    """How files of one format are read: columns in the dataset's types and the number of rows, or that number only. In pieces, too."""
+    """How files of one format are read: matching rows in the dataset's types and their number, or the number of all rows. In pieces, too."""
 
     read_inside: Callable[[Store, str, str | None, Sequence[str], pa.Schema, Predicates | None], tuple[pa.Table, int]]
     open_inside: Callable[[Store, str, str | None, Sequence[str], pa.Schema, Predicates | None, int], tuple[bool, Iterator[tuple[pa.Table, int]]]]
     count_rows: Callable[[Store, str, str], int]
 
 
-_CSV = _Reader(read_csv_inside, lambda *asked: (True, iter([read_csv_inside(*asked[:-1])])), count_csv_rows)
+def _read_csv(store: Store, key: str, dataset: str | None, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None) -> tuple[pa.Table, int]:
+    wanted = [*columns, *sorted(columns_of(predicates) - set(columns))]
+    table, rows = read_csv_inside(store, key, dataset, wanted, schema, predicates)
+    if predicates is None:
+        return table, rows
+    mask = matching_rows(table, predicates)
+    return filter_table(table, mask).select(list(columns)), int(np.count_nonzero(mask))
+
+
+_CSV = _Reader(_read_csv, lambda *asked: (True, iter([_read_csv(*asked[:-1])])), count_csv_rows)
 _READERS = {".csv.gz": _CSV, ".csv": _CSV, ".parquet": _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)}
 
 
@@ -75,8 +84,9 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
     remaining = _resolve(request, constants)
     if remaining == ():
         return _output_schema(request).empty_table()
-    table, rows = reader.read_inside(store, key, request.dataset, _inside(request, remaining, constants), request.schema, remaining)
-    return _finished(table, rows, request, remaining, constants)
+    inside = [c for c in request.columns if c not in constants]
+    table, rows = reader.read_inside(store, key, request.dataset, inside, request.schema, remaining)
+    return with_constants(table, rows, request.columns, constants, request.schema)
 
 
 def open_rows(store: Store, key: str, request: FileRequest, nbytes: int, constants: Mapping[str, Any] | None = None) -> tuple[bool, Iterator[pa.Table]]:
@@ -90,30 +100,9 @@ def open_rows(store: Store, key: str, request: FileRequest, nbytes: int, constan
     remaining = _resolve(request, constants)
     if remaining == ():
         return True, iter(())
-    is_small, pieces = reader.open_inside(store, key, request.dataset, _inside(request, remaining, constants), request.schema, remaining, nbytes)
-    tables = (_finished(table, rows, request, remaining, constants) for table, rows in pieces)
-    return is_small, (table for table in tables if table.num_rows)
-
-
-def _wanted(request: FileRequest, remaining: Predicates | None) -> list[str]:
-    return [*request.columns, *sorted(columns_of(remaining) - set(request.columns))]
-
-
-def _inside(request: FileRequest, remaining: Predicates | None, constants: Mapping[str, Any]) -> list[str]:
-    return [c for c in _wanted(request, remaining) if c not in constants]
-
-
-def _finished(table: pa.Table, rows: int, request: FileRequest, remaining: Predicates | None, constants: Mapping[str, Any]) -> pa.Table:
-    """What is asked for of what was inside a file, and of its constants."""
-    table = with_constants(table, rows, _wanted(request, remaining), constants, request.schema)
-    if remaining is not None:
-        table = filter_table(table, matching_rows(table, remaining))
-    return table.select(list(request.columns))
-
-
-def filter_table(table: pa.Table, mask: Mask) -> pa.Table:
-    """The rows where the mask is true; the table itself where all are."""
-    return table if mask.all() else table.filter(pa.array(mask))
+    inside = [c for c in request.columns if c not in constants]
+    is_small, pieces = reader.open_inside(store, key, request.dataset, inside, request.schema, remaining, nbytes)
+    return is_small, (with_constants(table, rows, request.columns, constants, request.schema) for table, rows in pieces if rows)
 
 
 def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:
@@ -133,6 +122,8 @@ def _output_schema(request: FileRequest) -> pa.Schema:
 
 def with_constants(table: pa.Table, rows: int, wanted: Sequence[str], constants: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     """The wanted columns in order, constants repeated; a table without columns keeps its number of rows."""
+    if wanted and table.column_names == list(wanted) and constants.keys().isdisjoint(wanted):
+        return table
     columns = [pa.repeat(pa.scalar(constants[c], schema.field(c).type), rows) if c in constants else table.column(c) for c in wanted]
     if not columns:
         return pa.table({"": np.zeros(rows, dtype=np.int8)}).select([])

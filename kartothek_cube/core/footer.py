@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["check_rows", "chunk_spans", "column_chunks", "statistics", "unpacked_bytes"]
+__all__ = ["check_rows", "chunk_spans", "column_chunks", "column_positions", "repeats_texts", "statistics", "unpacked_bytes"]
 
 # Rows that a file may claim however small it is, and for each of its bytes: columns that a file lacks are made up of nulls, so many rows take memory at once.
 _ROWS, _ROWS_PER_BYTE = 2**27, 2**16
@@ -19,8 +17,8 @@ _ROWS, _ROWS_PER_BYTE = 2**27, 2**16
 _NUMBER, _TEXT = 8, 16
 
 
-def check_rows(metadata: pq.FileMetaData, size: int) -> None:
-    """Refuse numbers of rows that contradict each other, or that no file of this size can hold.
+def check_rows(metadata: pq.FileMetaData, size: int) -> list[int]:
+    """The number of rows of each row group. Refused are such that contradict each other, or that no file of this size can hold.
 
     Raises
     ------
@@ -30,65 +28,60 @@ def check_rows(metadata: pq.FileMetaData, size: int) -> None:
     rows = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows or min(rows, default=0) < 0 or metadata.num_rows > _ROWS + size * _ROWS_PER_BYTE:
         raise pa.ArrowInvalid(f"Its footer says that {size:,} bytes hold {metadata.num_rows:,} rows, and its row groups {rows[:5]}")
+    return rows
 
 
-def column_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], columns: set[str]) -> list[list[Any]]:
-    """For each of these row groups the chunks of some columns of a file of ``size`` bytes; a nested column has several.
+def column_positions(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, range]:
+    """Where the chunks of each column stand in a row group; a nested column has several. Names do not say it: "a.b" may be a column or a part of one.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        If the schema has other columns than the row groups.
+    """
+    # Every column has a chunk at least.
+    counts = [1] * len(schema) if metadata.num_columns == len(schema) else [_leaves(kind) for kind in schema.types]
+    if sum(counts) != metadata.num_columns:
+        raise pa.ArrowInvalid(f"Its schema has {sum(counts):,} columns where it has {metadata.num_columns:,}")
+    return {name: range(end - count, end) for name, count, end in zip(schema.names, counts, accumulate(counts), strict=True)}
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns without parts a column of this type consists of."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _leaves(kind.storage_type)
+    if pa.types.is_map(kind):
+        return _leaves(kind.key_type) + _leaves(kind.item_type)
+    if pa.types.is_struct(kind):
+        return sum(_leaves(field.type) for field in kind)
+    return _leaves(kind.value_type) if hasattr(kind, "value_type") else 1
+
+
+def column_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], positions: Sequence[int]) -> list[list[Any]]:
+    """For each of these row groups the chunks at some positions; ``size`` is that of the file.
 
     Raises
     ------
     pyarrow.ArrowInvalid
         If one of them is damaged.
     """
-    positions = [j for j in range(metadata.num_columns) if any(name in columns for name in _beginnings(metadata.schema.column(j).path))] if groups else []
-    if not positions:
+    if not positions or not groups:
         return [[] for _ in groups]
     _check_chunks(metadata, size, groups, positions)
     return [list(map(metadata.row_group(g).column, positions)) for g in groups]
 
 
-def _beginnings(path: str) -> Iterator[str]:
-    return accumulate(path.split("."), "{}.{}".format)
-
-
 def _check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], positions: Sequence[int]) -> None:
-    """Let Arrow look at the chunks on its way to their first byte, where there is none.
+    """Let Arrow look at the chunks on its way to their first byte, which it does not get.
 
     The accessors in Python do not catch what Arrow throws for a damaged chunk, which ends the process; reading does.
     """
-    found = _failure(metadata, _zeros(size), groups, positions)
-    if found is None or found == _failure_of_sound_file():
-        return
+    source = pa.PythonFile(_Unreadable(size), mode="r")
     try:
-        _read(metadata, pa.PythonFile(_Unreadable(size), mode="r"), groups, positions)
+        # With `pre_buffer` the places of all chunks are computed before anything is read.
+        pq.ParquetFile(source, metadata=metadata, pre_buffer=True).reader.read_row_groups(list(groups), column_indices=list(positions), use_threads=False)
     except _ReachedError:
         return
-
-
-def _failure(metadata: pq.FileMetaData, source: Any, groups: Sequence[int], positions: Sequence[int]) -> str | None:
-    try:
-        _read(metadata, source, groups, positions)
-    except (pa.ArrowException, OSError) as error:
-        return str(error)
-    return None
-
-
-def _read(metadata: pq.FileMetaData, source: Any, groups: Sequence[int], positions: Sequence[int]) -> None:
-    # With `pre_buffer` the places of all chunks are computed before anything is read.
-    pq.ParquetFile(source, metadata=metadata, pre_buffer=True).reader.read_row_groups(list(groups), column_indices=list(positions), use_threads=False)
-
-
-def _zeros(size: int) -> pa.BufferReader:
-    # Address space, which becomes memory only where it is read.
-    return pa.BufferReader(pa.py_buffer(mmap.mmap(-1, size)))
-
-
-@cache
-def _failure_of_sound_file() -> str | None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": [1]}), sink)
-    data = sink.getvalue()
-    return _failure(pq.read_metadata(pa.BufferReader(data)), _zeros(len(data)), [0], [0])
 
 
 class _ReachedError(Exception):
@@ -124,6 +117,11 @@ def chunk_spans(chunks: Sequence[Any]) -> Iterator[tuple[int, int]]:
         yield start, start + chunk.total_compressed_size
 
 
+def repeats_texts(chunks: Sequence[Any]) -> bool:
+    """Whether the chunks of a column of texts hold numbers of a dictionary and hardly a text twice: one takes four bytes and more."""
+    return bool(chunks) and all(chunk.has_dictionary_page and chunk.total_uncompressed_size < 4 * chunk.num_values for chunk in chunks)
+
+
 def unpacked_bytes(chunks: Sequence[Any]) -> int:
     """About what the chunks take in memory. Texts may lie in the file as numbers of a dictionary: it does not say how long they are."""
     return sum(max(chunk.total_uncompressed_size, chunk.num_values * (_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER)) for chunk in chunks)
@@ -131,7 +129,7 @@ def unpacked_bytes(chunks: Sequence[Any]) -> int:
 
 def statistics(chunk: Any, column: Any) -> tuple[Any, Any, bool]:
     """Minimum, maximum (None: unknown), and whether there may be nulls; ``column`` is what the schema of the file says of the column of the chunk."""
-    if chunk is None or chunk.physical_type != column.physical_type:  # Arrow would throw
+    if chunk.physical_type != column.physical_type:  # Arrow would throw
         raise pa.ArrowInvalid(f"Its footer contradicts itself about column {column.path!r}, which is {column.physical_type}")
     stats = chunk.statistics
     if stats is None:

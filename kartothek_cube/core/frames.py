@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -14,7 +14,24 @@ import pyarrow.types as pt
 from kartothek_cube.core.schema import stored_schema
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "null_count", "to_frame", "to_table"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "null_count", "to_frame", "to_table"]
+
+
+def is_frame(data: Any) -> bool:
+    """Whether this is a pandas frame. Whoever has one has imported pandas, so that it is not imported to ask."""
+    return _is_of_pandas(data, "DataFrame")
+
+
+def is_series(data: Any) -> bool:
+    """Whether this is a pandas series."""
+    return _is_of_pandas(data, "Series")
+
+
+def _is_of_pandas(data: Any, kind: str) -> bool:
+    return isinstance(data, getattr(sys.modules.get("pandas"), kind, ()))
 
 
 def to_table(data: Any, dataset: str) -> pa.Table:
@@ -29,7 +46,7 @@ def to_table(data: Any, dataset: str) -> pa.Table:
     Unsupported
         If the format cannot carry the type of a column.
     """
-    if isinstance(data, pd.DataFrame):
+    if is_frame(data):
         table = _from_frame(data, dataset)
     elif isinstance(data, pa.RecordBatch):
         table = pa.Table.from_batches([data])
@@ -45,9 +62,9 @@ def to_table(data: Any, dataset: str) -> pa.Table:
 
 def is_block(data: Any) -> bool:
     """Whether this is one block of rows, and not a collection of blocks."""
-    if isinstance(data, pd.Series):
+    if is_series(data):
         raise InvalidType('Provided DataFrame is not a pandas.DataFrame or None, but is a "Series". Call .to_frame() first.')
-    return isinstance(data, (pd.DataFrame, pa.Table, pa.RecordBatch)) or hasattr(data, "__arrow_c_stream__")
+    return is_frame(data) or isinstance(data, (pa.Table, pa.RecordBatch)) or hasattr(data, "__arrow_c_stream__")
 
 
 def concat_blocks(tables: Sequence[pa.Table], dataset: str) -> pa.Table:
@@ -68,12 +85,14 @@ def check_names(names: Sequence[Any], dataset: str) -> None:
 
 
 def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
+    import pandas as pd
+
     sparse = next((name for name, dtype in zip(frame.columns, frame.dtypes, strict=True) if isinstance(dtype, pd.SparseDtype)), None)
     if sparse is not None:
         raise InvalidType(f"Sparse data is not supported: column {sparse!r} of dataset {dataset!r}. Call .sparse.to_dense() first.")
     names = [_text_name(c, dataset) for c in frame.columns]
     check_names(names, dataset)
-    arrays = [_series(frame.iloc[:, i], name, dataset) for i, name in enumerate(names)]
+    arrays = [_series(series, name, dataset) for name, (_, series) in zip(names, frame.items(), strict=True)]
     return pa.table(arrays, names=names) if arrays else pa.table({})
 
 
@@ -86,6 +105,8 @@ def _text_name(name: Any, dataset: str) -> str:
 
 
 def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
+    import pandas as pd
+
     if isinstance(series.dtype, pd.CategoricalDtype) and not len(series.dtype.categories):
         return pa.nulls(len(series))  # pandas says float64 of no categories, whatever they were to be
     try:
@@ -121,16 +142,16 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedA
         raise InvalidInput(f"Column {field.name!r} of dataset {dataset!r} cannot be stored as {field.type}: {error}") from None
 
 
-_NULLABLE: dict[pa.DataType, Any] = {
-    pa.int8(): pd.Int8Dtype(),
-    pa.int16(): pd.Int16Dtype(),
-    pa.int32(): pd.Int32Dtype(),
-    pa.int64(): pd.Int64Dtype(),
-    pa.uint8(): pd.UInt8Dtype(),
-    pa.uint16(): pd.UInt16Dtype(),
-    pa.uint32(): pd.UInt32Dtype(),
-    pa.uint64(): pd.UInt64Dtype(),
-    pa.bool_(): pd.BooleanDtype(),
+_NULLABLE = {
+    pa.int8(): "Int8",
+    pa.int16(): "Int16",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+    pa.uint8(): "UInt8",
+    pa.uint16(): "UInt16",
+    pa.uint32(): "UInt32",
+    pa.uint64(): "UInt64",
+    pa.bool_(): "boolean",
 }
 
 
@@ -143,8 +164,10 @@ def to_frame(table: pa.Table, *, dates_as_object: bool = False, nullable: bool =
     exact = [f.name for f in table.schema if nullable and f.type in _NULLABLE and table.column(f.name).null_count]
     if not exact:
         return _plain_frame(table, dates_as_object)
+    import pandas as pd
+
     plain = _plain_frame(table.drop_columns(exact), dates_as_object)
-    typed = table.select(exact).to_pandas(types_mapper=_NULLABLE.get)
+    typed = table.select(exact).to_pandas(types_mapper=lambda kind: pd.api.types.pandas_dtype(_NULLABLE[kind]))
     return pd.DataFrame({name: typed[name] if name in typed else plain[name] for name in table.column_names}, copy=False)
 
 

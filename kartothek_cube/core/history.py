@@ -210,7 +210,7 @@ def _read_ahead(store: Store, uuid: str, ids: Sequence[str]) -> Iterator[History
             return error
 
     for start in range(0, len(ids), _READ_AHEAD):
-        yield from run(read, ids[start : start + _READ_AHEAD])
+        yield from run(read, ids[start : start + _READ_AHEAD], at=store)
 
 
 def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
@@ -235,7 +235,7 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document) -> Snapsh
     """An older state of a dataset as a snapshot. It has no version, so that nothing takes it for the newest one."""
     schemas = parse_embedded_schemas(str(document.metadata.get(SCHEMA_KEY)), document.uuid)
     columns = list(document.indices)
-    there = run(lambda column: _has_index(store, newest, document.indices[column], column), columns)
+    there = run(lambda column: _has_index(store, newest, document.indices[column], column), columns, at=store)
     lost = frozenset(column for column, found in zip(columns, there, strict=True) if not found)
     # An index that was superseded before it was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}

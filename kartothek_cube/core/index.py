@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.evaluate import Mask, matching_all
 from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.ranges import MANY, can_be_searched, matching_ranges
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.schema import normal_type
 from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
@@ -49,6 +50,8 @@ class SecondaryIndex:
     column: str
     values: pa.Array
     labels: pa.DictionaryArray
+    # Whether values ascend, once it was asked for; an index that is kept is asked again and again.
+    _known_sorted: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -58,7 +61,19 @@ class SecondaryIndex:
 
     def select(self, clauses: Sequence[Clause]) -> SecondaryIndex:
         """The pairs whose value satisfies all clauses."""
-        return self.filter(matching_all(self.values, clauses))
+        if len(self) <= MANY or not can_be_searched(clauses) or not self._is_sorted():
+            return self.filter(matching_all(self.values, clauses))
+        pieces = [self._slice(low, high) for low, high in matching_ranges(self.values, clauses)]
+        return pieces[0] if len(pieces) == 1 else merge_indices(pieces or [self._slice(0, 0)])
+
+    def _slice(self, low: int, high: int) -> SecondaryIndex:
+        return SecondaryIndex(self.column, self.values.slice(low, high - low), self.labels.slice(low, high - low))
+
+    def _is_sorted(self) -> bool:
+        if self._known_sorted is None:
+            ascends = pc.all(pc.less_equal(self.values[:-1], self.values[1:])).as_py() and not _is_null(self.values).any()
+            object.__setattr__(self, "_known_sorted", bool(ascends))
+        return bool(self._known_sorted)
 
     def filter(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> SecondaryIndex:
         """The pairs where the mask is true."""
@@ -98,7 +113,7 @@ def index_type(kind: pa.DataType, column: str, where: str | None = None) -> pa.D
 
 def build_index(column: str, kind: pa.DataType, entries: Iterable[tuple[pa.Array, str]]) -> SecondaryIndex:
     """An index from the distinct values of each partition."""
-    pairs = [(values.cast(kind), label) for values, label in entries]
+    pairs = [(values if values.type.equals(kind) else values.cast(kind), label) for values, label in entries]
     values = pa.concat_arrays([v for v, _ in pairs]) if pairs else pa.array([], type=kind)
     codes = np.repeat(np.arange(len(pairs), dtype=np.int32), [len(v) for v, _ in pairs])
     labels = pa.array([label for _, label in pairs], type=pa.string())

@@ -46,7 +46,7 @@ class Options:
     Attributes
     ----------
     threads : int | None
-        Threads of one call; default: the number of processors, at most 8.
+        Threads of one call; default: the number of processors, at most 8, and 32 for what waits for an object store.
     bytes_in_flight : int
         Bytes that a call holds of rows that wait to be written, to be read from a stream, or for their group in an iterator. One file may exceed it.
     commit_retries : int

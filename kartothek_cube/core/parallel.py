@@ -10,18 +10,21 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from kartothek_cube.core.options import Options, Progress, current_options
+from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, Unsupported
 
-__all__ = ["Driver", "Weight", "Work", "reporter", "run", "spread", "use_driver"]
+__all__ = ["Driver", "Weight", "Work", "ending", "reporter", "run", "run_bundles", "spread", "thread_count", "use_driver"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # How many items may start before the first one has shown how large they are.
 _FIRST_ITEMS = 8
+# Requests that are on their way at a time: they wait for a server and not for a core, so that their number is about latency.
+_REMOTE_THREADS = 32
 
 # Threads that a task may use for tasks of its own; unset outside of any task.
 _SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
@@ -71,7 +74,13 @@ class Weight:
 
 
 def run(
-    func: Callable[[T], R], items: Iterable[T], *, threads: int | None = None, weight: Callable[[T], int] | None = None, progress: Progress | None = None
+    func: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    threads: int | None = None,
+    at: Store | None = None,
+    weight: Callable[[T], int] | None = None,
+    progress: Progress | Literal[False] | None = None,
 ) -> Generator[R, None, None]:
     """Call a function on every item in threads and iterate over the results in the order of the items.
 
@@ -87,10 +96,12 @@ def run(
         May be lazy; it is advanced in the calling thread only.
     threads : int | None
         Default: the option ``threads``.
+    at : Store | None
+        The store that the work waits for. Where it is remote and the option ``threads`` is not set, there are 32 threads.
     weight : Callable | None
         Bytes that an item needs from its start until its result is given up; their sum stays within the option ``bytes_in_flight``, but one item always runs.
-    progress : Callable | None
-        Called with ``(done, total)`` in the calling thread; default: the option ``progress``, for the outermost run.
+    progress : Callable | False | None
+        Called with ``(done, total)`` in the calling thread; default: the option ``progress``, for the outermost run. False tells no one.
 
     Examples
     --------
@@ -99,18 +110,62 @@ def run(
     """
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads={threads} is not positive.")
-    settings, share = current_options(), _SHARE.get()
-    available = min(count for count in (threads or settings.thread_count, share) if count is not None)
     total = len(items) if isinstance(items, Sized) else None
+    return _reported(_results(func, items, total, threads or thread_count(at), weight), progress, total)
+
+
+def run_bundles(
+    func: Callable[[list[T]], Sequence[R]],
+    items: Sequence[T],
+    most: Callable[[], int],
+    *,
+    at: Store | None = None,
+    weight: Callable[[T], int] | None = None,
+) -> Generator[R, None, None]:
+    """What `run` does, for items of which several at a time take less than one after the other; one result for each item.
+
+    ``most`` says again and again how many are taken at a time from here on. That number grows with the number of those before, so that
+    who wants only the first results does not wait for many.
+
+    Examples
+    --------
+    >>> list(run_bundles(lambda words: [word.lower() for word in words], ["COUNTRY_CODE", "SALES_DATE"], lambda: 2))
+    ['country_code', 'sales_date']
+    """
+    heavy = None if weight is None else lambda bundle: sum(map(weight, bundle))
+    results = _results(func, _bundles(items, most), len(items), thread_count(at), heavy)
+    return _reported(_flat(results), None, len(items))
+
+
+def _bundles(items: Sequence[T], most: Callable[[], int]) -> Iterator[list[T]]:
+    begin, rest = 0, iter(items)
+    while bundle := list(islice(rest, max(1, min(most(), begin)))):
+        yield bundle
+        begin += len(bundle)
+
+
+def _flat(results: Generator[Sequence[R], None, None]) -> Generator[R, None, None]:
+    with closing(results):
+        for found in results:
+            yield from found
+
+
+def _results(func: Callable[[T], R], items: Iterable[T], total: int | None, threads: int, weight: Callable[[T], int] | None) -> Generator[R, None, None]:
+    share = _SHARE.get()
+    available = threads if share is None else min(threads, share)
     workers = max(1, min(available, total if total is not None else available))
     call = _in_context(func, max(1, available // workers))
-    results = _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, settings.bytes_in_flight)
-    report = progress if share is not None or progress is not None else reporter(settings, total)
-    return _reported(results, report, total) if report else results
+    return _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, current_options().bytes_in_flight)
 
 
 def spread(
-    func: Callable[[T], R], items: Sequence[T], *, heavy: bool = False, weight: Callable[[T], int] | None = None, what: str = "files"
+    func: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    heavy: bool = False,
+    at: Store | None = None,
+    weight: Callable[[T], int] | None = None,
+    what: str = "files",
 ) -> Generator[R, None, None]:
     """What `run` does, for work that may be done in another process; where is up to the driver of `use_driver`. Without one it is done in threads here.
 
@@ -125,6 +180,8 @@ def spread(
         Small values that can be pickled.
     heavy, weight, what
         As of `Work`.
+    at
+        As of `run`.
 
     Examples
     --------
@@ -133,7 +190,13 @@ def spread(
     """
     driver = _DRIVER.get() if _SHARE.get() is None else None
     elsewhere = None if driver is None else driver(Work(func, heavy, weight, what), items)
-    return run(func, items, weight=weight) if elsewhere is None else elsewhere
+    return run(func, items, at=at, weight=weight) if elsewhere is None else elsewhere
+
+
+def thread_count(at: Store | None = None) -> int:
+    """The number of threads for work that waits for a store, where the option does not say it."""
+    settings = current_options()
+    return _REMOTE_THREADS if settings.threads is None and at is not None and at.is_remote else settings.thread_count
 
 
 @contextmanager
@@ -215,8 +278,13 @@ def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Ca
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _reported(results: Generator[R, None, None], report: Progress, total: int | None) -> Generator[R, None, None]:
-    with closing(results):
+def _reported(results: Generator[R, None, None], progress: Progress | Literal[False] | None, total: int | None) -> Generator[R, None, None]:
+    asked = reporter(current_options(), total) if progress is None and _SHARE.get() is None else progress
+    return _told(results, asked, total) if asked else results
+
+
+def _told(results: Generator[R, None, None], report: Progress, total: int | None) -> Generator[R, None, None]:
+    with closing(results), ending(report):
         for done, result in enumerate(results, 1):
             report(done, total)
             yield result
@@ -229,19 +297,32 @@ def reporter(settings: Options, total: int | None) -> Progress | None:
     return _bar(total) if settings.progress else None
 
 
-def _bar(total: int | None) -> Progress:
+@contextmanager
+def ending(report: Progress | None) -> Iterator[None]:
+    """Around the work of which is reported: a bar is closed with it, however it ends."""
+    try:
+        yield
+    finally:
+        if isinstance(report, _Bar):
+            report.close()
+
+
+class _Bar:
+    """A bar of tqdm, which is told what is done and not what was done last."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._shown = bar, 0
+        self.close = bar.close
+
+    def __call__(self, done: int, total: int | None) -> None:
+        self._bar.total = total
+        self._bar.update(done - self._shown)
+        self._shown = done
+
+
+def _bar(total: int | None) -> _Bar:
     try:
         tqdm: Any = importlib.import_module("tqdm.auto").tqdm
     except ImportError as error:
         raise Unsupported("options(progress=True) shows a bar with the package tqdm, which is not installed; a callable works without it.") from error
-    bar, shown = tqdm(total=total), 0
-
-    def advance(done: int, total: int | None) -> None:
-        nonlocal shown
-        bar.total = total
-        bar.update(done - shown)
-        shown = done
-        if done == total:
-            bar.close()
-
-    return advance
+    return _Bar(tqdm(total=total))

@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pa_fs
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.evaluate import Bounds, possible_chunks
-from kartothek_cube.core.footer import check_rows, chunk_spans, column_chunks, statistics, unpacked_bytes
-from kartothek_cube.core.formats import FileFormat, as_table, readable
+from kartothek_cube.core.evaluate import Bounds, Mask, filter_table, matching_rows, possible_chunks
+from kartothek_cube.core.footer import statistics, unpacked_bytes
+from kartothek_cube.core.formats import FileFormat, as_table
+from kartothek_cube.core.parquet_file import ParquetSource, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of
 from kartothek_cube.core.schema import compatible, stored_type
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 
-__all__ = ["ParquetFormat", "count_parquet_rows", "open_file", "open_parquet_inside", "read_columns", "read_parquet_inside", "read_source"]
+__all__ = [
+    "ParquetFormat",
+    "ParquetSource",
+    "count_parquet_rows",
+    "open_file",
+    "open_parquet_inside",
+    "read_columns",
+    "read_parquet_inside",
+    "read_source",
+    "stream_columns",
+]
+
+# More rows than that are read piece by piece where the caller can do with pieces.
+_MANY_ROWS, _STREAMED_ROWS, _STREAMED_BYTES = 1_000_000, 262_144, 64 * 2**20
+
+T = TypeVar("T")
 
 CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
 _WRITER: dict[str, Any] = {"version": "2.6", "coerce_timestamps": "us", "use_compliant_nested_type": False, "write_page_checksum": True}
-_READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
 _GROUP_ROWS = 1_048_576
-_TAIL = 64 * 1024
-_GAP = 64 * 1024
 _PIECE_ROWS = 65_536
-_BUFFER = 256 * 1024
+# Decoding so many values takes as long as looking at statistics.
+_FEW_ROWS = 100_000
+_LONGEST_TEXTS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,112 +119,6 @@ def _row_groups(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema,
         yield pa.concat_tables(waiting)
 
 
-class ParquetSource:
-    """An open Parquet file: its footer, and a way to read some columns of some row groups."""
-
-    def __init__(self, file: pq.ParquetFile, size: int, handle: Any = None) -> None:
-        self._file, self._handle = file, handle
-        self.size = size
-        self.metadata = file.metadata
-        self.schema = file.schema_arrow
-        if len({*self.schema.names}) != len(self.schema.names):
-            raise pa.ArrowInvalid(f"Its columns do not have different names: {self.schema.names}")
-        check_rows(self.metadata, size)
-
-    def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """The columns of these row groups."""
-        if not groups:  # pyarrow 18 cannot read no row group
-            return self.schema.empty_table().select(list(columns))
-        table = self._holding(groups, columns).read_row_groups(list(groups), columns=list(columns), use_threads=False)
-        self._check_rows(groups, columns, table.num_rows)
-        return table
-
-    def batches(self, groups: Sequence[int], columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """The columns of these row groups, so many rows at a time."""
-        # Without a buffer Arrow takes the packed bytes of all columns at once.
-        whole = self._handle is None
-        file = self._holding(groups, columns) if whole else pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=_BUFFER, **_READER)
-        found = 0
-        for batch in file.iter_batches(rows, row_groups=list(groups), columns=list(columns), use_threads=False):
-            found += batch.num_rows
-            yield batch
-        self._check_rows(groups, columns, found)
-
-    def rows(self, groups: Sequence[int]) -> int:
-        """How many rows these row groups have."""
-        return sum(self.metadata.row_group(g).num_rows for g in groups)
-
-    def chunks(self, groups: Sequence[int], columns: set[str]) -> list[list[Any]]:
-        """For each of these row groups the chunks of some columns."""
-        return column_chunks(self.metadata, self.size, groups, columns)
-
-    def _check_rows(self, groups: Sequence[int], columns: Sequence[str], found: int) -> None:
-        if columns and found != self.rows(groups):
-            raise pa.ArrowInvalid(f"Its footer says {self.rows(groups):,} rows where there are {found:,}")
-
-    def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
-        """A file that has the bytes of these columns and row groups."""
-        return self._file
-
-
-class _PlannedSource(ParquetSource):
-    """For stores without a local path: the footer came with one request, all column chunks come with a second."""
-
-    def __init__(self, store: Store, key: str, footer: Any, size: int) -> None:
-        super().__init__(pq.ParquetFile(_sparse(size, [(size - len(footer), footer)]), **_READER), size)
-        self._store, self._key, self._footer = store, key, footer
-
-    def _holding(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
-        start = self.size - len(self._footer)
-        spans = _coalesced(span for chunks in self.chunks(groups, set(columns)) for span in chunk_spans(chunks) if span[0] < start)
-        if any(begin < 0 or end > self.size for begin, end in spans):
-            raise pa.ArrowInvalid("Its footer names bytes that it does not have")
-        parts = self._store.ranges(self._key, spans) if spans else []
-        if any(len(part) != end - begin for (begin, end), part in zip(spans, parts, strict=True)):
-            raise pa.ArrowInvalid("It was replaced by a shorter one while it was read")
-        pieces = [(start, self._footer), *((a, part) for (a, _), part in zip(spans, parts, strict=True))]
-        return pq.ParquetFile(_sparse(self.size, pieces), metadata=self.metadata, **_READER)
-
-
-def _sparse(size: int, pieces: Sequence[tuple[int, Any]]) -> pa.BufferReader:
-    # np.empty of this size is address space; only the pages that are written become memory.
-    buffer = np.empty(size, dtype=np.uint8)
-    for offset, piece in pieces:
-        view = memoryview(piece)
-        buffer[offset : offset + len(view)] = np.frombuffer(view, dtype=np.uint8)
-    return pa.BufferReader(pa.py_buffer(buffer))
-
-
-def _coalesced(spans: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start - merged[-1][1] <= _GAP:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-@contextmanager
-def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSource]:
-    """Open a Parquet file; errors name the key and the dataset, if it belongs to one."""
-    with readable(store, key, dataset):
-        path = store.local_path(key)
-        if path is None:
-            yield _open_planned(store, key)
-        else:
-            with pa_fs.LocalFileSystem().open_input_file(path) as handle:
-                yield ParquetSource(pq.ParquetFile(handle, **_READER), handle.size(), handle)
-
-
-def _open_planned(store: Store, key: str) -> ParquetSource:
-    footer, size = store.tail(key, _TAIL)
-    needed = int.from_bytes(bytes(footer[-8:-4]), "little") + 8
-    if len(footer) < min(needed, size):
-        footer, size = store.tail(key, needed)
-    return _PlannedSource(store, key, footer, size)
-
-
 def count_parquet_rows(store: Store, key: str, dataset: str) -> int:
     """Number of rows of a file, from its footer."""
     with open_file(store, key, dataset) as source:
@@ -218,25 +128,55 @@ def count_parquet_rows(store: Store, key: str, dataset: str) -> int:
 def read_parquet_inside(
     store: Store, key: str, dataset: str | None, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
 ) -> tuple[pa.Table, int]:
-    """Columns of the row groups in which predicates may match, in the types of the schema; and the number of rows.
-
-    Columns that the file lacks are null. The rows are not filtered.
-    """
+    """The rows that satisfy the predicates, in the types of the schema; and their number. Columns that the file lacks are null."""
     with open_file(store, key, dataset) as source:
-        return read_source(source, key, columns, schema, predicates)
+        return _selected(source, _matching_groups(source, schema, predicates), columns, schema, predicates, key)
 
 
 def read_source(source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None) -> tuple[pa.Table, int]:
-    """`read_parquet_inside` for a file that is open."""
-    groups = _matching_groups(source, schema, predicates)
-    rows = source.rows(groups)
-    present = [c for c in columns if c in source.schema.names]
-    table = source.read(groups, present) if present and groups else None
-    return _typed(table, rows, columns, schema, key), rows
+    """All rows of the row groups in which predicates may match, and their number; for a file that is open."""
+    return _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
 
 
-def _typed(table: pa.Table | None, rows: int, columns: Sequence[str], schema: pa.Schema, key: str) -> pa.Table:
-    arrays = [_column(table, c, rows, schema.field(c).type, key) for c in columns]
+def _selected(
+    source: ParquetSource, groups: Sequence[int], columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None, key: str
+) -> tuple[pa.Table, int]:
+    """The rows of some row groups that satisfy the predicates.
+
+    What these ask for is read first, the rest only of row groups in which a row stays. Texts that repeat are unpacked only where they stay.
+    """
+    asked = sorted(columns_of(predicates))
+    if not asked:
+        return _typed(_read(source, groups, columns), source.rows(groups), columns, schema, key), source.rows(groups)
+    rest = [c for c in columns if c not in asked]
+    source.expect(groups, {*asked, *rest})
+    first = _typed(_read(source, groups, asked), source.rows(groups), asked, schema, key, encoded=True)
+    mask = matching_rows(first, predicates)
+    with_hits, inside = _with_hits(source, groups, mask)
+    others = _read(source, with_hits, rest)
+    table = first if len(with_hits) == len(groups) else first.filter(pa.array(inside))
+    if others is not None:
+        table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
+    stays = mask[inside]
+    rows = int(np.count_nonzero(stays))
+    return _typed(filter_table(table, stays), rows, columns, schema, key), rows
+
+
+def _read(source: ParquetSource, groups: Sequence[int], columns: Sequence[str]) -> pa.Table | None:
+    present = [c for c in columns if c in source.positions]
+    return source.read_encoded(groups, present) if present and groups else None
+
+
+def _with_hits(source: ParquetSource, groups: Sequence[int], mask: Mask) -> tuple[list[int], Mask]:
+    """Those of the row groups in which the mask is true somewhere, and whether a row lies in one of them."""
+    counts = [source.rows([g]) for g in groups]
+    hits = [bool(mask[end - count : end].any()) for end, count in zip(accumulate(counts), counts, strict=True)]
+    return [g for g, hit in zip(groups, hits, strict=True) if hit], np.repeat(np.array(hits, dtype=bool), counts)
+
+
+def _typed(table: pa.Table | None, rows: int, columns: Sequence[str], schema: pa.Schema, key: str, *, encoded: bool = False) -> pa.Table:
+    found = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
+    arrays = [_column(found.get(c), c, rows, schema.field(c).type, key, encoded=encoded) for c in columns]
     return pa.table(arrays, names=list(columns)) if arrays else pa.table({})
 
 
@@ -245,34 +185,33 @@ def open_parquet_inside(
 ) -> tuple[bool, Iterator[tuple[pa.Table, int]]]:
     """Whether `read_parquet_inside` takes no more than about ``nbytes`` bytes, from the footer; and the same in pieces of that size. The file is opened once.
 
-    A row group that is larger is unpacked piece by piece; only from a store without a local path its packed bytes come whole.
+    A row group that is larger is unpacked piece by piece, and not more than so many packed bytes of it are held.
     """
     with ExitStack() as stack:
         source = stack.enter_context(open_file(store, key, dataset))
-        present = [c for c in columns if c in source.schema.names]
-        bundles = list(_bundles(source, _matching_groups(source, schema, predicates), set(present), nbytes))
-        is_small = sum(size for _, size in bundles) <= nbytes
-        pieces = (piece for groups, size in bundles for piece in _pieces(source, groups, present, size, nbytes))
-        return is_small, _typed_pieces(stack.pop_all(), pieces, columns, schema, key)
+        present = {c for c in (*columns, *columns_of(predicates)) if c in source.positions}
+        bundles = list(_bundles(source, _matching_groups(source, schema, predicates), present, nbytes))
+        pieces = (piece for groups, size in bundles for piece in _pieces(source, groups, columns, schema, predicates, key, size, nbytes))
+        return sum(size for _, size in bundles) <= nbytes, _while_open(stack.pop_all(), pieces)
 
 
-def _typed_pieces(
-    opened: ExitStack, pieces: Iterator[tuple[pa.Table | None, int]], columns: Sequence[str], schema: pa.Schema, key: str
-) -> Iterator[tuple[pa.Table, int]]:
+def _while_open(opened: ExitStack, pieces: Iterator[T]) -> Iterator[T]:
     with opened:
-        for table, rows in pieces:
-            yield _typed(table, rows, columns, schema, key), rows
+        yield from pieces
 
 
-def _pieces(source: ParquetSource, groups: Sequence[int], columns: Sequence[str], size: int, nbytes: int) -> Iterator[tuple[pa.Table | None, int]]:
-    rows = source.rows(groups)
-    if not columns:
-        yield None, rows
-    elif size <= nbytes:
-        yield source.read(groups, columns), rows
-    else:
-        for batch in source.batches(groups, columns, max(1, min(_PIECE_ROWS, rows * nbytes // size))):
-            yield pa.Table.from_batches([batch]), batch.num_rows
+def _pieces(
+    source: ParquetSource, groups: Sequence[int], columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None, key: str, size: int, nbytes: int
+) -> Iterator[tuple[pa.Table, int]]:
+    wanted = list(dict.fromkeys((*columns, *sorted(columns_of(predicates)))))
+    present = [c for c in wanted if c in source.positions]
+    if size <= nbytes or not present:
+        yield _selected(source, groups, columns, schema, predicates, key)
+        return
+    for batch in source.batches(groups, present, max(1, min(_PIECE_ROWS, source.rows(groups) * nbytes // size)), nbytes):
+        table = _typed(pa.Table.from_batches([batch]), batch.num_rows, wanted, schema, key)
+        mask = matching_rows(table, predicates)
+        yield filter_table(table, mask).select(list(columns)), int(np.count_nonzero(mask))
 
 
 def _bundles(source: ParquetSource, groups: Sequence[int], columns: set[str], nbytes: int) -> Iterator[tuple[list[int], int]]:
@@ -291,20 +230,18 @@ def _bundles(source: ParquetSource, groups: Sequence[int], columns: set[str], nb
 
 def _matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> list[int]:
     n = source.metadata.num_row_groups
-    asked = columns_of(predicates) & set(source.schema.names)
-    if n == 0 or not asked:
+    asked = columns_of(predicates) & source.positions.keys()
+    if n == 0 or not asked or (n == 1 and source.is_near and source.metadata.num_rows < _FEW_ROWS):
         return list(range(n))
     bounds = {c: b for c in asked if (b := _group_bounds(source, c, schema.field(c).type)) is not None}
     return [int(g) for g in np.flatnonzero(possible_chunks(bounds, n, predicates))]
 
 
 def _group_bounds(source: ParquetSource, column: str, kind: pa.DataType) -> Bounds | None:
-    descriptor = next((d for d in map(source.metadata.schema.column, range(source.metadata.num_columns)) if d.path == column), None)
-    if descriptor is None or pa.types.is_null(kind):
+    descriptor = source.metadata.schema.column(source.positions[column][0])
+    if descriptor.path != column or pa.types.is_null(kind):  # nested, or nothing to compare
         return None
-    groups = source.chunks(range(source.metadata.num_row_groups), {column})
-    # A column "a.b" begins like one that is called "a".
-    stats = [statistics(next((c for c in chunks if c.path_in_schema == column), None), descriptor) for chunks in groups]
+    stats = [statistics(chunk, descriptor) for (chunk,) in source.chunks(range(source.metadata.num_row_groups), {column})]
     try:
         low, high = (pa.array([s[i] for s in stats], type=kind) for i in (0, 1))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -314,10 +251,11 @@ def _group_bounds(source: ParquetSource, column: str, kind: pa.DataType) -> Boun
     return Bounds(low, high, np.array(nullable, dtype=bool))
 
 
-def _column(table: pa.Table | None, name: str, rows: int, kind: pa.DataType, key: str) -> pa.ChunkedArray:
-    if table is None or name not in table.column_names:
+def _column(column: pa.ChunkedArray | None, name: str, rows: int, kind: pa.DataType, key: str, *, encoded: bool) -> pa.ChunkedArray:
+    if column is None:
         return pa.chunked_array([pa.nulls(rows, kind)])
-    return conform(table.column(name), kind, name, key)
+    is_encoded = pa.types.is_dictionary(column.type) and column.type.value_type.equals(kind)
+    return column if encoded and is_encoded else conform(column, kind, name, key)
 
 
 def conform(column: pa.ChunkedArray, kind: pa.DataType, name: str, key: str) -> pa.ChunkedArray:
@@ -327,9 +265,22 @@ def conform(column: pa.ChunkedArray, kind: pa.DataType, name: str, key: str) -> 
     if not compatible(stored_type(column.type), kind):
         raise CorruptData(f"Column {name!r} of the file {key!r} is {column.type}, but its dataset says {kind}.")
     try:
-        return column.cast(kind)
+        return _unpacked(column, kind) if pa.types.is_dictionary(column.type) else column.cast(kind)
     except pa.ArrowInvalid as error:
         raise CorruptData(f"Column {name!r} of the file {key!r} cannot be read as {kind}: {error}") from None
+
+
+def _unpacked(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Dictionaries as their values, in pieces where those of one might be longer than an array of texts can be."""
+    return pa.chunked_array([piece.cast(kind) for chunk in column.chunks for piece in _short(chunk)], kind)
+
+
+def _short(chunk: pa.DictionaryArray) -> list[pa.DictionaryArray]:
+    values = chunk.dictionary
+    is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
+    longest = (pc.max(pc.binary_length(values)).as_py() or 0) if is_text else 0
+    rows = _LONGEST_TEXTS // max(1, longest)
+    return [chunk] if len(chunk) <= rows else [chunk.slice(start, rows) for start in range(0, len(chunk), rows)]
 
 
 def read_columns(store: Store, key: str, dataset: str, predicates: Predicates | None = None, schema: pa.Schema | None = None) -> tuple[pa.Table, bool]:
@@ -337,3 +288,15 @@ def read_columns(store: Store, key: str, dataset: str, predicates: Predicates | 
     with open_file(store, key, dataset) as source:
         groups = _matching_groups(source, schema, predicates) if schema is not None else list(range(source.metadata.num_row_groups))
         return source.read(groups, source.schema.names), len(groups) == source.metadata.num_row_groups
+
+
+def stream_columns(store: Store, key: str, dataset: str, predicates: Predicates | None, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
+    """What `read_columns` reads, at once where it is little, else in pieces of bounded size."""
+    with open_file(store, key, dataset) as source:
+        groups = _matching_groups(source, schema, predicates)
+        whole = len(groups) == source.metadata.num_row_groups
+        if source.rows(groups) <= _MANY_ROWS:
+            yield source.read(groups, source.schema.names), whole
+            return
+        for batch in source.batches(groups, source.schema.names, _STREAMED_ROWS, _STREAMED_BYTES):
+            yield pa.Table.from_batches([batch]), whole

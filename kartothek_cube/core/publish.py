@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -27,24 +28,20 @@ from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.queue import Ticket, take_turn
 from kartothek_cube.core.rebase import check_indices, is_reapplied, is_same, needs_indices, rebase, refuse, without_own
 from kartothek_cube.core.renew import check_staged, renewed
-from kartothek_cube.core.schema import normal_schema, unify
-from kartothek_cube.core.schema_file import common_metadata_bytes, is_plain, parse_common_metadata
+from kartothek_cube.core.schema_update import create_schema_file, update_schema_file
 from kartothek_cube.core.snapshots import find_snapshot, is_current, load_snapshot, remember, with_indices
 from kartothek_cube.core.store import Store, VersionMismatch
 from kartothek_cube.core.swap import Superseded, own_key, swap
 from kartothek_cube.errors import (
     AtomicityRequired,
     CommitConflict,
-    CorruptDocument,
     ForeignWriterWarning,
     InvalidInput,
     KartothekCubeError,
-    KeyNotFound,
     ReadOnlyStore,
-    Unsupported,
 )
 
-__all__ = ["check_publishable", "check_store_can_commit", "index_bytes", "publish", "put_index"]
+__all__ = ["Checked", "check_publishable", "check_store_can_commit", "index_bytes", "publish", "put_index"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds
 # Stands for the key of an index file that is not written yet.
@@ -63,15 +60,25 @@ def check_store_can_commit(store: Store) -> None:
         )
 
 
-def check_publishable(store: Store, change: Change, base: Snapshot | None) -> None:
-    """Raise what `publish` would raise now, without writing anything."""
+class Checked(NamedTuple):
+    """A change as it was applied without writing anything: to the state ``found``, which is ``loaded`` with its indices."""
+
+    change: Change
+    found: Snapshot | None
+    loaded: Snapshot | None
+    step: _Step
+
+
+def check_publishable(store: Store, change: Change, base: Snapshot | None) -> Checked | None:
+    """Raise what `publish` would raise now, without writing anything. What was found spares `publish` the work where nothing has come between."""
     newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
     if _is_done(change, newest):
-        return
-    _fold_one(store, Ticket(change, base, 0), _loaded(store, newest, [change]))
+        return None
+    loaded = _loaded(store, newest, [change])
+    return Checked(change, newest, loaded, _fold_one(store, Ticket(change, base, 0), loaded))
 
 
-def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
+def publish(store: Store, change: Change, base: Snapshot | None, checked: Checked | None = None) -> Snapshot:
     """Publish a change that was made for the snapshot ``base``, or onto the newest one where that came since and the two go together.
 
     Order of writes: for a new dataset the schema file; index files under fresh keys and the history entry; the document, by compare-and-swap; the
@@ -97,7 +104,7 @@ def publish(store: Store, change: Change, base: Snapshot | None) -> Snapshot:
         If the store cannot compare and swap.
     """
     check_store_can_commit(store)
-    ticket = Ticket(change, base, current_options().commit_retries)
+    ticket = Ticket(change, base, current_options().commit_retries, checked=checked)
     return take_turn((store.identity, change.uuid), ticket, lambda tickets: _publish_all(store, tickets))
 
 
@@ -162,7 +169,9 @@ def _attempt(store: Store, waiting: Sequence[Ticket], attempt: int) -> None:
             _settle(ticket, lambda t: _renew(store, t, newest))
     waiting = [ticket for ticket in waiting if not ticket.done]
     if waiting:
-        _publish_onto(store, _loaded(store, newest, [t.change for t in waiting]), waiting)
+        checked = waiting[0].checked
+        known = checked is not None and checked.found is newest and len(waiting) == 1
+        _publish_onto(store, checked.loaded if known else _loaded(store, newest, [t.change for t in waiting]), waiting)
 
 
 def _newest(store: Store, waiting: Sequence[Ticket], attempt: int) -> Snapshot | None:
@@ -228,9 +237,11 @@ def _publish_onto(store: Store, newest: Snapshot | None, waiting: Sequence[Ticke
 
 def _fold_one(store: Store, ticket: Ticket, newest: Snapshot | None) -> _Step:
     """One change on the newest state; raises why it does not go there."""
-    change, base = ticket.change, ticket.base
+    change, base, checked = ticket.change, ticket.base, ticket.checked
     _check_free(change, newest)
     check_staged(store, change)
+    if checked is not None and checked.change is change and checked.loaded is newest:
+        return checked.step  # type: ignore[no-any-return]
     if newest is not None and newest.has_foreign_commit:
         _warn_of_foreign(store, newest)
     newest, now = without_own(change, base, newest), datetime.now(UTC)
@@ -281,7 +292,13 @@ def _unwritten_snapshot(step: _Step) -> Snapshot:
     """The state after a change that shares its swap with the next one."""
     document = replace(step.state.document, indices={**step.state.document.indices, **dict.fromkeys(step.state.indices, _UNWRITTEN)})
     # Without a version, so that nothing takes it for what is stored.
-    return make_snapshot(document, own_key(step.change, step.base), None, step.state.schemas).with_indices(_known_indices(step))
+    return _snapshot(step, document, own_key(step.change, step.base), None)
+
+
+def _snapshot(step: _Step, document: Document, key: str, token: Hashable) -> Snapshot:
+    """The state after a change, of which nothing is decoded that the state before it has."""
+    known = step.base.values if step.base is not None and step.state.appends else None
+    return make_snapshot(document, key, token, step.state.schemas, known=known).with_indices(_known_indices(step))
 
 
 def _known_indices(step: _Step) -> dict[str, SecondaryIndex]:
@@ -296,18 +313,17 @@ def _write(store: Store, newest: Snapshot | None, steps: Sequence[_Step]) -> Sna
     uuid, schemas = last.change.uuid, last.state.schemas
     if newest is None:
         for table, schema in schemas.items():
-            _create_schema_file(store, schema_key(uuid, table), schema)
+            create_schema_file(store, schema_key(uuid, table), schema)
     document = _put_companions(store, steps)
     token = swap(store, last.change, newest, document)
     if token is None:
         with suppress(Exception):  # the commit has landed, whatever the store answers now
             return load_snapshot(store, uuid)
-        return make_snapshot(document, own_key(last.change, newest), None, schemas).with_indices(_known_indices(last))
+        return _snapshot(last, document, own_key(last.change, newest), None)
     for table, schema in schemas.items():
         with suppress(Exception):  # the commit has landed; whoever commits next looks at this copy of the schema again
-            _update_schema_file(store, schema_key(uuid, table), schema)
-    snapshot = make_snapshot(document, own_key(last.change, newest), token, schemas)
-    return remember(store, snapshot.with_indices(_known_indices(last)))
+            update_schema_file(store, schema_key(uuid, table), schema)
+    return remember(store, _snapshot(last, document, own_key(last.change, newest), token))
 
 
 def _put_companions(store: Store, steps: Sequence[_Step]) -> Document:
@@ -317,7 +333,7 @@ def _put_companions(store: Store, steps: Sequence[_Step]) -> Document:
     columns = sorted({*last.state.indices, *(c for c, key in document.indices.items() if key is _UNWRITTEN)})
     tasks = [lambda c=c: put_index(store, last.change.uuid, known[c], now) for c in columns]
     tasks += [lambda e=step.entry: _put_entry(store, last.change.uuid, e) for step in steps]
-    keys = list(run(lambda task: task(), tasks))[: len(columns)]
+    keys = list(run(lambda task: task(), tasks, at=store))[: len(columns)]
     return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
 
 
@@ -347,35 +363,3 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
             when += timedelta(microseconds=1)
         else:
             return key
-
-
-def _create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
-    """The schema file of a new dataset; one that is there, of a crash or of another creator, waits for who wins."""
-    data = common_metadata_bytes(schema)
-    if not store.capabilities.conditional_put:
-        store.put(key, data)
-        return
-    with suppress(VersionMismatch):
-        store.put_if(key, data, None)
-
-
-def _update_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
-    """Bring kartothek's copy of the schema up to date; it only ever changes after the document."""
-    token = None
-    try:
-        data, token = store.get_versioned(key)
-        if _covers(normal_schema(parse_common_metadata(data, key)), normal_schema(schema)) and is_plain(data):
-            return
-    except (KeyNotFound, CorruptDocument, Unsupported):
-        pass  # to be written, or to be replaced
-    # A mismatch is another commit of ours that has just written it; the next one looks again.
-    with suppress(VersionMismatch):
-        store.put_if(key, common_metadata_bytes(schema), token)
-
-
-def _covers(stored: pa.Schema, schema: pa.Schema) -> bool:
-    """Whether nothing is to be added. A commit that landed after this one may have made the file wider already."""
-    try:
-        return bool(stored.names == schema.names and unify([stored, schema], "").equals(stored))
-    except InvalidInput:
-        return False

@@ -26,6 +26,8 @@ class Ticket:
     base: Snapshot | None
     retries: int
     tries: int = 0
+    # What is known of it from a look before.
+    checked: Any = None
     landed: Snapshot | None = None
     error: BaseException | None = None
 

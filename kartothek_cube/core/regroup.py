@@ -33,7 +33,8 @@ def group_numbers(keys: pa.Table, table: pa.Table) -> IntArray:
 def split_groups(keys: pa.Table, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each group that has some, in group order; their order within the group is kept."""
     numbers = group_numbers(keys, table)
-    order = np.argsort(numbers, kind="stable")
+    # numpy sorts narrow integers by radix, an order of magnitude faster.
+    order = np.argsort(numbers.astype(np.int16) if keys.num_rows < 2**15 else numbers, kind="stable")
     order = order[np.searchsorted(numbers[order], 0) :]
     ordered, starts = take_rows(table, order), group_starts(numbers[order])
     ends = np.append(starts, len(order))[1:]
@@ -98,7 +99,13 @@ class Spill:
 
     def take(self, number: int) -> list[pa.Table]:
         """The tables that were added for one group, in their order; they are forgotten here."""
-        return [*(self._read(positions) for positions in self._stored.pop(number, [])), *self._waiting.pop(number, [])]
+        return list(self.pieces(number))
+
+    def pieces(self, number: int) -> Iterator[pa.Table]:
+        """The same, each read when it is asked for."""
+        for positions in self._stored.pop(number, []):
+            yield self._read(positions)
+        yield from self._waiting.pop(number, [])
 
     def _read(self, positions: range) -> pa.Table:
         if self._reader is None:

@@ -22,7 +22,7 @@ def check_staged(store: Store, change: Change) -> None:
     """Files that lay around for long may have been taken for garbage."""
     if _old_receipts(change):
         keys = [receipt.key for receipt in change.receipts]
-        _refuse_lost(change, [key for key, there in zip(keys, run(store.contains, keys), strict=True) if not there])
+        _refuse_lost(change, [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there])
 
 
 def renewed(store: Store, change: Change) -> Change:

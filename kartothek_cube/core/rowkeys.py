@@ -9,11 +9,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["IntArray", "expand_ranges", "group_starts", "is_strictly_sorted", "pack", "pack_one", "stable_order", "take_rows"]
+__all__ = [
+    "PACKED_LIMIT",
+    "BoolArray",
+    "IntArray",
+    "as_int64",
+    "ascends",
+    "empty_rows",
+    "expand_ranges",
+    "group_starts",
+    "is_plain_integer",
+    "pack",
+    "pack_one",
+    "ranks",
+    "scratch",
+    "stable_order",
+    "take_rows",
+]
 
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-_LIMIT = 2**62
+# What packed keys stay below.
+PACKED_LIMIT = 2**62
 
 
 def pack_one(table: pa.Table, columns: Sequence[str]) -> IntArray:
@@ -23,17 +41,35 @@ def pack_one(table: pa.Table, columns: Sequence[str]) -> IntArray:
 
 def pack(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[IntArray]:
     """The same for several tables at once: keys are comparable across the tables."""
-    keys = [np.zeros(t.num_rows, dtype=np.int64) for t in tables]
-    span = 1
+    keys, span = [np.zeros(t.num_rows, dtype=np.int64) for t in tables], 1
     for column in columns:
-        codes, width = _codes(_alike([t.column(column) for t in tables]))
-        if span * width > _LIMIT:
+        codes, low, width = _codes(_alike([t.column(column) for t in tables]))
+        if width == 1:
+            continue
+        if span * width > PACKED_LIMIT:
             keys, span = _compress(keys)
-        if span * width > _LIMIT:
+        if span * width > PACKED_LIMIT:
             codes, width = _compress(codes)
-        keys = [k * width + c for k, c in zip(keys, codes, strict=True)]
+            low = 0
+        keys = [_appended(k, span, c, low, width) for k, c in zip(keys, codes, strict=True)]
         span *= width
     return keys
+
+
+def _appended(keys: IntArray, span: int, codes: IntArray, low: int, width: int) -> IntArray:
+    """Keys with one more column behind those that they have; ``codes`` belong to others."""
+    if span == 1:
+        return np.subtract(codes, low, out=scratch(len(codes))) if low else codes
+    keys = np.multiply(keys, width, out=scratch(len(keys)))
+    keys += codes
+    if low:
+        keys -= low
+    return keys
+
+
+def scratch(rows: int, kind: type[np.signedinteger[Any]] = np.int64) -> np.ndarray[Any, Any]:
+    """Memory for numbers. Arrow keeps what is freed at hand, while the system has to give numpy each page anew."""
+    return np.frombuffer(pa.allocate_buffer(rows * np.dtype(kind).itemsize), dtype=kind)
 
 
 def _compress(keys: Sequence[IntArray]) -> tuple[list[IntArray], int]:
@@ -52,21 +88,23 @@ def _alike(columns: Sequence[pa.ChunkedArray]) -> Sequence[pa.ChunkedArray]:
     return [c.cast(common) for c in columns]
 
 
-def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int]:
-    """Order-preserving codes from zero, and how many there may be."""
-    if all(_is_plain_integer(c) for c in columns):
-        return _shifted([_as_int64(c) for c in columns])
+def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int, int]:
+    """Order-preserving codes, the least one, and how many there may be from there."""
+    if all(map(is_plain_integer, columns)):
+        return _integers([as_int64(c) for c in columns])
     return _ranked(columns)
 
 
-def _is_plain_integer(column: pa.ChunkedArray) -> bool:
+def is_plain_integer(column: pa.ChunkedArray) -> bool:
+    """Whether the values are ordered as signed integers, and none is null."""
     kind = column.type
     if column.null_count or pa.types.is_uint64(kind):
         return False
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def _as_int64(column: pa.ChunkedArray) -> IntArray:
+def as_int64(column: pa.ChunkedArray) -> IntArray:
+    """The integers of such a column; not to be written to."""
     kind = column.type
     if pa.types.is_date32(kind):
         column = column.cast(pa.int32())
@@ -76,30 +114,57 @@ def _as_int64(column: pa.ChunkedArray) -> IntArray:
     return out
 
 
-def _shifted(arrays: list[IntArray]) -> tuple[list[IntArray], int]:
+def _integers(arrays: list[IntArray]) -> tuple[list[IntArray], int, int]:
     filled = [a for a in arrays if len(a)]
     if not filled:
-        return arrays, 1
+        return arrays, 0, 1
     low, high = min(int(a.min()) for a in filled), max(int(a.max()) for a in filled)
-    if high - low >= _LIMIT:
-        return _compress(arrays)
-    return [a - low for a in arrays], high - low + 1
+    if high - low >= PACKED_LIMIT:
+        codes, width = _compress(arrays)
+        return codes, 0, width
+    return arrays, low, high - low + 1
 
 
-def _ranked(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int]:
+def _ranked(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int, int]:
     """Ranks among the sorted distinct values; null comes after all of them."""
-    if pa.types.is_floating(columns[0].type):
-        columns = [pc.add(c, 0.0) for c in columns]  # -0.0 and 0.0 are one value
-    chunks = [chunk for c in columns for chunk in c.chunks]
-    distinct = pc.unique(pa.chunked_array(chunks, type=columns[0].type)).drop_null()
-    ordered = distinct.take(pc.array_sort_indices(distinct))
-    codes = [pc.fill_null(pc.index_in(c, value_set=ordered), len(ordered)) for c in columns]
-    return [c.to_numpy().astype(np.int64) for c in codes], len(ordered) + 1
+    codes, values = ranks(pa.chunked_array([chunk for c in columns for chunk in c.chunks], type=columns[0].type))
+    return np.split(codes, np.cumsum([len(c) for c in columns])[:-1]), 0, len(values) + 1
 
 
-def is_strictly_sorted(keys: IntArray) -> bool:
-    """Whether the keys ascend without a repetition."""
-    return bool(np.all(keys[1:] > keys[:-1]))
+def ranks(column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
+    """For each row the rank of its value among the sorted distinct values, null after all of them; and these values."""
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, 0.0)  # -0.0 and 0.0 are one value
+    chunks = column.dictionary_encode().unify_dictionaries().chunks
+    if not chunks:
+        return np.zeros(0, dtype=np.int64), pa.array([], column.type)
+    values = chunks[0].dictionary
+    order = pc.array_sort_indices(values).to_numpy()
+    rank_of = np.empty(len(values) + 1, dtype=np.int64)
+    rank_of[order] = np.arange(len(values))
+    rank_of[-1] = len(values)
+    codes = np.concatenate([pc.fill_null(c.indices, len(values)).to_numpy() for c in chunks])
+    return rank_of[codes], values.take(pa.array(order))
+
+
+def ascends(table: pa.Table, columns: Sequence[str]) -> bool:
+    """Whether the rows are sorted by some columns, no two alike. No is also said where only packed keys can tell, as with nulls."""
+    less, equal = np.zeros(max(table.num_rows - 1, 0), dtype=bool), np.ones(max(table.num_rows - 1, 0), dtype=bool)
+    for column in map(table.column, columns):
+        own_less, own_equal = _steps(column)
+        less |= equal & own_less
+        equal &= own_equal
+    return bool(less.all())
+
+
+def _steps(column: pa.ChunkedArray) -> tuple[BoolArray, BoolArray]:
+    """Whether the next value is larger, and whether it is the same. Neither at null."""
+    if is_plain_integer(column):
+        values = as_int64(column)
+        return values[:-1] < values[1:], values[:-1] == values[1:]
+    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
+    return pc.fill_null(pc.less(here, there), False).to_numpy(), pc.fill_null(pc.equal(here, there), False).to_numpy()
 
 
 def stable_order(keys: IntArray) -> IntArray | None:

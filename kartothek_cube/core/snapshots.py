@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -15,14 +16,14 @@ import pyarrow.compute as pc
 from kartothek_cube.core.change import distinct_values
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.formats import check_named_key
-from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type
+from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type, merge_indices
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, is_data_key, label_of, schema_key
 from kartothek_cube.core.parallel import run, spread
-from kartothek_cube.core.parquet import read_columns
+from kartothek_cube.core.parquet import stream_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.schema import normal_schema, ordered, stored_schema
 from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedded_schemas
@@ -222,7 +223,7 @@ def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Sn
     missing = [c for c in columns if c not in snapshot.indices]
     if not missing:
         return snapshot
-    loaded = run(lambda column: load_index(store, snapshot, column)[0], missing)
+    loaded = run(lambda column: load_index(store, snapshot, column)[0], missing, at=store)
     return remember(store, snapshot.with_indices(dict(zip(missing, loaded, strict=True))))
 
 
@@ -242,8 +243,15 @@ def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[
     if not isinstance(reference, str):
         return _embedded_index(column, kind, reference, snapshot.uuid), True
     predicates = (tuple(clauses),) if clauses else None
-    table, whole = read_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, kind)]))
-    return index_from_table(table, column, kind, reference), whole
+    tables = stream_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, kind)]))
+    pieces = ((index_from_table(table, column, kind, reference), whole) for table, whole in tables)
+    first, whole = next(pieces)
+    second = next(pieces, None)
+    if second is None:
+        return first, whole
+    # What is too large to be read at once is too large to be kept for other comparisons.
+    found = [index.select(clauses) for index, _ in chain([(first, whole), second], pieces)]
+    return merge_indices([index for index in found if len(index)] or found[:1]), whole and not clauses
 
 
 def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> SecondaryIndex:
@@ -251,8 +259,8 @@ def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> 
     if not isinstance(mapping, Mapping) or not all(isinstance(labels, list) for labels in mapping.values()):
         raise CorruptDocument(f"The index on {column!r} of dataset {uuid!r} should be a key or a map from values to lists of labels.")
     try:
-        entries = [(pa.array([value], type=pa.string()).cast(kind), label) for value, labels in mapping.items() for label in labels]
-        return build_index(column, kind, entries)
+        values, labels = pa.array(list(mapping), type=pa.string()), pa.array(list(mapping.values()), type=pa.list_(pa.string()))
+        return index_from_table(pa.table([values.cast(kind), labels], names=[column, "partition"]), column, kind, uuid)
     except (pa.ArrowException, TypeError) as error:
         raise CorruptDocument(f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {kind}: {error}") from error
 

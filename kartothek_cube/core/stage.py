@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,7 @@ from kartothek_cube.core.change import Part, Receipt, distinct_values, index_ent
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.partition_values import partition_type
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import run, thread_count
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.store import Store, VersionMismatch
@@ -25,6 +26,8 @@ _READABLE = 200
 _LEAST_GROUP = 1_024
 # Pieces whose distinct values are put together at a time.
 _PIECES = 32
+# What a task has at most where files are small, and how many tasks each thread gets at least: handing over a task takes as long as such a file.
+_BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 8
 
 __all__ = ["StageRequest", "bounded_groups", "dataset_schema", "stage_part", "stage_parts", "stage_stream"]
 
@@ -50,7 +53,29 @@ class StageRequest:
 def stage_parts(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
     """Write one file per part, in threads, and return their receipts in the same order."""
     full = ordered(dataset_schema(schema, request.partition_on), request.partition_on)
-    return list(run(lambda part: stage_part(store, request, part, full), parts, weight=lambda part: part.table.nbytes))
+    # What a remote store is sent waits for it, one file in each thread.
+    most = 1 if store.is_remote else min(_BUNDLE_FILES, len(parts) // (_LEAST_TASKS * thread_count()))
+    staged = run(lambda bundle: _stage(store, request, bundle.parts, full), _bundles(parts, most), at=store, weight=lambda bundle: bundle.nbytes)
+    return list(chain.from_iterable(staged))
+
+
+class _Bundle(NamedTuple):
+    """Parts that one task stages, and their bytes."""
+
+    parts: Sequence[Part]
+    nbytes: int
+
+
+def _bundles(parts: Sequence[Part], most: int) -> list[_Bundle]:
+    """Neighbouring parts, as long as they are no more than ``most`` and small together."""
+    sizes = [part.table.nbytes for part in parts]
+    starts, size = [0], 0
+    for i, nbytes in enumerate(sizes):
+        if i > starts[-1] and (i - starts[-1] >= most or size + nbytes > _BUNDLE_BYTES):
+            starts.append(i)
+            size = 0
+        size += nbytes
+    return [_Bundle(parts[a:b], sum(sizes[a:b])) for a, b in pairwise([*starts, len(parts)]) if a < b]
 
 
 def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
@@ -60,11 +85,19 @@ def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
 
 def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schema) -> Receipt:
     """Write one file."""
-    low, high = _ends(part.table, request.sort_columns)
-    entries = index_entries(part, request.index_columns)
-    data = request.serializer.encode(part.table)
-    key = _put(store, request, part.label, memoryview(data))
-    return Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.size, schema, entries, low, high, request.table)
+    return _stage(store, request, [part], schema)[0]
+
+
+def _stage(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
+    """Write a few files, step by step: by turns the steps of small files take half as long again, as each finds the processor's caches full of the others."""
+    ends = [_ends(part.table, request.sort_columns) for part in parts]
+    entries = [index_entries(part, request.index_columns) for part in parts]
+    files = [memoryview(request.serializer.encode(part.table)) for part in parts]
+    keys = [_put(store, request, part.label, data) for part, data in zip(parts, files, strict=True)]
+    return [
+        Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.nbytes, schema, found, *lowest_and_highest, request.table)
+        for part, key, data, found, lowest_and_highest in zip(parts, keys, files, entries, ends, strict=True)
+    ]
 
 
 def _put(store: Store, request: StageRequest, label: str, data: Any) -> str:
@@ -95,8 +128,8 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
     inside = [c for c in columns if c in table.column_names]
     if not inside or not table.num_rows:
         return (), ()
-    rows = table.select(inside)
-    return tuple(rows.slice(0, 1).to_pylist()[0].values()), tuple(rows.slice(table.num_rows - 1, 1).to_pylist()[0].values())
+    keys = [table.column(name) for name in inside]
+    return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
 
 
 # --- a file of any size -----------------------------------------------------------------------------------------------

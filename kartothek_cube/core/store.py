@@ -180,6 +180,11 @@ class Store(ABC):
     def identity(self) -> Hashable:
         """What tells this store's objects from those of any other, e.g. ``("local", root)``."""
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether an operation waits for a server, so that many at a time are worth it on few cores."""
+        return False
+
     @abstractmethod
     def get_versioned(self, key: str) -> tuple[bytes, Version]:
         """Return the object and the version that `put_if` and `changed` take."""

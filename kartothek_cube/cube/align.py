@@ -7,11 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core.rowkeys import IntArray, empty_rows, expand_ranges, group_starts, pack, pack_one, take_rows
+from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.ranges import matching_ranges
+from kartothek_cube.core.rowkeys import IntArray, empty_rows, expand_ranges, group_starts, pack, pack_one, stable_order, take_rows
 from kartothek_cube.cube.partitions import DatasetPartitions
 
 __all__ = ["Aligned", "align", "sort_into_groups"]
+
+# So many times fewer rows are searched among the others instead of sorted with them.
+_FEW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool)
 def _match(left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool) -> tuple[IntArray, IntArray]:
     """Pairs of positions with equal shared columns; a left row without a partner is dropped or meets -1."""
     shared = [c for c in left.column_names if c in right.column_names]
+    skipped, near = _near(left, right) if shared and n_left * _FEW < n_right else (0, right)
+    right, n_right = near, near.num_rows if shared else n_right
     left_keys, right_keys = pack([left, right], shared) if shared else (np.zeros(n_left, np.int64), np.zeros(n_right, np.int64))
     order = np.argsort(right_keys, kind="stable")
     first = np.searchsorted(right_keys[order], left_keys, side="left")
@@ -56,8 +64,23 @@ def _match(left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner:
     rows, positions = expand_ranges(first, sizes)
     found = counts[rows] > 0
     parts = np.full(len(rows), -1, dtype=np.int64)
-    parts[found] = order[positions[found]]
+    parts[found] = skipped + order[positions[found]]
     return rows, parts
+
+
+def _near(left: pa.Table, right: pa.Table) -> tuple[int, pa.Table]:
+    """How many rows of ``right`` come before those that may meet a left row by their first column, and these; they are in the order of their columns."""
+    column = right.column_names[0]
+    if column not in left.column_names or not left.num_rows:
+        return 0, right
+    wanted, there = left.column(column), right.column(column)
+    if wanted.null_count or wanted.type != there.type or pa.types.is_floating(there.type) or there.num_chunks != 1:
+        return 0, right
+    span = pc.min_max(wanted).as_py()
+    known = there.chunk(0).slice(0, len(there) - there.null_count)  # nulls come last
+    found = matching_ranges(known, [Clause(column, ">=", span["min"]), Clause(column, "<=", span["max"])])
+    low, high = found[0] if found else (0, 0)
+    return low, right.slice(low, high - low)
 
 
 def _with_new_columns(keys: pa.Table, right: pa.Table, parts: IntArray, n: int) -> pa.Table:
@@ -78,7 +101,7 @@ def sort_into_groups(aligned: Aligned, partition_by: Sequence[str], partition_co
         aligned = aligned.take(np.flatnonzero(valid))
     by = list(partition_by) or list(partition_columns)
     full = [*by, *(c for c in partition_columns if c not in by)]
-    order = np.argsort(pack_one(aligned.keys, full), kind="stable")
-    aligned = aligned.take(order)
+    order = stable_order(pack_one(aligned.keys, full))
+    aligned = aligned if order is None else aligned.take(order)
     starts = group_starts(pack_one(aligned.keys, by))
     return aligned, np.append(starts, len(aligned)).astype(np.int64)

@@ -44,7 +44,7 @@ def _existing(store: Store, newest: Mapping[str, Snapshot], wanted: Mapping[str,
         except BeforeCreation:
             return None
 
-    return {name: found for name, found in zip(newest, run(load, list(newest)), strict=True) if found is not None}
+    return {name: found for name, found in zip(newest, run(load, list(newest), at=store), strict=True) if found is not None}
 
 
 def _found(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, State]:
@@ -67,4 +67,4 @@ def _searched(store: Store, newest: Mapping[str, Snapshot], names: Iterable[str]
         return next((s for s in states(store, newest[name]) if is_wanted(s.commit, s.time, s.cube, commit)), None)
 
     names = list(names)
-    return {name: state for name, state in zip(names, run(search, names), strict=True) if state is not None}
+    return {name: state for name, state in zip(names, run(search, names, at=store), strict=True) if state is not None}

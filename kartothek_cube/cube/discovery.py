@@ -70,7 +70,7 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
     def load(name: str) -> Snapshot | None:
         return _load_member(uuid_prefix, name, store, skip_broken=skip_broken)
 
-    return {name: found for name, found in zip(names, run(load, names), strict=True) if found is not None}
+    return {name: found for name, found in zip(names, run(load, names, at=store), strict=True) if found is not None}
 
 
 def _load_member(uuid_prefix: str, name: str, store: Store, *, skip_broken: bool) -> Snapshot | None:

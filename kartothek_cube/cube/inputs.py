@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.elements import stream_blocks
-from kartothek_cube.core.frames import concat_blocks, is_block, to_table
+from kartothek_cube.core.frames import concat_blocks, is_block, is_frame, is_series, to_table
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.options import current_options
 from kartothek_cube.cube.constants import (
@@ -98,7 +97,7 @@ def _is_in_memory(items: Any) -> bool:
 
 def _is_stream(block: Any) -> bool:
     """Whether rows come in batches, of which nobody knows how many there are. Tables, Polars' too, know their size."""
-    known = isinstance(block, (pd.DataFrame, pd.Series)) or hasattr(block, "nbytes") or hasattr(block, "estimated_size")
+    known = is_frame(block) or is_series(block) or hasattr(block, "nbytes") or hasattr(block, "estimated_size")
     return hasattr(block, "__arrow_c_stream__") and not known
 
 

@@ -1,34 +1,147 @@
-"""Joining rows of one aligned partition: cells once, positions by packed keys, payload by ``take``. Pure."""
+"""Joining rows of one aligned partition: cells once, positions by key; payload is moved only when it is known where to. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kartothek_cube.core.rowkeys import IntArray, is_strictly_sorted, pack, pack_one, stable_order
+from kartothek_cube.core.lookup import Lookup, Positions
+from kartothek_cube.core.rowkeys import BoolArray, ascends, pack_one, stable_order
 
-__all__ = ["Joinable", "join_cells", "newest_rows", "positions_of"]
+__all__ = ["Joinable", "Joined", "Part", "join_cells", "newest_rows", "rows_at"]
+
+
+# So many times fewer rows are moved twice to give up the others.
+_FEW = 4
+
+
+class Joinable:
+    """Rows of one dataset to be found by ``on``. Of several rows of a cell the last one counts."""
+
+    def __init__(self, table: pa.Table, on: Sequence[str]) -> None:
+        self.table, self.on = table, tuple(on)
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """Finds the rows; made when it is needed."""
+        return Lookup(self.table, self.on)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the rows and of what finds them."""
+        return int(self.table.nbytes) + self.lookup.nbytes
 
 
 @dataclass(frozen=True, slots=True)
-class Joinable:
-    """Rows of one dataset to be joined on ``on``: at most one row a cell."""
+class Part:
+    """The rows of a table that stand in the rows of a result: all of them in their order, or those at some positions, -1 for none."""
 
     table: pa.Table
-    on: tuple[str, ...]
-    inner: bool
+    positions: Positions | None = None
+
+    def indices(self) -> Indices | None:
+        """What `rows_at` takes for these rows."""
+        return None if self.positions is None else indices_of(self.positions)
+
+    def slim(self) -> Part:
+        """The same with a table of no other rows, where they are few."""
+        if self.positions is None or _FEW * len(self.positions) > len(self.table):
+            return self
+        there = self.positions >= 0
+        table = self.table.take(pa.array(self.positions[there]))
+        return Part(table, None if len(table) == len(there) else np.where(there, np.cumsum(there) - 1, -1))
+
+    def kept(self, rows: BoolArray) -> Part:
+        """The same for some of the rows of the result."""
+        return Part(self.table, np.flatnonzero(rows) if self.positions is None else self.positions[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Rows of one aligned partition, before their payload is moved: the seed and then the other datasets side by side, and columns of one value.
+
+    ``owners`` says in which part a column is. A column that is nowhere is null.
+    """
+
+    rows: int = 0
+    parts: tuple[Part, ...] = ()
+    owners: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """The rows with the columns and types of a schema."""
+        needed = {self.owners[c] for c in schema.names if c in self.owners and c not in self.constants}
+        indices = {i: self.parts[i].indices() for i in needed}
+        return pa.table([self._column(f, indices) for f in schema], schema=schema)
+
+    def filled(self, schema: pa.Schema) -> Joined:
+        """The same with constants as columns of the seed."""
+        seed, *others = self.parts
+        table = seed.table
+        for name in (c for c in schema.names if c in self.constants):
+            kind = schema.field(name)
+            rest = table.drop_columns(name) if name in table.column_names else table
+            table = rest.append_column(kind, repeated(self.constants[name], kind.type, len(table)))
+        return Joined(self.rows, (Part(table, seed.positions), *others), {**self.owners, **dict.fromkeys(self.constants, 0)})
+
+    def slim(self, numbers: Collection[int]) -> Joined:
+        """The same with only those rows of some parts that are needed, where these are few: the others are not held any longer."""
+        return replace(self, parts=tuple(part.slim() if i in numbers else part for i, part in enumerate(self.parts)))
+
+    def _column(self, wanted: pa.Field, indices: Mapping[int, Indices | None]) -> pa.ChunkedArray | pa.Array:
+        if wanted.name in self.constants:
+            return repeated(self.constants[wanted.name], wanted.type, self.rows)
+        if wanted.name not in self.owners:
+            return pa.nulls(self.rows, wanted.type)
+        owner = self.owners[wanted.name]
+        return rows_at(self.parts[owner].table.column(wanted.name), indices[owner])
+
+
+class Indices(NamedTuple):
+    """Positions as Arrow takes them: any row where there is none, and which these are."""
+
+    places: pa.Array
+    valid: pa.Array | None
+
+
+def indices_of(positions: Positions) -> Indices:
+    """The indices for some positions."""
+    if not len(positions) or int(positions.min()) >= 0:
+        return Indices(pa.array(positions), None)
+    bits = pa.py_buffer(np.packbits(positions >= 0, bitorder="little"))
+    return Indices(pa.array(np.maximum(positions, 0)), pa.Array.from_buffers(pa.bool_(), len(positions), [None, bits]))
+
+
+def rows_at(column: pa.ChunkedArray, indices: Indices | None) -> pa.ChunkedArray:
+    """The values at indices, null where there is no row; the column itself without indices."""
+    if indices is None:
+        return column
+    places, valid = indices
+    if valid is None:
+        return pc.take(column, places, boundscheck=False)
+    if len(column) and pa.types.is_primitive(column.type):  # several times faster than null indices
+        return pc.if_else(valid, pc.take(column, places, boundscheck=False), pa.scalar(None, column.type))
+    return pc.take(column, pc.if_else(valid, places, pa.scalar(None, places.type)), boundscheck=False)
+
+
+def repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    """One value in so many rows."""
+    if not rows or value is None:
+        return pa.nulls(rows, kind)
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array([rows]), pa.array([value], kind)))  # faster than pyarrow.repeat
 
 
 def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
     """One row a cell, the last one, sorted by cell. A table that is sorted and has no cell twice is returned as it is."""
-    if table.num_rows < 2:
+    if table.num_rows < 2 or ascends(table, cells):
         return table
     keys = pack_one(table, cells)
-    if is_strictly_sorted(keys):
-        return table
     order = stable_order(keys)
     order = np.arange(len(keys)) if order is None else order
     keys = keys[order]
@@ -36,50 +149,51 @@ def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
     return table.take(pa.array(order[last]))
 
 
-def positions_of(left: pa.Table, right: pa.Table, on: Sequence[str]) -> IntArray:
-    """For each left row the position of the right row with the same key, or -1. Keys of the right rows are unique."""
-    if left.num_rows == right.num_rows and all(left.column(c).equals(right.column(c)) for c in on):
-        return np.arange(left.num_rows, dtype=np.int64)
-    if right.num_rows == 0:
-        return np.full(left.num_rows, -1, dtype=np.int64)
-    left_keys, right_keys = pack([left, right], on)
-    order = stable_order(right_keys)
-    if order is not None:
-        right_keys = right_keys[order]
-    found = np.minimum(np.searchsorted(right_keys, left_keys), len(right_keys) - 1)
-    hit = right_keys[found] == left_keys
-    return np.where(hit, found if order is None else order[found], -1)
+def has_keys_of(left: pa.Table, right: Joinable, cells: Sequence[str]) -> bool:
+    """Whether the keys are the same row by row, and all different as ``cells`` are on the left."""
+    if left.num_rows != right.table.num_rows or not set(cells) <= set(right.on):
+        return False
+    return all(left.column(c).equals(right.table.column(c)) for c in right.on)
 
 
-def join_cells(seed: pa.Table, others: Mapping[str, Joinable], schema: pa.Schema) -> pa.Table:
-    """The seed's rows with the payload of the other datasets; inner joins restrict the rows before any payload is moved.
+def positions_of(left: pa.Table, right: Joinable, cells: Sequence[str]) -> Positions | None:
+    """For each left row the position of the last right row with the same key, or -1; None if the keys are the same row by row."""
+    return None if has_keys_of(left, right, cells) else right.lookup.positions(left)
 
-    ``schema`` names the columns to return, with their types; those that no table has are null.
+
+def join_cells(seed: pa.Table, cells: Sequence[str], restricting: Iterable[Joinable], others: Iterable[Joinable], constants: Mapping[str, Any]) -> Joined:
+    """The seed's rows that all restricting datasets have, with the rows of all datasets. No two rows of the seed have the same ``cells``.
+
+    Where no row is left, the remaining datasets are not asked for.
+
+    Constants win over columns of that name, and the seed's columns over those of other datasets.
     """
-    positions = {i: positions_of(seed, other.table, other.on) for i, other in others.items()}
+    parts, joined = [Part(seed)], list[Joinable]()
     keep = np.ones(seed.num_rows, dtype=bool)
-    for i, other in others.items():
-        if other.inner:
-            keep &= positions[i] >= 0
-    if not keep.all():
-        seed = seed.filter(pa.array(keep))
-        positions = {i: p[keep] for i, p in positions.items()}
-    owners = {c: i for i, other in others.items() for c in other.table.column_names if c not in other.on}
-    columns = [_column(f, seed, others, positions, owners) for f in schema]
-    return pa.table(columns, schema=schema)
+    for other in _while_rows(restricting, keep):
+        parts.append(Part(other.table, positions_of(seed, other, cells)))
+        joined.append(other)
+        if parts[-1].positions is not None:
+            keep &= parts[-1].positions >= 0
+    if not keep.any():
+        return Joined()
+    all_stay = bool(keep.all())
+    parts = parts if all_stay else [part.kept(keep) for part in parts]
+    for other in others:
+        if has_keys_of(seed, other, cells):
+            parts.append(Part(other.table) if all_stay else Part(other.table).kept(keep))
+        else:
+            left = seed.select(other.on)
+            parts.append(Part(other.table, other.lookup.positions(left if all_stay else left.filter(pa.array(keep)))))
+        joined.append(other)
+    owners = {c: i for i, other in enumerate(joined, 1) for c in other.table.column_names if c not in other.on}
+    return Joined(int(np.count_nonzero(keep)), tuple(parts), owners | dict.fromkeys(seed.column_names, 0), constants)
 
 
-def _column(field: pa.Field, seed: pa.Table, others: Mapping[str, Joinable], positions: Mapping[str, IntArray], owners: Mapping[str, str]) -> pa.ChunkedArray:
-    if field.name in seed.column_names:
-        return seed.column(field.name)
-    if field.name not in owners:
-        return pa.chunked_array([pa.nulls(seed.num_rows, field.type)])
-    owner = owners[field.name]
-    return _gather(others[owner].table.column(field.name), positions[owner])
-
-
-def _gather(column: pa.ChunkedArray, positions: IntArray) -> pa.ChunkedArray:
-    if len(positions) == len(column) and np.array_equal(positions, np.arange(len(column))):
-        return column
-    missing = positions < 0
-    return column.take(pa.array(positions, mask=missing if missing.any() else None))
+def _while_rows(restricting: Iterable[Joinable], keep: BoolArray) -> Iterator[Joinable]:
+    """The datasets one after the other as long as a row is left."""
+    if keep.any():
+        for other in restricting:
+            yield other
+            if not keep.any():
+                return

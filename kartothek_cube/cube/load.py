@@ -4,62 +4,66 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from kartothek_cube.core.evaluate import matching_rows
 from kartothek_cube.core.files import FileRequest, filter_table, read_rows
+from kartothek_cube.core.parallel import run
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.intention import DatasetRole
-from kartothek_cube.cube.join import Joinable, join_cells, newest_rows
+from kartothek_cube.cube.join import Joinable, Joined, join_cells, newest_rows
 from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPartition
 
-__all__ = ["Loader", "load_partition", "ordered_rows"]
+__all__ = ["Loader", "clauses_of", "in_cell_order", "is_ordered", "is_shared", "load_partition", "ordered_rows"]
 
 _CACHE_BYTES = 128 * 2**20
 
 
-class _Tables:
-    """Tables by key, each made once even if several threads ask for it; those that were not asked for longest go when there is no room."""
+class _Shared:
+    """Rows by key, each made once even if several threads ask for it; those that were not asked for longest go when there is no room."""
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._tables: dict[Any, Future[pa.Table]] = {}
+        self._found: dict[Any, Future[Joinable]] = {}
         self._sizes: OrderedDict[Any, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Any, make: Callable[[], pa.Table]) -> pa.Table:
-        """The table, made now if it is not there."""
+    def get(self, key: Any, make: Callable[[], Joinable]) -> Joinable:
+        """The rows, made now if they are not there."""
         with self._lock:
-            known = self._tables.get(key)
+            known = self._found.get(key)
             if key in self._sizes:
                 self._sizes.move_to_end(key)
-            future: Future[pa.Table] = known if known is not None else self._tables.setdefault(key, Future())
+            future: Future[Joinable] = known if known is not None else self._found.setdefault(key, Future())
         if known is None:
             self._fill(key, future, make)
         return future.result()
 
-    def _fill(self, key: Any, future: Future[pa.Table], make: Callable[[], pa.Table]) -> None:
+    def _fill(self, key: Any, future: Future[Joinable], make: Callable[[], Joinable]) -> None:
         try:
-            table = make()
+            found = make()
+            size = found.nbytes
         except BaseException as error:
             with self._lock:
-                del self._tables[key]
+                del self._found[key]
             future.set_exception(error)
             raise
-        future.set_result(table)
+        future.set_result(found)
         with self._lock:
-            self._sizes[key] = table.nbytes
-            self._room -= table.nbytes
+            self._sizes[key] = size
+            self._room -= size
             while self._room < 0:
                 oldest, size = self._sizes.popitem(last=False)
-                del self._tables[oldest]
+                del self._found[oldest]
                 self._room += size
 
 
@@ -71,39 +75,65 @@ class Loader:
 
     def __init__(self, store: Store, cache_bytes: int = _CACHE_BYTES) -> None:
         self._store = store
-        self._tables = _Tables(cache_bytes)
+        self._shared = _Shared(cache_bytes)
 
     def load(self, group: Group) -> pa.Table:
         """The rows of one group, ordered by dimension columns, then partition columns."""
-        key = {} if group.is_slice or not group.context.partition_by else group.key
-        tables = [load_partition(self, group.context, part, key) for part in group.partitions]
-        table = pa.concat_tables(tables) if tables else group.context.schema.empty_table()
-        return ordered_rows(table, (*group.context.dimension_columns, *group.context.partition_columns))
+        return in_cell_order(group.context, [joined.table(group.context.schema) for joined in self.join(group)])
 
-    def rows(self, context: GroupContext, role: DatasetRole, files: DatasetFiles | None, clauses: tuple[Clause, ...]) -> pa.Table:
-        """The newest rows of a dataset in one aligned partition that satisfy the clauses."""
+    def join(self, group: Group) -> list[Joined]:
+        """The same before payload is moved, one part an aligned partition; they are not ordered."""
+        return [self._partition(group, part) for part in group.partitions]
+
+    def _partition(self, group: Group, part: GroupPartition) -> Joined:
+        whole = group.is_slice or not group.context.partition_by
+        return load_partition(self, group.context, part, None if whole else group.key)
+
+    def seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
+        """The newest rows of the seed in one aligned partition that satisfy the clauses, sorted by cell."""
+        role = context.roles[0]
+        seed = newest_rows(self.read(context, role, files, clauses), role.dimensions)
+        return newest_rows(seed, context.cell_columns) if set(role.dimensions) - set(context.cell_columns) else seed
+
+    def other(self, context: GroupContext, role: DatasetRole, files: DatasetFiles | None, clauses: tuple[Clause, ...], shared: bool) -> Joinable:
+        """The rows of another dataset in one aligned partition that satisfy the clauses; kept for other partitions if it is shared with them."""
         if files is None:
-            return _request(context, role, ()).schema.empty_table().select(list(role.columns))
-        if role.is_seed:
-            return self._read(context, role, files, clauses)
-        return self._tables.get((role.id, files.keys, clauses), lambda: self._read(context, role, files, clauses))
+            return Joinable(pa.schema([role.schema.field(c) for c in _columns(context, role)]).empty_table(), role.dimensions)
 
-    def _read(self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
+        def read() -> Joinable:
+            return Joinable(self.read(context, role, files, clauses), role.dimensions)
+
+        return self._shared.get((role.id, files.keys, clauses), read) if shared else read()
+
+    def each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+        """What some reads give, one after the other when it is asked for; on a remote store they wait side by side."""
+        if len(reads) > 1 and self._store.is_remote:
+            return run(lambda read: read(), reads, at=self._store)
+        return (read() for read in reads)
+
+    def read(self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
+        """The rows of a dataset in one aligned partition that satisfy the clauses; of several rows of a cell the last one counts."""
         # With several files the newest row of a cell has to be found before a condition on payload may drop it.
         alone = len(files.keys) == 1
         safe = clauses if alone else tuple(c for c in clauses if c.column in role.dimensions)
         late = () if alone else tuple(c for c in clauses if c not in safe)
         request = _request(context, role, safe, (c.column for c in late))
-        tables = [read_rows(self._store, key, request, _own(values, request)) for key, values in zip(files.keys, files.values, strict=True)]
-        table = newest_rows(pa.concat_tables(tables), role.dimensions)
+        pairs = zip(files.keys, files.values, strict=True)
+        table = pa.concat_tables(list(self.each([partial(read_rows, self._store, key, request, _own(values, request)) for key, values in pairs])))
         if late:
+            table = newest_rows(table, role.dimensions)
             table = filter_table(table, matching_rows(table, (late,)))
-        return table.select(list(role.columns))
+        return table.select(list(_columns(context, role)))
+
+
+def _columns(context: GroupContext, role: DatasetRole) -> tuple[str, ...]:
+    """The columns that are read of a dataset: without those that have one value in an aligned partition."""
+    return tuple(c for c in role.columns if c not in context.partition_columns)
 
 
 def _request(context: GroupContext, role: DatasetRole, clauses: tuple[Clause, ...], more: Any = ()) -> FileRequest:
     uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{role.id}"
-    columns = tuple(dict.fromkeys((*role.columns, *more)))
+    columns = tuple(dict.fromkeys((*_columns(context, role), *more)))
     return FileRequest(uuid, role.schema, columns, (clauses,) if clauses else None)
 
 
@@ -112,31 +142,46 @@ def _own(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
     return {c: v for c, v in values.items() if c in request.schema.names}
 
 
-def load_partition(loader: Loader, context: GroupContext, part: GroupPartition, key: Mapping[str, Any]) -> pa.Table:
-    """Join the datasets of one aligned partition, limited to one value of each ``partition_by`` column in ``key``."""
+def load_partition(loader: Loader, context: GroupContext, part: GroupPartition, key: Mapping[str, Any] | None = None) -> Joined:
+    """Join the datasets of one aligned partition, limited to one value of each ``partition_by`` column if there is a ``key``."""
     seed_role, *roles = context.roles
-    if any(r.restricts and r.id not in part.files for r in roles):
-        return context.schema.empty_table()
-    seed = loader.rows(context, seed_role, part.files.get(seed_role.id), _clauses(seed_role, part, key))
-    if set(seed_role.dimensions) - set(context.cell_columns):
-        seed = newest_rows(seed, context.cell_columns)
-    others = {r.id: Joinable(loader.rows(context, r, part.files.get(r.id), _clauses(r, part, key)), r.dimensions, r.restricts) for r in roles}
-    return _finish(seed, others, context, part)
+    if seed_role.id not in part.files or any(r.restricts and r.id not in part.files for r in roles):
+        return Joined()
+
+    def other(role: DatasetRole) -> Joinable:
+        shared = key is not None or is_shared(context, role)
+        return loader.other(context, role, part.files.get(role.id), clauses_of(role, part, key or {}), shared)
+
+    read_seed = partial(loader.seed, context, part.files[seed_role.id], clauses_of(seed_role, part, key or {}))
+    found = loader.each([read_seed, *(partial(other, role) for role in roles)])
+    seed, restricting = next(found), sum(role.restricts for role in roles)  # these come first
+    return join_cells(seed, context.cell_columns, islice(found, restricting), found, part.values)
 
 
-def _clauses(role: DatasetRole, part: GroupPartition, key: Mapping[str, Any]) -> tuple[Clause, ...]:
+def is_shared(context: GroupContext, role: DatasetRole) -> bool:
+    """Whether several aligned partitions may need the same file of a dataset."""
+    return not set(context.partition_columns) <= set(role.partition_keys)
+
+
+def is_ordered(context: GroupContext) -> bool:
+    """Whether the rows of an aligned partition are in the order of the result when they are joined, as its seed is sorted by cell."""
+    seed = context.roles[0]
+    cells = context.cell_columns if set(seed.dimensions) - set(context.cell_columns) else seed.dimensions
+    return cells[: len(context.dimension_columns)] == context.dimension_columns
+
+
+def in_cell_order(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of the aligned partitions of a group, ordered by dimension columns, then partition columns."""
+    table = pa.concat_tables(tables) if tables else context.schema.empty_table()
+    if len(tables) < 2 and is_ordered(context):
+        return table
+    return ordered_rows(table, (*context.dimension_columns, *context.partition_columns))
+
+
+def clauses_of(role: DatasetRole, part: GroupPartition, key: Mapping[str, Any]) -> tuple[Clause, ...]:
     """The dataset's conditions without those that the partition's values have answered, and those of the group."""
     rest = tuple(c for c in role.clauses if c.column not in part.values)
     return (*rest, *(Clause(c, "==", v) for c, v in key.items() if c in role.schema.names and c not in part.values))
-
-
-def _finish(seed: pa.Table, others: Mapping[str, Joinable], context: GroupContext, part: GroupPartition) -> pa.Table:
-    types = {f.name: f.type for f in context.schema}
-    for name, value in part.values.items():
-        column = pa.repeat(pa.scalar(value, types[name]), seed.num_rows)
-        seed = seed.drop_columns([name]) if name in seed.column_names else seed
-        seed = seed.append_column(name, column)
-    return join_cells(seed, others, context.schema)
 
 
 def ordered_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:

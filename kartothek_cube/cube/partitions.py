@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.evaluate import Mask, matching_all
+from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.predicates import Clause, by_column
-from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack, pack_one, take_rows
-from kartothek_cube.core.scan import index_mask, rejects_null
+from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack_one, take_rows
+from kartothek_cube.core.scan import rejects_null
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.intention import DatasetRole, Intention
 
@@ -53,11 +53,11 @@ class DatasetPartitions:
         """Positions of the files of some partitions, one partition after the other."""
         return self.files[expand_ranges(self.offsets[parts], self.offsets[parts + 1] - self.offsets[parts])[1]]
 
-    def renumbered(self, kept: IntArray) -> DatasetPartitions:
-        """The same with positions among some kept files; partitions that have others must not be asked for any more."""
-        numbers = np.full(self.total, -1, dtype=np.int64)
-        numbers[kept] = np.arange(len(kept))
-        return replace(self, files=numbers[self.files])
+    def narrowed(self, parts: IntArray, files: IntArray) -> DatasetPartitions:
+        """Some of the partitions, by ascending positions; their files become positions among ``files``, which are sorted and have them all."""
+        counts = self.offsets[parts + 1] - self.offsets[parts]
+        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        return replace(self, keys=take_rows(self.keys, parts), offsets=offsets, files=np.searchsorted(files, self.files_of(parts)))
 
 
 def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) -> dict[str, list[Clause]]:
@@ -70,82 +70,107 @@ def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) 
 
 def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> DatasetPartitions:
     """Which partitions of a dataset are left by the conditions, cut by the ``partition_by`` values that it has indexed."""
-    shared = [c for c in snapshot.partition_keys if c in intention.cube.partition_columns]
-    labels = _Labels(role, intention.cube, snapshot, indices, _units(snapshot, shared))
-    alive = labels.alive()
-    files = np.flatnonzero(alive)
-    rows = take_rows(snapshot.values.select(shared), files)
-    without_value = {}
-    for column in intention.partition_by:
-        if column in snapshot.indexed_columns and column in role.schema.names and column not in shared:
-            pairs = labels.indexed_pairs(column)
-            without_value[column] = labels.without_value(column, pairs[0], alive)
-            files, rows = _expand(files, rows, column, *labels.pairs(column, pairs, alive))
-    return _compact(files, rows, alive, without_value)
+    shared = tuple(c for c in snapshot.partition_keys if c in intention.cube.partition_columns)
+    by = [c for c in intention.partition_by if c in snapshot.indexed_columns and c in role.schema.names and c not in shared]
+    labels = _Labels(role, intention.cube, snapshot, indices, _everything(snapshot, shared))
+    found = labels.alive()
+    if found is None and not by:
+        return labels.everything
+    alive = np.arange(len(snapshot.partitions)) if found is None else found
+    files, rows, without_value = alive, take_rows(snapshot.values.select(shared), alive), {}
+    for column in by:
+        pairs = labels.indexed_pairs(column)
+        without_value[column] = labels.without_value(column, pairs[0], alive)
+        files, rows = _expand(files, rows, column, *labels.pairs(column, pairs, alive))
+    return _compact(files, rows, len(snapshot.partitions), len(alive), without_value)
 
 
-def _units(snapshot: Snapshot, shared: Sequence[str]) -> IntArray:
-    """A number for each label: equal where later files override cells of earlier ones.
+def _everything(snapshot: Snapshot, shared: tuple[str, ...]) -> DatasetPartitions:
+    """All partitions; the snapshot remembers them, so that the next query has nothing to sort."""
 
-    That is within equal values of the cube's partition columns.
-    """
-    if not shared:
-        return np.zeros(len(snapshot.partitions), dtype=np.int64)
-    return np.unique(pack_one(snapshot.values, shared), return_inverse=True)[1].ravel().astype(np.int64)
+    def make() -> DatasetPartitions:
+        n = len(snapshot.partitions)
+        return _compact(np.arange(n), snapshot.values.select(shared), n, n, {})
+
+    return snapshot.partitions.derived(("everything", shared), snapshot.values, make)
+
+
+def _units(snapshot: Snapshot, everything: DatasetPartitions) -> IntArray:
+    """For each label the number of its partition: later files of one override cells of earlier ones."""
+
+    def make() -> IntArray:
+        units = np.empty(len(everything.files), dtype=np.int64)
+        units[everything.files] = np.repeat(np.arange(len(everything)), np.diff(everything.offsets))
+        return units
+
+    return snapshot.partitions.derived(("units", *everything.keys.column_names), everything, make)
 
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """The labels of one dataset with what conditions and indices say of them."""
+    """The labels of one dataset with what conditions and indices say of them. Sets of labels are their positions, ascending; None is all of them."""
 
     role: DatasetRole
     cube: Cube
     snapshot: Snapshot
     indices: Mapping[str, SecondaryIndex]
-    units: IntArray
+    everything: DatasetPartitions
 
-    def alive(self) -> Mask:
+    def alive(self) -> IntArray | None:
         """Labels that the pre-conditions leave.
 
         The newest row of a cell wins and conditions apply to it. So a condition on payload drops files only together
         with all files that may hold the same cells; a condition on a dimension or partition column, which is part of
         the cell's address, drops each file for itself.
         """
-        alive, passes = np.ones(len(self.units), dtype=bool), np.ones(len(self.units), dtype=bool)
+        alive = passes = None
         for column, clauses in by_column(self.role.clauses).items():
-            target = alive if self._is_address(column) else passes
-            target &= self._mask(column, clauses)
-        return alive & self._units_with(passes & alive)
+            found = self._matching(column, clauses)
+            if self._is_address(column):
+                alive = self._common(alive, found)
+            else:
+                passes = self._common(passes, found)
+        return alive if passes is None else self._common(alive, self._with_their_units(self._common(alive, passes)))
 
     def _is_address(self, column: str) -> bool:
         return column in self.cube.dimension_columns or column in self.cube.partition_columns
 
-    def _units_with(self, mask: Mask) -> Mask:
-        """Labels of the units that have a label in the mask."""
-        if not len(self.units):
-            return mask
-        found: Mask = np.bincount(self.units[mask], minlength=int(self.units.max()) + 1) > 0
-        return found[self.units]
+    def _common(self, left: IntArray | None, right: IntArray | None) -> IntArray | None:
+        if left is None or right is None:
+            return left if right is None else right
+        mask = np.zeros(self.everything.total, dtype=bool)  # of which only the pages are touched where a label is
+        mask[right] = True
+        return left[mask[left]]
 
-    def _mask(self, column: str, clauses: Sequence[Clause]) -> Mask:
+    def _with_their_units(self, found: IntArray | None) -> IntArray | None:
+        """All labels of the partitions that have one of these."""
+        if found is None:
+            return None
+        return np.sort(self.everything.files_of(np.unique(_units(self.snapshot, self.everything)[found])))
+
+    def _matching(self, column: str, clauses: Sequence[Clause]) -> IntArray | None:
         """Labels in which the clauses on one column may hold."""
         if column in self.snapshot.partition_keys:
-            return matching_all(self.snapshot.values.column(column), clauses)
+            return self.snapshot.labels_with(column, clauses)
         if column not in self.indices or not any(map(rejects_null, clauses)):
             # An index knows no nulls, so it says nothing where a null may match.
-            return np.ones(len(self.units), dtype=bool)
-        return index_mask(self.indices[column], clauses, self.snapshot.partitions.labels)
+            return None
+        found = np.unique(self.snapshot.positions_of(self.indices[column].select(clauses)))
+        return found[np.searchsorted(found, 0) :]
 
-    def without_value(self, column: str, where: IntArray, alive: Mask) -> int:
+    def without_value(self, column: str, where: IntArray, alive: IntArray) -> int:
         """How many labels that are alive the index does not know; none with conditions on the column, for which it may have been read in part."""
-        known = np.zeros(len(alive), dtype=bool)
-        known[where] = True
-        return 0 if column in by_column(self.role.clauses) else int((alive & ~known).sum())
+        return 0 if column in by_column(self.role.clauses) else len(alive) - int(self._mask(where)[alive].sum())
 
-    def pairs(self, column: str, pairs: tuple[IntArray, pa.Array], alive: Mask) -> tuple[IntArray, pa.Array]:
+    def _mask(self, labels: IntArray) -> Mask:
+        mask = np.zeros(self.everything.total, dtype=bool)
+        mask[labels] = True
+        return mask
+
+    def pairs(self, column: str, pairs: tuple[IntArray, pa.Array], alive: IntArray) -> tuple[IntArray, pa.Array]:
         """Those of the column's pairs whose labels are alive; a value of payload spreads over all files that may hold the same cells."""
         where, values = pairs
-        keep = alive[where]
+        keep = self._mask(alive)[where]
         where, values = where[keep], values.filter(pa.array(keep))
         return (where, values) if self._is_address(column) else self._spread(where, values, alive)
 
@@ -153,20 +178,20 @@ class _Labels:
         """(label, value) pairs of an indexed column, with the values that satisfy the conditions on it."""
         clauses = by_column(self.role.clauses).get(column, [])
         if column in self.snapshot.partition_keys:
-            values = self.snapshot.values.column(column).combine_chunks()
-            mask = matching_all(values, clauses)
-            return np.flatnonzero(mask), values.filter(pa.array(mask))
+            where = self.snapshot.labels_with(column, clauses)
+            return where, self.snapshot.values.column(column).take(pa.array(where)).combine_chunks()
         index = self.indices[column].select(clauses)
-        where = index.positions(self.snapshot.partitions.labels)
+        where = self.snapshot.positions_of(index)
         return where[where >= 0], index.values.filter(pa.array(where >= 0))
 
-    def _spread(self, where: IntArray, values: pa.Array, alive: Mask) -> tuple[IntArray, pa.Array]:
+    def _spread(self, where: IntArray, values: pa.Array, alive: IntArray) -> tuple[IntArray, pa.Array]:
         """A value that one file of a unit holds concerns all files of the unit: a newer row may override the older one."""
-        keys = pack_one(pa.table({"unit": self.units[where], "value": values}), ["unit", "value"])
+        unit_of = _units(self.snapshot, self.everything)
+        keys = pack_one(pa.table({"unit": unit_of[where], "value": values}), ["unit", "value"])
         _, first = np.unique(keys, return_index=True)
-        units, values = self.units[where][first], values.take(pa.array(first))
-        order = np.argsort(self.units[alive], kind="stable")
-        members, member_units = np.flatnonzero(alive)[order], self.units[alive][order]
+        units, values = unit_of[where][first], values.take(pa.array(first))
+        order = np.argsort(unit_of[alive], kind="stable")
+        members, member_units = alive[order], unit_of[alive][order]
         low = np.searchsorted(member_units, units, side="left")
         repeated, positions = expand_ranges(low, np.searchsorted(member_units, units, side="right") - low)
         return members[positions], values.take(pa.array(repeated))
@@ -182,10 +207,10 @@ def _expand(files: IntArray, rows: pa.Table, column: str, where: IntArray, value
     return files[repeated], take_rows(rows, repeated).append_column(column, pa.chunked_array([picked]))
 
 
-def _compact(files: IntArray, rows: pa.Table, alive: Mask, without_value: Mapping[str, int]) -> DatasetPartitions:
-    """Rows with equal keys become one partition with a list of files."""
-    keys = pack([rows], rows.column_names)[0] if rows.num_columns else np.zeros(len(files), dtype=np.int64)
+def _compact(files: IntArray, rows: pa.Table, total: int, matched: int, without_value: Mapping[str, int]) -> DatasetPartitions:
+    """Rows with equal keys become one partition with a list of files; partitions are in the order of their keys."""
+    keys = pack_one(rows, rows.column_names) if rows.num_columns else np.zeros(len(files), dtype=np.int64)
     order = np.lexsort((files, keys))
     starts = group_starts(keys[order])
     offsets = np.append(starts, len(files)).astype(np.int64)
-    return DatasetPartitions(take_rows(rows, order[starts]), offsets, files[order], len(alive), int(alive.sum()), without_value)
+    return DatasetPartitions(take_rows(rows, order[starts]), offsets, files[order], total, matched, without_value)

@@ -9,14 +9,15 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part, split_rows
+from kartothek_cube.core.change import Part
 from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.layout import check_partition_types
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
-from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
+from kartothek_cube.core.rowkeys import IntArray, ascends, pack_one, stable_order
+from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
@@ -166,6 +167,8 @@ def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list
 
 
 def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
+    if ascends(table, write.sort_columns):
+        return table
     keys = pack_one(table, write.sort_columns)
     order = stable_order(keys)
     if order is not None:

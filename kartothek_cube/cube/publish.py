@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
@@ -124,14 +125,14 @@ def publish_in_order(store: Store, uuid_prefix: str, changes: Mapping[str, Chang
     CubeCommitIncomplete
         If a later dataset could not be published. The message lists what landed.
     """
-    if len(changes) > 1:  # one alone is checked as it is published
-        for i, change in changes.items():
-            check_publishable(store, change, bases.get(i))
     together = _cube_commit(changes, bases)
     changes = {i: replace(change, cube=together) for i, change in changes.items()}
+    # One alone is checked as it is published.
+    checked = {i: check_publishable(store, change, bases.get(i)) for i, change in changes.items()} if len(changes) > 1 else {}
     landed: dict[str, Snapshot] = {}
-    for i in changes:
-        landed[i] = _publish_one(store, uuid_prefix, i, changes, bases, landed)
+    for i, change in changes.items():
+        with _telling(uuid_prefix, i, changes, landed):
+            landed[i] = publish(store, change, bases.get(i), checked.pop(i, None))
     return landed
 
 
@@ -163,11 +164,11 @@ def _touches_rows(change: Change) -> bool:
     return change.replace or needs_indices(change)
 
 
-def _publish_one(
-    store: Store, uuid_prefix: str, name: str, changes: Mapping[str, Change], bases: Mapping[str, Snapshot], landed: Mapping[str, Snapshot]
-) -> Snapshot:
+@contextmanager
+def _telling(uuid_prefix: str, name: str, changes: Mapping[str, Change], landed: Mapping[str, Snapshot]) -> Iterator[None]:
+    """Let an error say which datasets have landed."""
     try:
-        return publish(store, changes[name], bases.get(name))
+        yield
     except Exception as error:
         if not landed:
             raise

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run
+from kartothek_cube.core.parallel import Weight, run_bundles
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.load import Loader, ordered_rows
+from kartothek_cube.cube.order import in_order
 from kartothek_cube.cube.plan import Group, QueryPlan
+from kartothek_cube.cube.together import Bundles
 
-__all__ = ["grouped_tables", "iter_groups", "shares_seed_files", "slice_tables", "whole_table"]
-
-
-def slice_tables(plan: QueryPlan, store: Store) -> Iterator[pa.Table]:
-    """The rows of the query, one table an aligned partition, in partition order. Every seed file is read once."""
-    loader = Loader(store)
-    yield from run(loader.load, plan.slices)
+__all__ = ["grouped_tables", "iter_groups", "shares_seed_files", "whole_table"]
 
 
 def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     """All rows, ordered by dimension columns, then partition columns."""
-    tables = [t for t in slice_tables(plan, store) if t.num_rows]
-    table = pa.concat_tables(tables) if tables else plan.schema.empty_table()
-    return ordered_rows(table, (*plan.context.dimension_columns, *plan.context.partition_columns))
+    bundles = _bundles(plan, store)
+    parts = run_bundles(bundles.join, plan.slices, bundles.most, at=store)
+    return in_order(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
 def shares_seed_files(plan: QueryPlan) -> bool:
@@ -51,24 +48,30 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
     Where the groups share files of the seed, these are read once and their rows wait in temporary Arrow files for their
     group. The options that hold for the call hold for all groups, also for those that are asked for after its block.
     """
-    loader, weight = Loader(store), Weight()
+    bundles, weight = _bundles(plan, store), Weight()
 
-    def load(group: Group) -> pa.Table:
-        table = loader.load(group)
-        weight.measured(table.nbytes)
-        return table
+    def load(groups: Sequence[Group]) -> list[tuple[dict[str, Any], pa.Table]]:
+        tables = bundles.load(groups)
+        weight.measured(max(table.nbytes for table in tables))
+        return [(dict(group.key), table) for group, table in zip(groups, tables, strict=True)]
 
     if shares_seed_files(plan):
-        return _iter_spilled(plan, run(load, plan.slices, weight=weight), current_options().bytes_in_flight)
-    loaded = run(lambda group: (dict(group.key), load(group)), plan.groups, weight=weight)
-    return ((key, table) for key, table in loaded if table.num_rows)
+        loaded = run_bundles(load, plan.slices, bundles.most, at=store, weight=weight)
+        return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
+    most = (lambda: 1) if plan.context.partition_by else bundles.most
+    return ((key, table) for key, table in run_bundles(load, plan.groups, most, at=store, weight=weight) if table.num_rows)
 
 
-def _iter_spilled(plan: QueryPlan, loaded: Generator[pa.Table, None, None], limit: int) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+def _bundles(plan: QueryPlan, store: Store) -> Bundles:
+    # Requests to a remote store wait side by side, so that no partition is to wait for another.
+    return Bundles(Loader(store), plan.context, alone=store.is_remote)
+
+
+def _iter_spilled(plan: QueryPlan, loaded: Generator[tuple[dict[str, Any], pa.Table], None, None], limit: int) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     keys = plan.group_keys()
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
     with Spill(plan.schema, limit) as spill, closing(loaded):
-        for table in loaded:
+        for _, table in loaded:
             for number, rows in split_groups(keys, table):
                 spill.add(number, rows)
         for number in spill.numbers():

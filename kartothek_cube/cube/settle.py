@@ -54,7 +54,7 @@ def settled(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> 
 
 def _again(store: Store, members: Mapping[str, Snapshot], names: Iterable[str]) -> dict[str, Snapshot]:
     chosen = sorted(names)
-    fresh = dict(zip(chosen, run(lambda name: find_snapshot(store, members[name].uuid), chosen), strict=True))
+    fresh = dict(zip(chosen, run(lambda name: find_snapshot(store, members[name].uuid), chosen, at=store), strict=True))
     return {name: snapshot for name, snapshot in {**members, **fresh}.items() if snapshot is not None}
 
 

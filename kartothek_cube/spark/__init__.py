@@ -1,26 +1,62 @@
-"""Cubes in PySpark: the verbs that read and write them with Spark data frames, on classic and Connect sessions."""
+"""Cubes in PySpark: the verbs that read and write them with Spark data frames, on classic and Connect sessions.
+
+They are imported when they are first used: a task needs few of them.
+"""
 
 from __future__ import annotations
 
-from kartothek_cube.spark.datasource import register
-from kartothek_cube.spark.errors import driver_errors
-from kartothek_cube.spark.groups import map_cube_groups
-from kartothek_cube.spark.maintain_cube import cleanup_cube_spark, collect_stats_spark, compact_cube_spark, copy_cube_spark, delete_cube_spark
-from kartothek_cube.spark.maintain_dataset import (
-    build_dataset_indices_spark,
-    collect_dataset_metadata_spark,
-    compact_dataset_spark,
-    copy_dataset_spark,
-    delete_dataset_spark,
-    garbage_collect_dataset_spark,
-    hash_dataset_spark,
-)
-from kartothek_cube.spark.query import query_cube_spark
-from kartothek_cube.spark.read import read_dataset_as_spark
-from kartothek_cube.spark.remove import remove_partitions_spark
-from kartothek_cube.spark.write import append_to_cube_from_spark, build_cube_from_spark, extend_cube_from_spark, update_cube_from_spark
-from kartothek_cube.spark.write_dataset import store_dataset_from_spark, update_dataset_from_spark
-from kartothek_cube.testing.java import ensure_java, java_home
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kartothek_cube.spark.datasource import register
+    from kartothek_cube.spark.errors import driver_errors
+    from kartothek_cube.spark.groups import map_cube_groups
+    from kartothek_cube.spark.maintain_cube import cleanup_cube_spark, collect_stats_spark, compact_cube_spark, copy_cube_spark, delete_cube_spark
+    from kartothek_cube.spark.maintain_dataset import (
+        build_dataset_indices_spark,
+        collect_dataset_metadata_spark,
+        compact_dataset_spark,
+        copy_dataset_spark,
+        delete_dataset_spark,
+        garbage_collect_dataset_spark,
+        hash_dataset_spark,
+    )
+    from kartothek_cube.spark.query import query_cube_spark
+    from kartothek_cube.spark.read import read_dataset_as_spark
+    from kartothek_cube.spark.remove import remove_partitions_spark
+    from kartothek_cube.spark.write import append_to_cube_from_spark, build_cube_from_spark, extend_cube_from_spark, update_cube_from_spark
+    from kartothek_cube.spark.write_dataset import store_dataset_from_spark, update_dataset_from_spark
+    from kartothek_cube.testing.java import ensure_java, java_home
+
+_HOMES = {
+    "append_to_cube_from_spark": "spark.write",
+    "build_cube_from_spark": "spark.write",
+    "build_dataset_indices_spark": "spark.maintain_dataset",
+    "cleanup_cube_spark": "spark.maintain_cube",
+    "collect_dataset_metadata_spark": "spark.maintain_dataset",
+    "collect_stats_spark": "spark.maintain_cube",
+    "compact_cube_spark": "spark.maintain_cube",
+    "compact_dataset_spark": "spark.maintain_dataset",
+    "copy_cube_spark": "spark.maintain_cube",
+    "copy_dataset_spark": "spark.maintain_dataset",
+    "delete_cube_spark": "spark.maintain_cube",
+    "delete_dataset_spark": "spark.maintain_dataset",
+    "driver_errors": "spark.errors",
+    "ensure_java": "testing.java",
+    "extend_cube_from_spark": "spark.write",
+    "garbage_collect_dataset_spark": "spark.maintain_dataset",
+    "hash_dataset_spark": "spark.maintain_dataset",
+    "java_home": "testing.java",
+    "map_cube_groups": "spark.groups",
+    "query_cube_spark": "spark.query",
+    "read_dataset_as_spark": "spark.read",
+    "register": "spark.datasource",
+    "remove_partitions_spark": "spark.remove",
+    "store_dataset_from_spark": "spark.write_dataset",
+    "update_cube_from_spark": "spark.write",
+    "update_dataset_from_spark": "spark.write_dataset",
+}
 
 __all__ = [
     "append_to_cube_from_spark",
@@ -50,3 +86,13 @@ __all__ = [
     "update_cube_from_spark",
     "update_dataset_from_spark",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"kartothek_cube.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'kartothek_cube.spark' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

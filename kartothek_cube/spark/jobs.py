@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Progress, current_options
-from kartothek_cube.core.parallel import reporter
+from kartothek_cube.core.parallel import ending, reporter
 from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.session import Watch, cancel, inheriting_thread, named, session_of, watching
 
@@ -69,7 +69,7 @@ def perform(session: Any, action: Callable[[], R], job: Job) -> R:
 
     context = copy_context()
     thread = inheriting_thread(session, lambda: context.run(described), failed, over.tell)
-    with driver_errors(), watching(session, tag, thread) as watch, _aside() as calls:
+    with driver_errors(), ending(report), watching(session, tag, thread) as watch, _aside() as calls:
         try:
             thread.start()
             _follow(over, partial(_answer, calls, partial(_look, watch)), report, outcome)

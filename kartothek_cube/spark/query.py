@@ -16,7 +16,7 @@ from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.spark.regroup import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
-from kartothek_cube.spark.tasks import pack, run_packed, task_count
+from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def query_cube_spark(
         Indexed columns: all rows of one combination of their values come from one task, one after the other. Without it the rows of one partition of the
         cube do, and the result has no order beyond that.
     blocksize : int, optional
-        Groups in one task. By default they are packed into about four tasks for each core.
+        Groups in one task. By default they are packed into about four tasks for each core, or fewer where the files are seen to be small.
     spark : SparkSession, optional
         By default the active session; classic or Connect.
     parallelism : int, optional
@@ -96,7 +96,7 @@ def query_cube_spark(
         if shares_seed_files(plan):
             return run_grouped(session, plan, factory, width, blocksize, lambda key, table: iter((table,)), wire, "query")
         units = plan.groups if plan.context.partition_by else plan.slices
-        chunks = pack(units, task_count(len(units), width, blocksize))
+        chunks = pack(units, task_count(len(units), width, blocksize, sampled_bytes(factory, units, Group.file_keys)))
         return run_packed(session, chunks, lambda groups: _loaded(groups, factory, wire), wire, job_of("query", plan, len(units)))
 
 

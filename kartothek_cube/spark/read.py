@@ -26,7 +26,7 @@ from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.regroup import Regrouping, run_regrouped
 from kartothek_cube.spark.session import cores, find_session
-from kartothek_cube.spark.tasks import pack, run_packed, task_count
+from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ class _Executors:
     parallelism: int | None
     blocksize: int | None
 
-    def count(self, items: int, *, natural: bool = False) -> int:
+    def count(self, items: int, nbytes: int | None = None, *, natural: bool = False) -> int:
         """Into how many tasks a number of items goes; ``natural`` ones whatever the user asked of the others."""
-        return task_count(items, cores(self.session, self.parallelism), None if natural else self.blocksize)
+        return task_count(items, cores(self.session, self.parallelism), None if natural else self.blocksize, nbytes)
 
 
 def _wire(request: FileRequest) -> pa.Schema:
@@ -158,7 +158,8 @@ def _by_file(
     plan = make_file_plan(source, source.snapshot(), table, names, predicates)
     request, store, wire = plan.request, executors.store, _wire(plan.request)
     checked_categoricals(categories, request.columns, request.schema, source.uuid)
-    chunks = pack(plan.tasks(), executors.count(len(plan)))
+    tasks = plan.tasks()
+    chunks = pack(tasks, executors.count(len(tasks), sampled_bytes(store, tasks, lambda task: (task.key,))))
     return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, f"{len(plan)} files"))
 
 

@@ -16,7 +16,7 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import QueryPlan
 from kartothek_cube.spark.jobs import Job
-from kartothek_cube.spark.tasks import as_task, pack, run_packed, task_count
+from kartothek_cube.spark.tasks import as_task, pack, run_packed, task_count, unpack
 from kartothek_cube.spark.types import spark_schema, to_spark
 
 if TYPE_CHECKING:
@@ -81,22 +81,25 @@ def run_regrouped(
     job: Job | None = None,
 ) -> DataFrame:
     """A lazy data frame of what ``call`` makes of each group that has rows; ``load`` gives the rows of the items of one chunk, as they come."""
-    messages = run_packed(session, chunks, lambda items: _messages(load(items), regrouping), _MESSAGES, job)
-    schema = regrouping.schema.append(pa.field(_NUMBER, pa.int64()))
-    keys, order = regrouping.keys, regrouping.order
+    packed = pack([regrouping.keys], 1)[0]
+    schema, order, n_tasks = regrouping.schema.append(pa.field(_NUMBER, pa.int64())), regrouping.order, regrouping.n_tasks
+
+    def sent(items: list[Any]) -> Iterator[pa.RecordBatch]:
+        return _messages(load(items), unpack(packed)[0], n_tasks)
 
     def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = unpack(packed)[0]
         for number, table in _collected(batches, schema, order):
             key = keys.slice(number, 1).to_pylist()[0]
             for result in call(key, table):
                 yield from to_spark(result, wire, f"the result of group {key}")
 
-    return messages.repartitionById(regrouping.n_tasks, "task").mapInArrow(as_task(called, job), spark_schema(wire))
+    messages = run_packed(session, chunks, sent, _MESSAGES, job, len(packed))
+    return messages.repartitionById(n_tasks, "task").mapInArrow(as_task(called, job), spark_schema(wire))
 
 
-def _messages(tables: Iterable[pa.Table], regrouping: Regrouping) -> Iterator[pa.RecordBatch]:
+def _messages(tables: Iterable[pa.Table], keys: pa.Table, n_tasks: int) -> Iterator[pa.RecordBatch]:
     """Rows, cut by the tasks to which they go."""
-    keys, n_tasks = regrouping.keys, regrouping.n_tasks
     for table in tables:
         numbers = group_numbers(keys, table)
         # -1 is in no group and no task.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
@@ -22,7 +23,8 @@ from kartothek_cube.spark.layout import Layout, arranged, cut_columns
 from kartothek_cube.spark.receipts import RECEIPT_SCHEMA, accepted, error_row, receipt_rows
 from kartothek_cube.spark.stage_rows import Rows, full_schema, stored_schema
 from kartothek_cube.spark.stage_runs import blocks, filled, runs
-from kartothek_cube.spark.tasks import THREADS_PER_TASK
+from kartothek_cube.spark.stage_sort import sorted_pieces
+from kartothek_cube.spark.tasks import THREADS_PER_TASK, worker_settled
 from kartothek_cube.spark.types import conform, spark_schema
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ __all__ = ["Staging", "Target", "make_staging", "stage_batches", "staged_receipt
 # Shares of the bytes in flight. A block is held as it came, in one piece, and sorted. A partition that is written as a stream waits as rows of a row group,
 # as their copy, as what is encoded, and as the file, as far as that is in memory.
 _BLOCK_SHARES, _STREAM_SHARES = 3, 4
+# While it is sorted, a piece of it is there as it came, in one piece and sorted, and another one waits for the disk.
+_SORT_SHARES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,8 @@ class Target:
 class Staging:
     """All that a task needs to know; it travels in the closure.
 
-    ``columns`` are the names of the columns that come, by position. ``cut_by``: the rows are sorted, and another file begins where these change; None: they
-    come in any order. ``bytes_in_flight`` and ``threads`` are the options as they were on the driver.
+    ``columns`` are the names of the columns that come, by position. ``cut_by``: rows with the same values of these come one after the other, for one file;
+    None: they come in any order. ``bytes_in_flight`` and ``threads`` are the options as they were on the driver.
     """
 
     rows: Rows
@@ -88,7 +92,7 @@ def make_staging(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: t
 def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows in, receipts out. Data that cannot be stored come back as an error row, since no second attempt would mend it."""
     tables = (pa.Table.from_batches([batch]).rename_columns(list(staging.columns)) for batch in batches)
-    with task_errors():
+    with task_errors(), worker_settled():
         try:
             for receipts in _staged(staging, tables):
                 yield receipt_rows(staging.rows.id, staging.commit, receipts)
@@ -116,13 +120,17 @@ def _stage_run(staging: Staging, store: Store, pieces: Iterator[pa.Table]) -> li
     return [_stage_stream(staging.rows, store, map(partial(_conformed, staging.rows), pieces), rows, size, most)]
 
 
+def _sorted(rows: Rows, pieces: Iterable[pa.Table], most: int) -> Generator[pa.Table, None, None]:
+    yield from sorted_pieces(pieces, rows.sort_columns, max(1, most // _SORT_SHARES)) if rows.sort_columns else pieces
+
+
 def _stage_stream(rows: Rows, store: Store, pieces: Iterator[pa.Table], taken: int, size: int, most: int) -> Receipt:
     """Write a partition of any size; ``taken`` rows of it take ``size`` bytes."""
     first = next(pieces)
-    part = rows.part(first.slice(0, 1))
+    part = rows.part(first.slice(0, 1))  # before all are sorted: what cannot be stored is named here
     request = replace(rows.request, serializer=bounded_groups(rows.request.serializer, taken, size, most))
-    stored = stored_schema(rows)
-    return stage_stream(store, request, part.label, part.values, rows.checked(chain((first,), pieces)), stored, full_schema(rows), most)
+    with closing(_sorted(rows, chain((first,), pieces), most)) as ordered:
+        return stage_stream(store, request, part.label, part.values, rows.checked(ordered), stored_schema(rows), full_schema(rows), most)
 
 
 def _conformed(rows: Rows, table: pa.Table) -> pa.Table:

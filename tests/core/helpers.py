@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt, split_rows
+from kartothek_cube.core.change import Change, Receipt
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.publish import publish
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.change import Change, Receipt, apply_change, split_rows
+from kartothek_cube.core.change import Change, Receipt, apply_change
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema import ordered
+from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, Unsupported

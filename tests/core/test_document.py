@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.metadata import partitions as module
+from kartothek_cube.core.metadata.cut import cut_json, cut_msgpack
 from kartothek_cube.core.metadata.document import Document, check_user_metadata, parse_document, render_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encode_partitions, from_mapping, to_mapping
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
@@ -214,13 +214,95 @@ def columns(mapping, table="table"):
     return from_mapping({label: {"files": {table: key}} for label, key in mapping.items()}, "w")
 
 
+unescaped = st.characters(exclude_characters='"\\', exclude_categories=["Cs", "Cc"])
+plain = st.text(st.sampled_from("{}:, /=%filestable\u2028ä😀\x81\xa5"), max_size=9) | st.text(unescaped, max_size=40)
+tables = st.lists(plain, min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def regular(draw):
+    names = draw(tables)
+    return {label: {"files": {name: draw(plain) for name in names}} for label in draw(st.lists(plain, min_size=1, max_size=4, unique=True))}
+
+
+@given(regular(), st.booleans(), st.sampled_from([None, 0, 2]), st.sampled_from([None, (",", ":"), (" , ", " : ")]))
+def test_what_is_regular_is_cut_in_any_spelling(mapping, ascii_only, indent, separators):
+    raw = json.dumps(mapping, ensure_ascii=ascii_only, indent=indent, separators=separators).encode()
+    assert (cut_json(raw) is None) == (b"\\" in raw)
+    assert to_mapping(decode_partitions(raw, "w")) == mapping
+
+
+@given(regular())
+def test_what_is_regular_is_cut_out_of_msgpack(mapping):
+    raw = msgspec.msgpack.encode(mapping)
+    cut = cut_msgpack(raw)
+    assert cut is None or to_mapping(PartitionColumns(*cut)) == mapping
+    assert cut is not None or b"\x81\xa5f" in raw.replace(b"\x81\xa5files", b"")
+    assert to_mapping(decode_partitions(raw, "w", msgpack=True)) == mapping
+
+
 @given(layouts, tricky, st.booleans(), st.booleans())
-def test_fast_and_general_decoder_agree(layout, table, ascii_only, compact):
+def test_the_cut_and_a_parser_agree(layout, table, ascii_only, compact):
     mapping = {label: {"files": {table: key}} for label, key in layout.items()}
     raw = json.dumps(mapping, ensure_ascii=ascii_only, separators=(",", ":") if compact else None).encode()
     assert to_mapping(decode_partitions(raw, "w")) == mapping
-    fast = module._decode_regular(raw) if b"\\" not in raw else None
-    assert fast is None or to_mapping(fast) == mapping
+    assert to_mapping(decode_partitions(msgspec.msgpack.encode(mapping), "w", msgpack=True)) == mapping
+
+
+ENTRY = {"files": {"t": "k"}}
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"a": ENTRY, "b": {"files": {"u": "k"}}},
+        {"a": ENTRY, "b": {"files": {"t": "k", "u": "k"}}},
+        {"a": {"files": {"t": "k", "u": "k"}}, "b": {"files": {"u": "k", "t": "k"}}},
+        {"a": ENTRY, "b": {"files": {}}},
+        {"a": ENTRY, "b": {**ENTRY, "more": 1}},
+        {"a": {"more": ["x", "y"], **ENTRY}},
+        {},
+    ],
+)
+def test_other_forms_are_left_to_a_parser(mapping):
+    raw, packed = json.dumps(mapping).encode(), msgspec.msgpack.encode(mapping)
+    assert (cut_json(raw), cut_msgpack(packed)) == (None, None)
+    expected = {label: {"files": entry["files"]} for label, entry in mapping.items()}
+    assert to_mapping(decode_partitions(raw, "w")) == to_mapping(decode_partitions(packed, "w", msgpack=True)) == expected
+
+
+@pytest.mark.parametrize("files", [["t"], [["t"]], [{}], "t", 1, None, {"t": ["k"]}, {"t": None}])
+def test_files_of_another_form_are_an_error(files):
+    mapping = {"a": {"files": files}, "b": {"files": files}}
+    for msgpack, raw in ((False, json.dumps(mapping).encode()), (True, msgspec.msgpack.encode(mapping))):
+        with pytest.raises(CorruptDocument, match="names no files"):
+            decode_partitions(raw, "w", msgpack=msgpack)
+
+
+@pytest.mark.parametrize("character", ["\x00", "\n", "\x1f"])
+@pytest.mark.parametrize("entry", [b'"a%s": {"files": {"t": "k"}}', b'"a": {"files": {"t": "k%s"}}'])
+def test_what_json_wants_escaped_is_left_to_the_parser(entry, character):
+    raw = b"{%s}" % entry.replace(b"%s", character.encode())
+    assert cut_json(raw) is None
+    with pytest.raises(CorruptDocument, match="cannot be parsed"):
+        decode_partitions(raw, "w")
+
+
+@pytest.mark.parametrize("raw", [b'{"a": {"files": {"t": "1"}}, "a": {"files": {"t": "2"}}}', b"\x82" + 2 * b"\xa1a\x81\xa5files\x81\xa1t\xa12"])
+def test_of_two_entries_of_one_label_the_last_counts(raw):
+    assert to_mapping(decode_partitions(raw, "w", msgpack=raw[0] == 0x82)) == {"a": {"files": {"t": "2"}}}
+
+
+@given(st.binary(max_size=20), st.integers(0, 60))
+def test_damage_is_an_error_and_never_another_label(junk, at):
+    mapping = {"P=1/a": {"files": {"table": "u/table/P=1/a.parquet"}}, "P=2/a": {"files": {"table": "u/table/P=2/a.parquet"}}}
+    for msgpack, raw in ((False, json.dumps(mapping).encode()), (True, msgspec.msgpack.encode(mapping))):
+        damaged = raw[:at] + junk + raw[at + len(junk) :]
+        try:
+            expected = from_mapping((msgspec.msgpack if msgpack else msgspec.json).decode(damaged), "w")
+        except (msgspec.DecodeError, ValueError, TypeError, CorruptDocument):
+            continue
+        assert to_mapping(decode_partitions(damaged, "w", msgpack=msgpack)) == to_mapping(expected)
 
 
 @given(layouts, tricky)
@@ -242,7 +324,7 @@ def test_a_hundred_thousand_labels():
     mapping = {f"P={i}/{i:032x}": {"files": {"table": f"ds/table/P={i}/{i:032x}.parquet"}} for i in range(100_000)}
     raw = json.dumps(mapping).encode()
     found = decode_partitions(raw, "w")
-    assert module._decode_regular(raw) is not None
+    assert cut_json(raw) is not None
     assert found.labels.to_pylist() == list(mapping)
     assert found.files["table"].to_pylist() == [entry["files"]["table"] for entry in mapping.values()]
     assert encode_partitions(found) == raw

@@ -19,7 +19,7 @@ from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
-from kartothek_cube.core.footer import check_rows, column_chunks, statistics
+from kartothek_cube.core.footer import check_rows, column_positions, statistics
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, parse_document, render_document
 from kartothek_cube.core.parquet import ParquetFormat, open_file
@@ -551,11 +551,14 @@ def test_sound_chunks_are_found_whatever_their_names(tmp_path):
     table = pa.table({"a": [1, 2], "a.b": [3, 4], "l": [[1], [2]], "s": [{"x": 1}, {"x": 2}], "": [5, 6]})
     store = opened({"f.parquet": encode(table, row_group_size=1)}, LocalStore(tmp_path))
     with open_file(store, "f.parquet", None) as source:
-        assert [[c.path_in_schema for c in group] for group in source.chunks([0, 1], {"a"})] == [["a", "a.b"]] * 2
-        assert [len(group) for group in column_chunks(source.metadata, source.size, [1], {"l", "s", "nope"})] == [2]
+        assert [[c.path_in_schema for c in group] for group in source.chunks([0, 1], {"a"})] == [["a"]] * 2
+        assert [[c.path_in_schema for c in group] for group in source.chunks([1], {"l", "s", "nope"})] == [["l.list.element", "s.x"]]
         assert source.chunks([], {"a"}) == []
         assert source.chunks([0, 1], set()) == [[], []]
         assert statistics(source.chunks([1], {"a"})[0][0], source.metadata.schema.column(0)) == (2, 2, False)
+
+    with pytest.raises(pa.ArrowInvalid, match="3 columns where it has 5"):
+        column_positions(source.metadata, table.schema.remove(4).remove(3))
 
 
 # --- symbolic links ---------------------------------------------------------------------------------------------------

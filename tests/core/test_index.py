@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -11,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core import index as module
+from kartothek_cube.core import parquet, snapshots
 from kartothek_cube.core.change import Part, index_entries
 from kartothek_cube.core.dataset.read import read_table_arrow
+from kartothek_cube.core.evaluate import matching_all
 from kartothek_cube.core.index import INDEX_ROWS, build_index, drop_labels, index_from_table, index_table, index_type, merge_indices
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
@@ -225,7 +229,7 @@ def test_embedded_index_that_makes_no_sense_is_refused(mapping):
 
 def test_index_under_the_key_of_old_versions_is_read():
     store = MemoryStore()
-    snapshot = write(store, {"x": [1, 2], "v1": [1, 2]}, index=["x"], label="a")
+    snapshot = replace(write(store, {"x": [1, 2], "v1": [1, 2]}, index=["x"], label="a"), indices={})
     key = f"{UUID}.x.by-dataset-index.parquet"
     store.put(key, store.get(snapshot.document.indices["x"]))
     assert pairs(load_index(store, replace_index(store, snapshot, key), "x")[0]) == Counter({(1, "a"): 1, (2, "a"): 1})
@@ -280,12 +284,44 @@ def test_only_matching_row_groups_are_read(large, make_clauses, rows):
     store.reset()
     index, whole = load_index(store, object_without_indices, "x", clauses)
     assert (len(index), whole) == (rows, rows == 25_000)
-    assert sorted(index.select(clauses).values.to_pylist()) == [v for v in values if matches(v, clauses)]
+    ascending = pa.array(values)
+    assert sorted(index.select(clauses).values.to_pylist()) == ascending.filter(pa.array(matching_all(ascending, clauses))).to_pylist()
     assert store.counts["get"] + store.counts["get_versioned"] == 0
     assert store.counts["ranges"] == (1 if rows else 0)
 
 
-def matches(value, clauses):
-    from kartothek_cube.core.evaluate import clause_on_scalar
+# --- large ones -------------------------------------------------------------------------------------------------------
 
-    return all(clause_on_scalar(pa.scalar(value), c) for c in clauses)
+
+def shuffled(store, snapshot, rows=1000):
+    """The index file again as another writer might have left it: values in any order, in one row group."""
+    values = [(7 * i) % rows for i in range(rows)]
+    lists = [[["a"], ["b"], ["a", "b"]][v % 3] for v in values]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": values, "partition": lists}), sink)
+    store.put(snapshot.document.indices["x"], sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize("clauses", [[], [Clause("x", "==", 7)], [Clause("x", ">=", 10), Clause("x", "<", 20)], [Clause("x", "==", -1)]])
+def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses):
+    store = MemoryStore()
+    snapshot = replace(write(store, {"x": [1, 2], "v1": [1, 2]}, index=["x"], label="a"), indices={})
+    shuffled(store, snapshot)
+    at_once, whole = load_index(store, snapshot, "x", clauses)
+    assert whole
+    seen, read = [], snapshots.index_from_table
+    monkeypatch.setattr(snapshots, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of))
+    monkeypatch.setattr(parquet, "_MANY_ROWS", 100)
+    monkeypatch.setattr(parquet, "_STREAMED_ROWS", 64)
+    streamed, whole = load_index(store, snapshot, "x", clauses)
+    assert (max(seen), sum(seen), whole) == (64, 1000, not clauses)
+    assert pairs(streamed) == pairs(at_once.select(clauses))
+
+
+def test_an_index_that_is_kept_is_searched(monkeypatch):
+    index = make({"a": list(range(5)), "b": list(range(5, 9))})
+    expected = [pairs(index.select(clauses)) for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])]
+    monkeypatch.setattr(module, "MANY", 0)
+    monkeypatch.setattr(module, "matching_all", None)
+    found = [pairs(index.select(clauses)) for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])]
+    assert found == expected

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from kartothek_cube.core.options import current_options, options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import run, run_bundles
 from kartothek_cube.errors import InvalidInput, Unsupported
 
 WAIT = 30
@@ -210,7 +210,10 @@ def test_bar(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
     with options(progress=True):
         list(run(str, range(2)))
-    assert log == [2, 1, 1, "closed"]
+        assert log == [2, 1, 1, "closed"]
+        with pytest.raises(ZeroDivisionError):
+            list(run(lambda i: 1 / i, [1, 0], threads=1))
+    assert log[4:] == [2, 1, "closed"]
 
 
 def test_missing_bar_is_named(monkeypatch):
@@ -223,3 +226,36 @@ def test_missing_bar_is_named(monkeypatch):
 def test_number_of_threads_is_positive():
     with pytest.raises(InvalidInput, match="threads"):
         run(str, [], threads=0)
+
+
+# --- bundles ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("most", [1, 4, 1000])
+def test_bundles_grow_and_results_come_one_by_one(threads, most):
+    sizes, events = [], []
+
+    def square(bundle):
+        sizes.append(len(bundle))
+        return [x * x for x in bundle]
+
+    with options(threads=threads, progress=lambda *event: events.append(event)):
+        assert list(run_bundles(square, range(40), lambda: most, weight=lambda _: 1)) == [x * x for x in range(40)]
+    assert events == [(i, 40) for i in range(1, 41)]
+    assert max(sizes) == min(most, 16)
+    assert sizes.count(1) == (40 if most == 1 else 2)
+
+
+def test_who_takes_the_first_results_does_not_wait_for_many():
+    taken = []
+    with options(threads=1):
+        results = run_bundles(lambda bundle: taken.extend(bundle) or bundle, range(1000), lambda: 1000)
+    assert [next(results), next(results)] == [0, 1]
+    results.close()
+    assert taken == [0, 1]
+
+
+def test_progress_may_be_silent():
+    with options(progress=pytest.fail):
+        assert list(run(str, range(2), progress=False)) == ["0", "1"]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
-from kartothek_cube.core.parquet import ParquetFormat, open_file, read_columns
+from kartothek_cube.core.parquet import ParquetFormat, ParquetSource, open_file, read_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -237,14 +237,14 @@ class Groups:
 
     def __init__(self, monkeypatch):
         self.read = []
-        original = pq.ParquetFile.read_row_groups
+        original = ParquetSource._decoded
 
-        def read_row_groups(file, groups, *args, **kwargs):
+        def decoded(source, file, groups, columns):
             self.read += groups
             assert groups, "pyarrow 18 raises for no row groups"
-            return original(file, groups, *args, **kwargs)
+            return original(source, file, groups, columns)
 
-        monkeypatch.setattr(pq.ParquetFile, "read_row_groups", read_row_groups)
+        monkeypatch.setattr(ParquetSource, "_decoded", decoded)
 
 
 @pytest.mark.parametrize(

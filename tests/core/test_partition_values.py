@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.change import split_rows
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_text, partition_type
 from kartothek_cube.core.naming import data_key, label_of
+from kartothek_cube.core.split import split_rows
 from kartothek_cube.errors import CorruptDocument, InvalidInput, Unsupported
 
 US = pa.timestamp("us")
@@ -159,6 +159,12 @@ def test_key_without_the_partition_column_is_named():
 def test_no_partition_columns_give_rows_without_columns():
     table = decode(["u/t/f", "u/t/g"])
     assert (table.num_rows, table.num_columns) == (2, 0)
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.int64(), pa.float64(), pa.timestamp("us"), pa.date32(), pa.string(), pa.null()])
+def test_no_partitions_have_no_values(kind):
+    found = partition_table(pa.array([], type=pa.string()), ["p"], pa.schema([("p", kind)]), "w")
+    assert (found.num_rows, found.column("p").to_pylist()) == (0, [])
 
 
 def test_partition_without_a_file_has_no_values():

@@ -8,12 +8,15 @@ from threading import Thread
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from simplekv.fs import FilesystemStore
 from storefact._hstores import HFilesystemStore
 
 from kartothek_cube.core import publish as module
 from kartothek_cube.core.change import Change, Part
 from kartothek_cube.core.dataset.read import read_table_arrow
+from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.metadata.history import history_key
@@ -24,6 +27,7 @@ from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.publish import publish
 from kartothek_cube.core.queue import _lines
 from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
+from kartothek_cube.core.schema_update import update_schema_file
 from kartothek_cube.core.snapshots import find_snapshot, forget, load_index, load_snapshot
 from kartothek_cube.core.stage import StageRequest, stage_parts
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
@@ -261,7 +265,7 @@ def test_missing_or_damaged_schema_file_is_repaired_by_the_next_commit(store, da
 )
 def test_schema_file_is_not_made_narrower(store, stored, schema, covers):
     store.put(schema_key(UUID), common_metadata_bytes(pa.schema(stored)))
-    module._update_schema_file(store, schema_key(UUID), pa.schema(schema))
+    update_schema_file(store, schema_key(UUID), pa.schema(schema))
     assert schema_file(store) == pa.schema(stored if covers else schema)
 
 
@@ -704,3 +708,34 @@ def test_a_msgpack_dataset_stays_one(store):
     assert not store.contains(DOCUMENT)
     assert rows(store) == [(1,), (2,)]
     assert len(commits(store)) == 2
+
+
+def test_an_append_decodes_only_the_keys_of_new_partitions(store, monkeypatch):
+    write(store, {"p": [1, 2], "v1": [1, 2]}, on=["p"])
+    decoded = []
+    real = snapshot_module.partition_table
+    monkeypatch.setattr(snapshot_module, "partition_table", lambda keys, *args: (decoded.append(len(keys)), real(keys, *args))[1])
+    landed = write(store, {"p": [3], "v1": [3]}, on=["p"])
+    assert decoded == [1]
+    forget(store)
+    assert landed.values.equals(load_snapshot(store, UUID).values)
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "replace", "remove", "overwrite"]), st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=3)),
+        max_size=4,
+    )
+)
+def test_what_a_commit_returns_is_what_a_reader_decodes(steps):
+    store = MemoryStore()
+    landed = write(store, {"p": ["a", "b"], "v1": [1, 2]}, on=["p"], index=["v1"])
+    for how, values in steps:
+        rows = {"p": values, "v1": range(len(values))}
+        if how == "remove":
+            landed = write(store, {"p": [], "v1": []}, on=["p"], index=["v1"], removed=landed.partitions.labels.to_pylist()[:1])
+        else:
+            landed = write(store, rows, on=["p"], index=["v1"], label="base" if how == "replace" else None, replace=how == "overwrite")
+        forget(store)
+        read = load_snapshot(store, UUID)
+        assert (landed.values, landed.partitions, landed.schemas) == (read.values, read.partitions, read.schemas)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.rowkeys import expand_ranges, group_starts, is_strictly_sorted, pack, pack_one, stable_order, take_rows
+from kartothek_cube.core.rowkeys import ascends, expand_ranges, group_starts, pack, pack_one, stable_order, take_rows
 
 VALUES = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
@@ -109,11 +110,27 @@ def test_order_is_stable_and_none_where_there_is_nothing_to_do():
     assert stable_order(np.array([2, 1, 2, 1])).tolist() == [1, 3, 0, 2]
 
 
+@given(tables())
+def test_rows_that_ascend_are_strictly_sorted(found):
+    (table,) = found
+    keys = pack_one(table, table.column_names)
+    for rows in (table, table.take(pa.array(np.unique(keys, return_index=True)[1]))):
+        sorted_rows = sort_keys(rows)
+        strictly = all(a < b for a, b in pairwise(sorted_rows))
+        assert ascends(rows, rows.column_names) == strictly or any(column.null_count for column in rows.columns)
+
+
+def test_what_is_not_decided_without_keys_does_not_ascend():
+    assert ascends(pa.table({"x": [1, 1, 2], "y": ["a", "b", "a"]}), ["x", "y"])
+    assert not ascends(pa.table({"x": [1, None]}), ["x"])
+    assert not ascends(pa.table({"x": [1, 2, 2]}), ["x"])
+    assert ascends(pa.table({"x": [1]})[:0], ["x"])
+    assert ascends(pa.table({"x": pa.array(["a", "b"]).dictionary_encode()}), ["x"])
+
+
 def test_runs():
     assert group_starts(np.array([5, 5, 7, 8, 8])).tolist() == [0, 2, 3]
     assert group_starts(np.array([], dtype=np.int64)).tolist() == []
-    assert is_strictly_sorted(np.array([1, 2, 3]))
-    assert not is_strictly_sorted(np.array([1, 2, 2]))
 
 
 def test_ranges_without_positions_are_passed_over():

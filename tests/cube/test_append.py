@@ -8,8 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube
+from kartothek_cube.core import publish as publish_module
+from kartothek_cube.core import snapshots as snapshots_module
 from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.cube.cubes import CUBE, SEED, answers, build_two, contents, files, index_of, refused, snapshot, table, with_column
 
@@ -192,3 +196,23 @@ def test_each_of_many_appends_wins_in_turn(store):
 def test_unknown_datasets_come_before_metadata_and_frames(store):
     with refused(store, InvalidInput, "Unknown / non-existing datasets: u"):
         append_to_cube({"u": NEW, "seed": NEW.drop_columns(["x"])}, CUBE, store, metadata={"t": {}})
+
+
+def test_several_datasets_are_checked_before_any_is_published_and_applied_once(monkeypatch):
+    store = MemoryStore()
+    cube = Cube(["x"], ["p"], "cube", index_columns=["i1"])
+    frame = pd.DataFrame({"x": [1, 2], "p": [1, 2]})
+    build_cube({"seed": frame, "more": frame.assign(i1=[5, 6])}, cube, store)
+    forget(store)
+    applied, loaded = [], []
+    monkeypatch.setattr(
+        publish_module, "apply_change", lambda change, *args, real=publish_module.apply_change: (applied.append(change.uuid), real(change, *args))[1]
+    )
+    monkeypatch.setattr(
+        snapshots_module, "load_index", lambda s, snapshot, column, real=snapshots_module.load_index: (loaded.append(column), real(s, snapshot, column))[1]
+    )
+    append_to_cube({"seed": frame, "more": frame.assign(i1=[7, 8])}, cube, store)
+    assert sorted(applied) == ["cube++more", "cube++seed"]
+    assert sorted(loaded) == ["i1", "x"]
+    monkeypatch.undo()
+    assert sorted(query_cube(cube, store, C("i1") > 6)[0]["i1"]) == [7, 8]

@@ -29,7 +29,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.api.dataset import compact_dataset, store_dataframes_as_dataset
 from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.options import options
-from kartothek_cube.core.rowkeys import is_strictly_sorted, pack_one
+from kartothek_cube.core.rowkeys import ascends
 from kartothek_cube.core.stores import ReadOnlyView
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import WRITES, StoreView
@@ -122,7 +122,7 @@ def test_one_file_a_partition_sorted_with_each_cell_once(store):
     for dataset, dimensions in (("seed", ["x", "y"]), ("e", ["x"])):
         for key in files(store, dataset):
             rows = stored_rows(store, key)
-            assert is_strictly_sorted(pack_one(rows, dimensions))
+            assert ascends(rows, dimensions)
             assert "p" not in rows.column_names
     assert reports["seed"].rows_before == 16
     assert reports["seed"].rows_after == 10  # of two cells only the newest of four rows

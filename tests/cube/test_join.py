@@ -17,6 +17,11 @@ def naive_positions(left, right, on):
     return [known.get(tuple(row[c] for c in on), -1) for row in left.to_pylist()]
 
 
+def found_positions(left, right):
+    found = positions_of(left, Joinable(right, left.column_names), left.column_names)
+    return list(range(left.num_rows)) if found is None else found.tolist()
+
+
 KEYS = {
     "equal": (table(x=[1, 2, 3]), table(x=[1, 2, 3])),
     "sorted": (table(x=[1, 2, 3, 5]), table(x=[2, 3, 4])),
@@ -43,14 +48,14 @@ KEYS = {
 @pytest.mark.parametrize("name", KEYS)
 def test_positions_are_those_of_a_nested_loop(name):
     left, right = KEYS[name]
-    assert positions_of(left, right, left.column_names).tolist() == naive_positions(left, right, left.column_names)
+    assert found_positions(left, right) == naive_positions(left, right, left.column_names)
 
 
 def test_many_random_keys():
     rng = np.random.default_rng(1)
     left = pa.table({"x": rng.integers(0, 50, 400), "y": [str(n) for n in rng.integers(0, 50, 400)]})
     right = newest_rows(pa.table({"x": rng.integers(0, 50, 300), "y": [str(n) for n in rng.integers(0, 50, 300)]}), ["x", "y"])
-    assert positions_of(left, right, ["x", "y"]).tolist() == naive_positions(left, right, ["x", "y"])
+    assert found_positions(left, right) == naive_positions(left, right, ["x", "y"])
 
 
 @pytest.mark.parametrize(
@@ -78,11 +83,45 @@ SCHEMA = pa.schema({"p": pa.int64(), "v1": pa.string(), "v2": pa.int8(), "x": pa
 
 
 def joined(one, two):
-    others = {
-        "one": Joinable(table(x=[3, 1], v1=["c", "a"]), ("x",), one),
-        "two": Joinable(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ("x",), two),
-    }
-    return [(row["x"], row["v1"], row["v2"]) for row in join_cells(SEED, others, SCHEMA).to_pylist()]
+    others = [
+        (Joinable(table(x=[3, 1], v1=["c", "a"]), ["x"]), one),
+        (Joinable(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ["x"]), two),
+    ]
+    found = join_cells(SEED, ["x"], [other for other, inner in others if inner], [other for other, inner in others if not inner], {})
+    return [(row["x"], row["v1"], row["v2"]) for row in found.table(SCHEMA).to_pylist()]
+
+
+def test_rows_that_stay_keep_the_rows_of_a_dataset_with_equal_keys():
+    same = Joinable(table(x=[1, 2, 3], v1=["a", "b", "c"]), ["x"])
+    found = join_cells(SEED, ["x"], [Joinable(table(x=[3, 1], i1=[0, 0]), ["x"])], [same], {"p": 7}).table(SCHEMA)
+    assert found.select(["p", "v1", "x"]).to_pylist() == [{"p": 7, "v1": "a", "x": 1}, {"p": 7, "v1": "c", "x": 3}]
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED[:0]], ids=["restricted", "empty"])
+def test_where_no_row_is_left_nothing_more_is_asked_for(seed):
+    def one():
+        if not seed.num_rows:
+            pytest.fail("asked for")
+        yield Joinable(table(x=[9]), ["x"])
+        pytest.fail("asked for")
+
+    def other():
+        yield pytest.fail("asked for")
+
+    assert join_cells(seed, ["x"], one(), other(), {}).rows == 0
+
+
+def test_equal_keys_that_are_not_cells_may_occur_more_than_once():
+    seed = table(x=[1, 1], y=["a", "b"])
+    found = join_cells(seed, ["x", "y"], [], [Joinable(table(x=[1, 1], v1=["old", "new"]), ["x"])], {}).table(SCHEMA)
+    assert found.column("v1").to_pylist() == ["new", "new"]
+
+
+def test_payload_is_not_moved_where_keys_are_equal():
+    same = table(x=[1, 2, 3], v1=["a", "b", "c"])
+    found = join_cells(SEED, ["x"], [], [Joinable(same, ["x"])], {})
+    assert [part.positions for part in found.parts] == [None, None]
+    assert found.table(SCHEMA).column("v1").chunk(0).buffers()[2].address == same.column("v1").chunk(0).buffers()[2].address
 
 
 def test_inner_joins_restrict_and_left_joins_do_not():
@@ -93,5 +132,6 @@ def test_inner_joins_restrict_and_left_joins_do_not():
 
 
 def test_a_column_that_no_table_has_is_null():
-    assert join_cells(SEED, {}, SCHEMA).column("v2").to_pylist() == [None] * 3
-    assert join_cells(SEED, {}, SCHEMA).schema.equals(SCHEMA)
+    found = join_cells(SEED, ["x"], [], [], {}).table(SCHEMA)
+    assert found.column("v2").to_pylist() == [None] * 3
+    assert found.schema.equals(SCHEMA)

@@ -152,7 +152,7 @@ def test_the_description_is_text_json_and_html(store):
     found = describe_cube("cube", store)
     assert all(word in repr(found) for word in ("'cube'", "seed", "cells by x, y", "i2 string"))
     assert [d["id"] for d in json.loads(found.to_json())["datasets"]] == ["e", "seed"]
-    assert found._repr_html_().startswith("<table>")
+    assert found._repr_html_().startswith('<div class="kartothek-cube">')
 
 
 def test_the_html_escapes_names():

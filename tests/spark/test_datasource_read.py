@@ -60,10 +60,10 @@ def test_conditions_leave_files_out_and_tasks_are_few(source, built):
     def tasks(**options):
         return load(source, built, cube="cube", columns="v2", **options).rdd.getNumPartitions()
 
-    assert tasks(parallelism=2) == 4
+    assert tasks(parallelism=2) == 2
     assert tasks(blocksize=3) == 2
     assert tasks(conditions="p == 2") == 1
-    assert tasks(conditions="p != 2 & i1 == 1 & y < 2") == 3
+    assert tasks(conditions="p != 2 & i1 == 1 & y < 2", blocksize=1) == 3
     frame = load(source, built, cube="cube", columns="v2,y", conditions="p in (1, 3) & i1 == 1 & x < 2", blocksize=1)
     assert sorted(map(tuple, frame.where("v2 is not null").collect())) == [("a", y) for y in range(5)]
     assert load(source, built, cube="cube", conditions="p == 77").count() == 0
@@ -221,7 +221,7 @@ def test_no_partition_is_no_row(built):
 
 
 def test_columns_of_another_type_than_stored_are_not_compared(built):
-    parsed = parse_options({"store": built, "cube": "cube", "push_down": "TRUE"})
+    parsed = parse_options({"store": built, "cube": "cube", "push_down": "TRUE", "blocksize": "1"})
     made = make_reader(parsed, StructType([StructField("x", IntegerType()), StructField("p", StringType())]))
     assert len(list(made.pushFilters([EqualTo(("x",), 1), EqualTo(("p",), "1")]))) == 2
     assert len(made.partitions()) == 4

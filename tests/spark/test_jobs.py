@@ -6,6 +6,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -249,6 +250,17 @@ def test_a_bar_that_cannot_be_shown_is_refused_before_the_action(spark, monkeypa
     monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", None)
     with options(progress=True), pytest.raises(Unsupported, match="tqdm"):
         perform(spark, pytest.fail, Job("write", "cube"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_bar_is_closed_however_the_action_ends(spark_of, monkeypatch, fails):
+    log = []
+    bar = SimpleNamespace(total=None, update=log.append, close=lambda: log.append("closed"))
+    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", SimpleNamespace(tqdm=lambda total: bar))
+    spark_of(lambda: (0, 0))
+    with options(progress=True), pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        perform(None, lambda: 1 // (not fails), Job("write", "cube"))
+    assert log == ["closed"]
 
 
 def test_options_of_the_call_hold_in_tasks(spark):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, Cube, build_cube, extend_cube, plan_cube_query
+from kartothek_cube import C, Cube, build_cube, extend_cube, open_store, plan_cube_query
 from kartothek_cube.spark import map_cube_groups, query_cube_spark, tasks
-from kartothek_cube.spark.tasks import CLOSURE_BYTES, pack, task_count, unpack
+from kartothek_cube.spark.tasks import CLOSURE_BYTES, as_task, pack, sampled_bytes, task_count, unpack, worker_settled
 from tests.spark.store_log import Log, LoggedStore
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
@@ -101,6 +105,69 @@ def test_number_of_tasks(items, cores, per_task, count):
     assert task_count(items, cores, per_task) == count
 
 
+@pytest.mark.parametrize(
+    ("items", "mebibytes", "count"), [(6, 0, 2), (1, 0, 1), (0, 0, 0), (64, 127, 2), (64, 128, 4), (64, 200, 6), (64, 10_000, 8), (3, 10_000, 3)]
+)
+def test_what_reads_little_goes_into_few_tasks(items, mebibytes, count):
+    assert task_count(items, 2, None, mebibytes * 2**20) == count
+    assert task_count(items, 2, 1, mebibytes * 2**20) == items
+
+
+def test_a_few_files_say_how_much_all_of_them_read(tmp_path):
+    store = open_store(tmp_path)
+    for i in range(100):
+        store.put(f"file{i}", bytes(1000))
+    keys = [f"file{i}" for i in range(100)]
+    assert sampled_bytes(store, keys, lambda key: (key, key)) == 200_000
+    assert sampled_bytes(store, [], lambda key: (key,)) is None
+    assert sampled_bytes(store, [*keys[:1], "absent"], lambda key: (key,)) is None
+    assert sampled_bytes(open_store("hmemory://"), ["absent"], lambda key: (key,)) is None
+
+
+@pytest.mark.parametrize("period", [2, 4, 16])
+def test_files_that_are_large_in_a_period_are_counted(tmp_path, period):
+    store = open_store(tmp_path)
+    store.put("small", b"")
+    store.put("large", bytes(1000))
+    keys = (["small"] * (period - 1) + ["large"]) * (160 // period)
+    assert 0 < sampled_bytes(store, keys, lambda key: (key,)) < 3 * sum(1000 for key in keys if key == "large")
+
+
+def test_only_what_is_left_after_the_first_task_of_a_worker_stays_in_it(monkeypatch):
+    def task():
+        with worker_settled():
+            yield gc.get_freeze_count()
+
+    assert list(task()) == [0]
+    assert tasks._freeze not in gc.callbacks  # here is no worker
+    monkeypatch.setattr(tasks, "_is_worker", lambda: True)
+    try:
+        assert [*task(), *task()] == [0, 0]
+        assert gc.callbacks.count(tasks._freeze) == 1
+        gc.collect(0)
+        assert gc.get_freeze_count() == 0
+        gc.collect()
+        assert gc.get_freeze_count() > 0
+        assert list(task()) == [gc.get_freeze_count()]
+        assert tasks._freeze not in gc.callbacks
+    finally:
+        gc.unfreeze()
+
+
+def test_workers_are_settled_between_two_tasks(spark):
+    def frozen(batches):
+        import gc
+
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.record_batch({"n": [gc.get_freeze_count()]})
+
+    work = as_task(frozen)
+    counts = [spark.range(0, 1, 1, 1).mapInArrow(work, "n long").collect()[0].n for _ in range(3)]
+    assert counts[-1] > 0
+
+
 @pytest.mark.parametrize(("n", "n_tasks"), [(0, 0), (1, 1), (7, 3), (10, 10), (1000, 8)])
 def test_packs_are_even_and_in_order_and_have_every_item_once(n, n_tasks):
     chunks = [unpack(chunk) for chunk in pack(range(n), n_tasks)]
@@ -115,3 +182,12 @@ def test_a_large_plan_travels_as_rows(spark, cube, built, seed, monkeypatch):
     assert [row.p for row in frame.select("p").collect()] == sorted(seed.column("p").to_pylist())
     assert frame.selectExpr("spark_partition_id() AS task", "p").distinct().count() == 4
     assert CLOSURE_BYTES == 16 * 2**20
+
+
+@pytest.mark.parametrize(("held", "as_rows"), [(0, False), (96, False), (97, True)])
+def test_group_keys_take_the_place_of_items_in_the_function(monkeypatch, held, as_rows):
+    sent = []
+    session = SimpleNamespace(range=lambda *given: sent.append("range"), createDataFrame=lambda *given: sent.append("rows") or Mock())
+    monkeypatch.setattr(tasks, "CLOSURE_BYTES", 100)
+    tasks._sent(session, [b"ab", b"cd"], held)
+    assert sent == ["rows" if as_rows else "range"]

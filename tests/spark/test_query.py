@@ -64,8 +64,8 @@ def test_groups_are_packed_into_few_tasks(spark, cube, built):
     def tasks(**given):
         return query_cube_spark(cube, built, **given).selectExpr("spark_partition_id() AS n").distinct().count()
 
-    assert tasks() == 4
-    assert tasks(blocksize=2) == 2
+    assert tasks() == 2
+    assert tasks(blocksize=1) == 4
     assert tasks(partition_by="p", blocksize=3) == 2
 
 

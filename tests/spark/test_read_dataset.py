@@ -64,11 +64,11 @@ def test_files_are_in_few_tasks_and_pruned_ones_in_none(spark, stored):
 
     files = len(read_dataset_as_dataframes("one", stored))
     assert files == 12
-    assert tasks() == 8
-    assert tasks(parallelism=1) == 4
+    assert tasks() == 2
+    assert tasks(parallelism=1) == 1
     assert tasks(blocksize=5) == 3
-    assert tasks(predicates=[[("p", "==", 1)]]) == 4
-    assert tasks(predicates=[[("i1", "==", 0), ("p", "==", 1)]]) == 2
+    assert tasks(blocksize=1, predicates=[[("p", "==", 1)]]) == 4
+    assert tasks(blocksize=1, predicates=[[("i1", "==", 0), ("p", "==", 1)]]) == 2
 
 
 @pytest.mark.parametrize(

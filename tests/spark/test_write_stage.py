@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from contextlib import nullcontext
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kartothek_cube import Cube, open_store
 from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.options import current_options, options
+from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.cube.write import plan_build
-from kartothek_cube.errors import CorruptData, InvalidInput
-from kartothek_cube.spark.errors import driver_errors
+from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.spark import stage, stage_sort
 from kartothek_cube.spark.layout import BUCKET, make_layout
 from kartothek_cube.spark.receipts import accepted
 from kartothek_cube.spark.stage import Staging, Target, make_staging, stage_batches
 from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, full_schema
 from kartothek_cube.spark.stage_runs import blocks, filled, runs
+from kartothek_cube.spark.stage_sort import sorted_pieces
 
 PLENTY, LITTLE = 2**28, 4 * 1024
+SORTED = pa.schema([("x", pa.float64()), ("y", pa.string()), ("v1", pa.int64())])
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string()), ("i1", pa.int64()), ("v1", pa.string())])
 
 
@@ -112,15 +119,92 @@ def test_a_partition_value_that_makes_no_key_is_named(memory):
         staged(open_store("hmemory://"), cube_rows(), rows, memory)
 
 
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
 @pytest.mark.parametrize("rows", [cube_rows(), dataset_rows()], ids=["of a cube", "of a dataset"])
-def test_rows_of_a_stream_that_do_not_ascend_are_refused(rows):
-    swapped = pa.concat_tables([table(p="a").slice(128), table(p="a").slice(0, 128)])
-    with pytest.raises(CorruptData, match="another order"), driver_errors():
-        staged(open_store("hmemory://"), rows, swapped, LITTLE)
-    # In memory they are sorted.
+def test_rows_come_in_any_order_and_are_sorted_in_their_file(rows, memory):
     store = open_store("hmemory://")
-    (receipt,) = staged(store, rows, swapped, PLENTY)
+    (receipt,) = staged(store, rows, table(p="a").take([i * 377 % 1000 for i in range(1000)]), memory)
     assert read(store, receipt).column("x").to_pylist() == list(range(1000))
+    assert (receipt.low, receipt.high) == ((0,), (999,))
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from([None, -1.5, -0.0, 0.0, 2.0, float("nan")]), st.sampled_from(["", "a", "ä", "b"])), max_size=60),
+    st.sampled_from([30, 100, 400]),
+    st.integers(0, 9),
+    st.sampled_from([2, 3, 256]),
+)
+def test_pieces_are_sorted_as_if_they_were_one_table(rows, most, size, ranges):
+    table = pa.table({"x": pa.array([x for x, _ in rows], pa.float64()), "y": [y for _, y in rows], "v1": range(len(rows))}, schema=SORTED)
+    pieces = [table.slice(i, size) for i in range(0, len(rows), max(size, 1))] if size else [table.slice(0, 0), table]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_sort, "_RANGES", ranges)
+        found = pa.concat_tables([SORTED.empty_table(), *sorted_pieces(iter(pieces), ("x", "y"), most)])
+    order = np.argsort(pack_one(table, ("x", "y")), kind="stable")
+    assert found.column("v1").to_pylist() == order.tolist()
+
+
+def in_pieces(x, most):
+    rows = pa.table({"x": x})
+    pieces = list(sorted_pieces(iter([rows.slice(i, 100) for i in range(0, len(x), 100)]), ("x",), most))
+    assert pa.concat_tables(pieces).column("x").to_pylist() == sorted(x)
+    return [piece.num_rows for piece in pieces]
+
+
+@pytest.mark.parametrize("x", [[i * 7919 % 20_000 if i % 3 else 5 for i in range(20_000)], [*range(1000)] * 20, [5] * 20_000, [*range(20_000)][::-1]])
+def test_no_piece_of_sorted_rows_is_much_larger_than_asked_for(x):
+    pieces = in_pieces(x, 16_000)
+    assert len(pieces) == 20
+    assert max(pieces) < 1.5 * 1000
+
+
+def test_ranges_that_are_too_large_are_divided_once_more(monkeypatch):
+    monkeypatch.setattr(stage_sort, "_RANGES", 3)
+    pieces = in_pieces([i * 7919 % 20_000 for i in range(20_000)], 16_000)
+    assert len(pieces) < 50
+    assert max(pieces) <= 1.5 * 1000
+
+
+@pytest.mark.parametrize("end", ["all are taken", "dropped half-way", "an error comes"])
+def test_no_temporary_file_stays_behind(tmp_path, monkeypatch, end):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def rows():
+        for i in range(20):
+            yield pa.table({"x": [i, -i] * 50})
+        assert any(tmp_path.iterdir())
+        if end == "an error comes":
+            raise ZeroDivisionError
+
+    pieces = sorted_pieces(rows(), ("x",), 1000)
+    with pytest.raises(ZeroDivisionError) if end == "an error comes" else nullcontext():
+        assert next(pieces).column("x")[0].as_py() == -19
+        assert any(tmp_path.iterdir())
+        _ = list(pieces) if end == "all are taken" else pieces.close()
+    assert not any(tmp_path.iterdir())
+
+
+def test_temporary_files_go_before_an_error_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def broken(store, request, label, values, pieces, *rest):
+        next(iter(pieces))
+        assert any(tmp_path.iterdir())
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stage, "stage_stream", broken)
+    with pytest.raises(ZeroDivisionError) as told:
+        staged(open_store("hmemory://"), cube_rows(), table(p="a"), LITTLE)
+    assert told.value.__traceback__ is not None
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_cannot_be_sorted_is_named_before_anything_is():
+    schema = pa.schema([("p", pa.string()), ("x", pa.list_(pa.int64()))])
+    rows = pa.table({"p": ["a"] * 1000, "x": [[1]] * 1000}, schema=schema)
+    with pytest.raises(Unsupported, match="sort_partitions_by"):
+        staged(open_store("hmemory://"), DatasetRows(plan_update("dataset", None, ["p"], [], sort_partitions_by=["x"]), "table", schema), rows, LITTLE)
 
 
 def test_a_dataset_that_is_not_sorted_keeps_the_order_in_which_rows_come():

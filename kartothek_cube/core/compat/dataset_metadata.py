@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.compat import dataset_parts as kernel
 from kartothek_cube.core.compat.dataset_parts import VERSION, DatasetParts
@@ -23,6 +21,9 @@ from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.snapshots import read_document
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import UnknownColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["DatasetMetadata", "DatasetMetadataBase"]
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.evaluate import Mask, matching_values
+from kartothek_cube.core.frames import is_series
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, constants_of, is_null, parse_predicates
 from kartothek_cube.core.schema import check_literals, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "ConjunctionType",
@@ -133,7 +136,7 @@ def filter_df_from_predicates(df: pd.DataFrame, predicates: PredicatesType | Non
         return df
     columns = columns_of(asked)
     check_known(columns, list(df.columns), "The predicates name columns that the frame does not have")
-    twice = sorted(c for c in columns if not isinstance(df[c], pd.Series))
+    twice = sorted(c for c in columns if not is_series(df[c]))
     if twice:
         raise InvalidInput(f"The predicates name columns that the frame has more than once: {', '.join(twice)}. Rename all but one of each.")
     arrays = {c: _as_arrow(df[c], c) for c in sorted(columns)}
@@ -267,6 +270,8 @@ def _moment(value: Any, name: str) -> Any:
         return dt.datetime.combine(value, dt.time())
     if not isinstance(value, (str, bytes)):
         return value
+    import pandas as pd
+
     try:
         moment: Any = pd.Timestamp(value.decode() if isinstance(value, bytes) else value)
     except ValueError:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core import index as kernel
@@ -16,6 +15,9 @@ from kartothek_cube.core.compat import index_values as values_of
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.predicates import Clause, check_constants, parse_predicates
 from kartothek_cube.errors import InvalidInput, InvalidType
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["IndexBase", "IndexDict", "union"]
 

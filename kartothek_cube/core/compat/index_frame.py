@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.compat.index_base import IndexBase
@@ -18,6 +17,9 @@ from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.rowkeys import IntArray, expand_ranges, pack_one, take_rows
 from kartothek_cube.errors import InvalidInput, UnknownColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["indices_as_frame", "query_labels"]
 
@@ -182,6 +184,8 @@ def _taken(joined: _Joined, rows: IntArray) -> _Joined:
 
 
 def _frame(names: pa.Array, joined: _Joined, columns: Sequence[str], date_as_object: bool) -> pd.DataFrame:
+    import pandas as pd
+
     table = joined.values.select(list(columns))
     frame = to_frame(table, dates_as_object=date_as_object, nullable=True) if columns else pd.DataFrame(index=range(len(joined.label)))
     frame.index = pd.Index(names.take(pa.array(joined.label)).to_pandas(), name="partition" if columns else None)

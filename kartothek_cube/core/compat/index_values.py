@@ -6,10 +6,9 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -21,6 +20,9 @@ from kartothek_cube.core.predicates import Clause, is_null
 from kartothek_cube.core.rowkeys import group_starts
 from kartothek_cube.core.schema import literal_array, plain_type
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["dict_of", "flat_series", "index_kind", "infer_type", "normalize_value", "numpy_values", "pairs_of", "satisfying"]
 
@@ -101,6 +103,8 @@ def _date(value: Any, _kind: pa.DataType) -> dt.date:
 
 
 def _stamp(value: Any) -> pd.Timestamp:
+    import pandas as pd
+
     stamp = pd.Timestamp(value)
     if is_null(stamp):  # what pandas makes of empty text
         raise ValueError("it is no moment")
@@ -218,6 +222,8 @@ def numpy_values(values: pa.Array, date_as_object: bool = True) -> np.ndarray[An
 
 def flat_series(pairs: SecondaryIndex, compact: bool, partitions_as_index: bool, date_as_object: bool) -> pd.Series[Any]:
     """Sorted pairs as a series value → label, or label → value; ``compact`` has one array an entry of its index."""
+    import pandas as pd
+
     frame = to_frame(pa.table({pairs.column: pairs.values, "partition": pairs.labels.cast(pa.string())}), dates_as_object=date_as_object)
     by, other = ("partition", pairs.column) if partitions_as_index else (pairs.column, "partition")
     if not compact:

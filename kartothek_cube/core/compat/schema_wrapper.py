@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.frames import is_block, to_frame, to_table
+from kartothek_cube.core.frames import is_block, is_frame, is_series, to_frame, to_table
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema import compatible, normal_schema, normal_type, ordered, stored_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, pandas_types, parse_common_metadata
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "SchemaWrapper",
@@ -172,11 +174,11 @@ def make_meta(obj: Any, origin: str | Iterable[str], partition_keys: str | Seque
 
 
 def _columns(obj: Any) -> pa.Schema:
-    if isinstance(obj, pd.DataFrame):
+    if is_frame(obj):
         return to_table(_with_text_names(obj), "to describe").schema
     if isinstance(obj, (SchemaWrapper, pa.Schema)):
         schema = _without_row_labels(_arrow(obj))
-    elif not isinstance(obj, pd.Series) and is_block(obj):
+    elif not is_series(obj) and is_block(obj):
         schema = _without_row_labels(pa.schema(obj.schema if hasattr(obj, "schema") else obj))
     else:
         raise InvalidInput(f"Input must be a pyarrow schema, or a pandas dataframe, but is {type(obj).__name__}.")
@@ -185,6 +187,8 @@ def _columns(obj: Any) -> pa.Schema:
 
 
 def _with_text_names(frame: pd.DataFrame) -> pd.DataFrame:
+    import pandas as pd
+
     columns: list[Any] = list(frame.columns)
     names = [c.decode("utf-8") if isinstance(c, bytes) else str(c) for c in columns]
     _check_unique(names)

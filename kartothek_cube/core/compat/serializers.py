@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.compat.filters import PredicatesType, check_known, filter_df, filter_df_from_predicates, predicate_mask
@@ -20,6 +19,9 @@ from kartothek_cube.core.predicates import Predicates, check_constants, columns_
 from kartothek_cube.core.schema import stored_schema
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["CsvSerializer", "DataFrameSerializer", "ParquetReadError", "ParquetSerializer", "default_serializer"]
 
@@ -253,6 +255,8 @@ class CsvSerializer(CsvFormat, _FormatSerializer):
 
 
 def _csv_frame(store: Any, key: str) -> pd.DataFrame:
+    import pandas as pd
+
     content = csv_content(open_store(store), key, None)
     try:
         # Only what is empty is null: the country NA is a country.

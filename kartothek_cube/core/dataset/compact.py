@@ -195,7 +195,7 @@ def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, o
         )
     runs = neighbours(base, selected, order)
     keys = [key for run_ in runs for files in base.partitions.take(run_).files.values() for key in files.drop_null().to_pylist()]
-    figures = spread(partial(_figures, store, base.uuid), keys)
+    figures = spread(partial(_figures, store, base.uuid), keys, at=store)
     return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 
-from kartothek_cube.core.frames import is_block, to_table
+from kartothek_cube.core.frames import is_block, is_frame, is_series, to_table
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
 from kartothek_cube.core.options import current_options
 from kartothek_cube.errors import InvalidInput, InvalidRequest, Unsupported
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Element", "as_items", "as_rows", "elements_in", "is_lazy", "repeated", "stream_blocks"]
 
@@ -69,7 +71,7 @@ def elements_in(item: Any, uuid: str) -> Iterator[Element]:
 
 def is_stream(item: Any) -> bool:
     """Whether rows come in batches, of which nobody knows how many there are."""
-    return hasattr(item, "__arrow_c_stream__") and not isinstance(item, (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch, pa.ChunkedArray))
+    return hasattr(item, "__arrow_c_stream__") and not (is_frame(item) or is_series(item) or isinstance(item, (pa.Table, pa.RecordBatch, pa.ChunkedArray)))
 
 
 def is_lazy(items: Iterable[Any]) -> bool:
@@ -186,7 +188,7 @@ def as_rows(rows: Any, uuid: str) -> pa.Table:
         raise InvalidInput(
             f"Unexpected type during parsing encountered: {type(rows).__name__}. Dataset {uuid!r} takes frames, Arrow tables, dicts and lists of these."
         )
-    return to_table(_plain_frame(rows, uuid) if isinstance(rows, pd.DataFrame) else rows, uuid)
+    return to_table(_plain_frame(rows, uuid) if is_frame(rows) else rows, uuid)
 
 
 def _plain_frame(frame: pd.DataFrame, uuid: str) -> pd.DataFrame:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.arguments import source_of
@@ -17,6 +16,9 @@ from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["history"]
 

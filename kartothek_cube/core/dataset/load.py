@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.files import FileRequest, open_rows, read_rows
 from kartothek_cube.core.frames import concat_encoded, encoded, to_frame
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run
+from kartothek_cube.core.parallel import Weight, run, thread_count
 from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.rowkeys import empty_rows
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["frame_of", "joined", "load_frame", "load_scan", "load_tables", "stream_pieces", "stream_tables"]
 
@@ -30,7 +32,7 @@ _LEAST_PIECE = 2**20
 
 def load_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask], categoricals: Sequence[str] = ()) -> list[pa.Table]:
     """All files, in order; categoricals become dictionaries as soon as a file is read."""
-    return list(run(lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals), tasks))
+    return list(run(lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals), tasks, at=store))
 
 
 def load_scan(store: Store, plan: FilePlan) -> pa.Table:
@@ -50,7 +52,7 @@ def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask],
     their turn.
     """
     settings, weight = current_options(), Weight()
-    nbytes = max(_LEAST_PIECE, settings.bytes_in_flight // (2 * settings.thread_count))  # `run` has up to two tasks a thread on their way
+    nbytes = max(_LEAST_PIECE, settings.bytes_in_flight // (2 * thread_count(store)))  # `run` has up to two tasks a thread on their way
 
     def load(task: ScanTask) -> Iterator[T]:
         is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
@@ -60,7 +62,7 @@ def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask],
         weight.measured(sum(table.nbytes for table in tables))
         return iter([convert(table) for table in tables])
 
-    return _flat(run(load, tasks, weight=weight))
+    return _flat(run(load, tasks, at=store, weight=weight))
 
 
 def _flat(parts: Generator[Iterator[T], None, None]) -> Generator[T, None, None]:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Generator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.load import frame_of, joined, load_tables, stream_pieces
@@ -20,9 +19,12 @@ from kartothek_cube.core.parallel import Weight, run
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["iter_groups", "load_groups"]
 
-Frames: TypeAlias = dict[str, pd.DataFrame]
+Frames: TypeAlias = "dict[str, pd.DataFrame]"
 Parts: TypeAlias = Generator[list[tuple[int, pa.Table]], None, None]
 """The rows of one piece of a file after the other, by the number of their group."""
 Entry: TypeAlias = tuple[int, dict[str, list[pa.Table]]]
@@ -43,7 +45,7 @@ def iter_groups(store: Store, plan: GroupPlan) -> Generator[Frames, None, None]:
         weight.measured(sum(table.nbytes for table in tables.values()))
         return _frames(plan, tables)
 
-    return run(load, range(len(plan.groups)), weight=weight)
+    return run(load, range(len(plan.groups)), at=store, weight=weight)
 
 
 def load_groups(store: Store, plan: GroupPlan) -> list[Frames]:

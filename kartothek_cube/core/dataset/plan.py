@@ -145,7 +145,7 @@ def indices_for(source: Source, snapshot: Snapshot, predicates: Predicates | Non
     """
     names = sorted(needed_indices(snapshot, predicates) | set(more))
     clauses = {} if source.factory is not None else _alone(predicates, frozenset(names))
-    loaded = dict(zip(names, run(lambda column: load_index(source.store, snapshot, column, clauses.get(column, ())), names), strict=True))
+    loaded = dict(zip(names, run(lambda column: load_index(source.store, snapshot, column, clauses.get(column, ())), names, at=source.store), strict=True))
     new = {column: index for column, (index, is_whole) in loaded.items() if is_whole and column not in snapshot.indices}
     _keep(source, snapshot, new)
     return {column: index for column, (index, _) in loaded.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part, check_shared_columns, split_rows
+from kartothek_cube.core.change import Part, check_shared_columns
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.index import index_type
@@ -16,6 +16,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.rowkeys import pack_one, stable_order
 from kartothek_cube.core.schema import ordered, unify
+from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
@@ -18,6 +17,9 @@ from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.scan import FilePlan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["read_table", "read_table_arrow"]
 

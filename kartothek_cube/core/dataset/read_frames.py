@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
 from kartothek_cube.core.dataset.plan_groups import make_group_plan
 from kartothek_cube.core.options import Overrides, use_options
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["read_dataset_as_dataframes", "read_dataset_as_dataframes__iterator"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -27,6 +26,9 @@ from kartothek_cube.core.rowkeys import group_starts, pack_one
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["collect_dataset_metadata", "hash_dataset"]
 
@@ -214,6 +216,8 @@ def hash_dataset(
 
 
 def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str]) -> pd.Series:
+    import pandas as pd
+
     hashed = spread(partial(_file_hash, store, plan.request, columns), plan.tasks(), heavy=True)
     found = {label: value for label, (value, rows) in zip(labels, hashed, strict=True) if rows or plan.request.predicates is None}
     return pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object))
@@ -225,6 +229,8 @@ def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task:
 
 
 def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str]) -> pd.Series:
+    import pandas as pd
+
     schema = _key_schema(plan.request, keys)
     hashed = spread(partial(_group_hashes, store, plan.request, columns, schema), plan.tasks(), heavy=True)
     parts = list(hashed) or [_summed(schema.empty_table(), np.zeros(0, dtype=np.uint64))]

@@ -26,7 +26,7 @@ from kartothek_cube.core.snapshots import built_indices, file_entries, load_snap
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 
-__all__ = ["undo"]
+__all__ = ["plan_undo", "undo"]
 
 
 def undo(
@@ -90,13 +90,19 @@ def undo(
         source = source_of(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
         newest = load_snapshot(source.store, source.uuid)
-        undoing = _find(source.store, newest, commit)
-        check_undoable(undoing)
+        undoing = plan_undo(source.store, newest, commit)
         change = _whole_change(source.store, undoing) if undoing.changes_header else _partial_change(source.store, undoing)
         return commit_change(source, change, newest)
 
 
 # --- which commit -----------------------------------------------------------------------------------------------------
+
+
+def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> Undoing:
+    """What is to be taken back; nothing is changed. Errors as of `undo`."""
+    undoing = _find(store, newest, commit)
+    check_undoable(undoing)
+    return undoing
 
 
 def _find(store: Store, newest: Snapshot, commit: str | None) -> Undoing:
@@ -219,7 +225,7 @@ def _bare_receipts(undoing: Undoing, positions: IntArray) -> Iterator[Receipt]:
 
 
 def _check_there(store: Store, undoing: Undoing, keys: Sequence[str]) -> None:
-    gone = [key for key, there in zip(keys, run(store.contains, keys), strict=True) if not there]
+    gone = [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there]
     if gone:
         raise KeyNotFound(
             f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. {len(gone)} of {len(keys)} files that would come back are not in the "

@@ -28,7 +28,18 @@ from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
 from kartothek_cube.core.store import Store, Version, VersionMismatch
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
-__all__ = ["CopyPlan", "PreparedCopy", "copy_dataset", "copy_files", "plan_copy", "prepare_copy", "publish_copy", "rename_dataset", "withdraw_copy"]
+__all__ = [
+    "CopyPlan",
+    "PreparedCopy",
+    "copy_dataset",
+    "copy_files",
+    "is_nearly_renamed",
+    "plan_copy",
+    "prepare_copy",
+    "publish_copy",
+    "rename_dataset",
+    "withdraw_copy",
+]
 
 _BLOCK = 8 * 2**20
 
@@ -213,7 +224,7 @@ def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy
 def copy_files(copies: Sequence[PreparedCopy]) -> None:
     """Bring the files of some copies to their places; without its document none of the copies is visible."""
     files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
-    list(spread(_copy_file, files))
+    list(spread(_copy_file, files, at=copies[0].target.store if copies else None))
     for copy in copies:
         if not copy.replaces:
             _put_schemas(copy.target.store, copy.schemas)
@@ -364,7 +375,7 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
     """
     if uuid == check_uuid(new_uuid):
         raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
-    if not _is_nearly_done(store, uuid, new_uuid):
+    if not is_nearly_renamed(store, uuid, new_uuid):
         check_store_can_commit(store)
         snapshot = load_snapshot(store, uuid)
         copied = _copy(store, snapshot, _look(store, new_uuid, overwrite=False))
@@ -378,7 +389,7 @@ def _mark(new_uuid: str, state: str) -> str:
     return f"renamed to {new_uuid}: {state}"
 
 
-def _is_nearly_done(store: Store, uuid: str, new_uuid: str) -> bool:
+def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
     """Whether an earlier rename got as far as deleting the original, and its copy, or what has become of it since, is there."""
     found, _ = find_documents(store, uuid)
     copies = [stored.document for key in document_keys(new_uuid) if (stored := find_document(store, key)) is not None]

@@ -139,7 +139,7 @@ def run_deletion(store: Store, uuid: str, plan: Deletion) -> None:
     now = datetime.now(UTC)
     remove_leftovers(store, leftovers_of(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
-        list(spread(store.delete, phase))
+        list(spread(store.delete, phase, at=store))
     if plan.kept:
         _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), ", ".join(plan.kept[:5]))
 

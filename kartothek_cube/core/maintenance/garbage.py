@@ -154,7 +154,7 @@ def sweep(store: Store, site: Site, *, dry_run: bool) -> GarbageReport:
         if verdict.old:
             verdict = _confirmed(store, site, verdict, past, marked, rule)
         for phase in verdict.phases():
-            list(spread(store.delete, phase))
+            list(spread(store.delete, phase, at=store))
         remove_leftovers(store, left, rule.before(rule.grace))
     return GarbageReport((*verdict.old, *(_as_garbage(e, rule.now) for e in left)), tuple(verdict.waiting), dry_run)
 
@@ -167,7 +167,7 @@ def _confirmed(store: Store, site: Site, first: Verdict, past: Mapping[str, Past
     """The verdict on what was to be removed, after another look at documents and history."""
     found = site.look()
     owners = sorted({f.key.partition("/")[0] for f in first.old if "/" in f.key})
-    listed = run(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners)
+    listed = run(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, at=store)
     second = judge(found, read_past(store, [e for entries in listed for e in entries], past), marked, rule)
     doomed = {f.key for f in first.old}
     return Verdict([f for f in second.old if f.key in doomed], second.waiting, second.pending)

@@ -40,7 +40,7 @@ def is_entry_key(key: str) -> bool:
 def read_past(store: Store, entries: Iterable[Entry], known: Mapping[str, Past]) -> dict[str, Past]:
     """The history entries among these objects by key, read in parallel; one call each, none for those that were read before."""
     wanted = [e for e in entries if is_entry_key(e.key) and not (e.key in known and known[e.key].readable)]
-    found = run(lambda entry: _read(store, entry), wanted)
+    found = run(lambda entry: _read(store, entry), wanted, at=store)
     return {**known, **{entry.key: past for entry, past in zip(wanted, found, strict=True) if past is not None}}
 
 

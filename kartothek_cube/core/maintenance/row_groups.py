@@ -33,7 +33,7 @@ ROW_GROUP_SCHEMA = pa.schema(
 
 def row_group_table(store: Store, dataset: str, files: Sequence[tuple[str, str]]) -> pa.Table:
     """One row for each row group of these files, given as ``(label, key)``, in their order; the columns are those of `ROW_GROUP_SCHEMA`."""
-    rows = [row for found in spread(partial(_row_groups, store, dataset), files) for row in found]
+    rows = [row for found in spread(partial(_row_groups, store, dataset), files, at=store) for row in found]
     return pa.Table.from_pylist(rows, schema=ROW_GROUP_SCHEMA)
 
 

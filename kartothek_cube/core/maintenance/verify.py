@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from kartothek_cube.core.maintenance.documents import StoredDocument
-from kartothek_cube.core.maintenance.verify_commits import commit_findings, history_findings, history_of
+from kartothek_cube.core.maintenance.verify_commits import History, commit_findings, history_findings, history_of
 from kartothek_cube.core.maintenance.verify_files import file_findings, leftover_findings, named_files
 from kartothek_cube.core.maintenance.verify_indices import Indices, coverage_findings, index_findings, indices_of
 from kartothek_cube.core.maintenance.verify_labels import label_findings
@@ -24,12 +24,13 @@ _LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at a dataset found; ``subject`` is None if its document cannot be read."""
+    """What one look at a dataset found; ``subject`` is None if its document cannot be read. ``history`` has the entries that can."""
 
     subject: Subject | None
     indices: Indices
     findings: tuple[Finding, ...]
     counts: Counts
+    history: History = field(default_factory=History)
 
 
 def look_at(store: Store, uuid: str, *, deep: bool) -> Look:
@@ -58,7 +59,7 @@ def _look(store: Store, uuid: str, *, deep: bool) -> tuple[Look, bool]:
         return Look(None, Indices(), tuple(findings), Counts(datasets=1)), False
     look = _looked_at(store, stored, findings)
     if not deep and look.subject is not None:
-        look = Look(look.subject, look.indices, (*look.findings, *coverage_findings(look.subject, look.indices)), look.counts)
+        look = replace(look, findings=(*look.findings, *coverage_findings(look.subject, look.indices)))
     return look, any(f.severity != "info" for f in look.findings) and store.changed(stored.key, stored.token)
 
 
@@ -77,7 +78,7 @@ def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]
         *mover_findings(subject),
         *leftover_findings(subject, history.kept),
     ]
-    return Look(subject, indices, tuple(found), _counts(subject))
+    return Look(subject, indices, tuple(found), _counts(subject), history)
 
 
 def _counts(subject: Subject) -> Counts:
@@ -93,4 +94,4 @@ def look_deeper(store: Store, look: Look, cells: Sequence[str] = ()) -> Look:
         return look
     present = [c for c in cells if c in subject.snapshot.schema.names]
     findings, rows = row_findings(store, subject, look.indices, present)
-    return Look(subject, look.indices, (*look.findings, *findings), look.counts + Counts(rows=rows))
+    return replace(look, findings=(*look.findings, *findings), counts=look.counts + Counts(rows=rows))

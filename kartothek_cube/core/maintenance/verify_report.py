@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from kartothek_cube.core.markup import Markup, escape, in_notebook, table
+
 __all__ = ["Counts", "Finding", "Severity", "VerifyReport", "condensed", "report_of"]
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
@@ -20,8 +21,6 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 # So many findings of one kind are shown one by one; for what is only to be known, one example will do.
 _SHOWN = {"error": 20, "warning": 20, "info": 1}
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
-# Of middling lightness: they can be read on white and on black.
-_COLOURS = {"error": "#d64545", "warning": "#b7791f", "info": "#718096"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +166,10 @@ class VerifyReport:
         return ", ".join(f"{found[s]:,} {words[s]}" for s in SEVERITIES if found[s]) + ":" if found else "Nothing was found."
 
     def _repr_html_(self) -> str:
-        if not self.findings:
-            return f"<div>{_text(self._headline())}</div>"
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in ("", "check", "where", "what", "mend"))
-        return f"<div>{_text(self._headline())}<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(_row, self.findings))}</tbody></table></div>"
+        verified, verdict = self._headline().split("\n", 1)
+        head = Markup(f"<strong>{escape(verified)}</strong><br>{escape(verdict)}")
+        found = table(("", "check", "what and where", "mend"), map(_cells, self.findings))
+        return in_notebook(head, found) if self.findings else in_notebook(head)
 
 
 def _storable(value: Any) -> Any:
@@ -189,18 +188,11 @@ def _where(finding: Finding) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _row(finding: Finding) -> str:
-    mark = f"<td style='color:{_COLOURS[finding.severity]};font-weight:bold'>{finding.severity}</td>"
-    cells = (finding.check, _where(finding), finding.message, finding.mend)
-    return f"<tr>{mark}{''.join(map(_cell, cells))}</tr>"
-
-
-def _cell(text: str) -> str:
-    return f"<td style='text-align:left'>{_text(text)}</td>"
-
-
-def _text(text: str) -> str:
-    return html.escape(text, quote=True).encode("utf-8", "backslashreplace").decode().replace("\n", "<br>")
+def _cells(finding: Finding) -> tuple[str, ...]:
+    mark = Markup(f'<span class="{finding.severity}">{_MARKS[finding.severity]}&nbsp;{finding.severity}</span>')
+    message = escape(finding.message).replace("\n", "<br>")
+    mend = Markup(f"<code>{escape(finding.mend)}</code>") if finding.mend else ""
+    return mark, finding.check, Markup(f'{message}<br><span class="q w">{escape(_where(finding))}</span>'), mend
 
 
 # --- making reports ---------------------------------------------------------------------------------------------------

@@ -72,18 +72,22 @@ def _parse_json(data: bytes, key: str) -> Document:
         members = msgspec.json.decode(data, type=_Members)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
-    _check_members(members, key)
-    raw = members.partitions
-    return _document(members, None if isinstance(raw, msgspec.UnsetType) else decode_partitions(bytes(raw), key))
+    return _checked(members, key, msgpack=False)
 
 
 def _parse_msgpack(data: bytes, key: str) -> Document:
     try:
-        plain = msgspec.msgpack.decode(unpack(data))
+        members = msgspec.msgpack.decode(unpack(data), type=_Members)
     # TypeError: older versions of msgspec say so of a key that is a map.
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
-    return document_from_mapping(plain, key)
+    return _checked(members, key, msgpack=True)
+
+
+def _checked(members: _Members, key: str, *, msgpack: bool) -> Document:
+    _check_members(members, key)
+    raw = members.partitions
+    return _document(members, None if isinstance(raw, msgspec.UnsetType) else decode_partitions(memoryview(raw), key, msgpack=msgpack))
 
 
 def document_from_mapping(plain: Any, where: str) -> Document:

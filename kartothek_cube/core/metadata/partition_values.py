@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.metadata.cut import Pieces, constant, positions_of_byte
 from kartothek_cube.core.naming import quote, unquote
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
 __all__ = ["partition_table", "partition_text", "partition_type"]
+
+_SLASH = 0x2F
 
 
 def partition_type(kind: pa.DataType) -> pa.DataType:
@@ -69,19 +72,24 @@ def _cut(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, where: str) 
 
 
 def _cut_regular(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
-    """Cut ``<uuid>/<table>/<k1>=<v1>/…/<file>`` with string kernels; None if a key looks different."""
-    depth = len(columns) + 3
-    if not len(keys) or keys.null_count or not pc.all(pc.equal(pc.count_substring(keys, "/"), depth - 1)).as_py():
+    """Cut ``<uuid>/<table>/<k1>=<v1>/…/<file>`` by the positions of the slashes; None if a key looks different."""
+    if not len(keys) or keys.null_count:
         return None
-    parts = pc.split_pattern(keys, "/").flatten()
-    cut = []
-    for i, column in enumerate(columns):
-        component = parts.take(pa.array(np.arange(2 + i, len(parts), depth)))
-        prefix = f"{quote(column)}="
-        if not pc.all(pc.starts_with(component, prefix)).as_py():
-            return None
-        cut.append(_unquoted(pc.utf8_slice_codeunits(component, len(prefix))))
-    return cut
+    _, offsets, data = keys.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    slashes = ends[0] + positions_of_byte(data[int(ends[0]) : int(ends[-1])], _SLASH)
+    if len(slashes) != len(keys) * (len(columns) + 2):
+        return None
+    slashes = slashes.reshape(len(keys), -1)
+    prefixes = [f"{quote(column)}=".encode() for column in columns]
+    begins, values = slashes[:, 1:-1] + 1, slashes[:, 1:-1] + 1 + np.array([len(p) for p in prefixes])
+    if (slashes[:, 0] < ends[:-1]).any() or (slashes[:, -1] >= ends[1:]).any() or (values > slashes[:, 2:]).any():
+        return None
+    # By turns a name, its value, and a slash.
+    pieces = Pieces(data, np.append(np.stack([begins, values, slashes[:, 2:]], axis=2).ravel(), ends[-1]), 3 * len(columns))
+    if any(constant(pieces.column(3 * i)) != prefix for i, prefix in enumerate(prefixes)):
+        return None
+    return [_unquoted(pieces.texts(3 * i + 1)) for i in range(len(columns))]
 
 
 def _unquoted(texts: pa.Array) -> pa.Array:
@@ -120,23 +128,32 @@ def _typed(texts: pa.Array, kind: pa.DataType, column: str, where: str) -> pa.Ar
         raise CorruptDocument(f"The partition column {column!r} of dataset {where} has values, but its schema says that it is {kind}.")
     if pt.is_string(kind) or pt.is_null(kind):
         return texts
-    encoded = texts.dictionary_encode()
     try:
-        return _cast(encoded.dictionary, kind).take(encoded.indices)
+        return _cast(texts, kind)
     except (pa.ArrowException, ValueError) as error:
         raise CorruptDocument(f"A partition value of column {column!r} of dataset {where} cannot be read as {kind}: {error}") from None
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pt.is_boolean(kind):
-        return pa.array([_truth(t) for t in texts.to_pylist()], type=kind)
-    if pt.is_timestamp(kind):
-        return pa.array([_moment(t) for t in texts.to_pylist()], type=kind)
-    if pt.is_date(kind):
-        return pa.array([dt.date.fromisoformat(t[:10]) for t in texts.to_pylist()], type=kind)
-    if pt.is_floating(kind):
-        return pa.array([float(t) for t in texts.to_pylist()], type=kind)
-    return texts.cast(kind)
+    """Texts as Arrow reads them; those that only Python can read one by one, each once."""
+    try:
+        return _cast_by_arrow(texts, kind)
+    except pa.ArrowException:
+        if pt.is_integer(kind):
+            raise
+    encoded = texts.dictionary_encode()
+    return _cast_by_python(encoded.dictionary, kind).take(encoded.indices)
+
+
+def _cast_by_arrow(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pt.is_boolean(kind) or (pt.is_temporal(kind) and pc.any(pc.starts_with(texts, "0000")).as_py()):
+        raise pa.ArrowInvalid("Arrow takes numbers for truth values, and knows a year 0.")
+    return (pc.utf8_slice_codeunits(texts, 0, 10) if pt.is_date(kind) else texts).cast(kind)
+
+
+def _cast_by_python(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    read = _READ.get(kind.id)
+    return texts.cast(kind) if read is None else pa.array([read(t) for t in texts.to_pylist()], type=kind)
 
 
 def _truth(text: str) -> bool:
@@ -149,3 +166,16 @@ def _moment(text: str) -> dt.datetime:
     """A moment without zone, which Arrow takes for UTC where the column has one."""
     moment = dt.datetime.fromisoformat(text)
     return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
+
+
+def _day(text: str) -> dt.date:
+    return dt.date.fromisoformat(text[:10])
+
+
+_READ: dict[int, Callable[[str], Any]] = {
+    pa.bool_().id: _truth,
+    pa.timestamp("us").id: _moment,
+    pa.date32().id: _day,
+    pa.date64().id: _day,
+    pa.float64().id: float,
+}

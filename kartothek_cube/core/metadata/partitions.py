@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.metadata.cut import cut_json, cut_msgpack
+from kartothek_cube.core.metadata.labels import are_distinct, are_few, label_order, positions_among
+from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
 __all__ = ["PartitionColumns", "decode_partitions", "encode_partitions"]
 
-_LONGEST_HASHED = 1000
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,25 @@ class PartitionColumns:
     files: Mapping[str, pa.Array]
     # What `fingerprint` found: it reads every label and key, and several steps of a commit ask for it.
     known_fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
+    _derived: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartitionColumns, (self.labels, self.files)
+
+    def derived(self, name: Hashable, source: Any, make: Callable[[], T]) -> T:
+        """What was made of the partitions and ``source`` under this name; made now for another one than the last."""
+        found = self._derived.get(name)
+        if found is None or found[0] is not source:
+            found = self._derived[name] = (source, make())
+        return found[1]
+
+    def positions(self, names: pa.Array) -> IntArray:
+        """For each name the position of the partition with this label, -1 where there is none."""
+        order = self.derived("label order", self.labels, lambda: label_order(self.labels)) if are_few(names, self.labels) else None
+        return positions_among(names, self.labels, order)
 
     def take(self, positions: Any) -> PartitionColumns:
         """The partitions at these positions."""
@@ -49,85 +68,37 @@ def empty_partitions() -> PartitionColumns:
 # --- bytes to columns -------------------------------------------------------------------------------------------------
 
 
-def decode_partitions(raw: bytes, where: str) -> PartitionColumns:
-    """Columns from the JSON text of the member.
+class _Entry(msgspec.Struct, gc=False):
+    files: dict[str, str]
 
-    The regular form, one file of one table per label and nothing that needs escaping, is cut by Arrow's string kernels;
-    anything else goes through a JSON parser.
+
+def decode_partitions(raw: bytes | memoryview, where: str, *, msgpack: bool = False) -> PartitionColumns:
+    """Columns from the text of the member, JSON or msgpack.
+
+    The regular form, files of the same tables for every label and nothing that is escaped, is cut by the positions of its texts;
+    anything else goes through a parser.
     """
-    columns = None if b"\\" in raw else _decode_if_regular(raw)
-    return columns if columns is not None and _are_distinct(columns.labels) else from_mapping(_parse(raw, where), where)
-
-
-def _are_distinct(labels: pa.Array) -> bool:
-    # Of members of one name a JSON parser keeps the last.
-    return len(labels) < 2 or _have_distinct_hashes(labels) or bool(pc.count_distinct(labels).as_py() == len(labels))
-
-
-def _have_distinct_hashes(labels: pa.Array) -> bool:
-    """Whether a hash over words of eight bytes tells all labels apart; three times as fast as comparing them."""
-    offsets = np.frombuffer(labels.buffers()[1], dtype=np.int32)[labels.offset : labels.offset + len(labels) + 1].astype(np.int64)
-    starts, ends = offsets[:-1], offsets[1:]
-    lengths = ends - starts
-    if not 8 <= lengths.min() <= lengths.max() <= _LONGEST_HASHED:
-        return False
-    text = np.frombuffer(labels.buffers()[2], dtype=np.uint8)
-    words = np.lib.stride_tricks.as_strided(text[:8].view(np.uint64), shape=(len(text) - 7,), strides=(1,))
-    hashes = lengths.astype(np.uint64)
-    for position in range(0, int(lengths.max()), 8):
-        # The last word overlaps the one before; a label that has ended repeats it.
-        hashes = (hashes ^ words[np.minimum(starts + position, ends - 8)]) * _ODD
-        hashes ^= hashes >> np.uint64(29)
-    hashes.sort()
-    return bool((hashes[1:] != hashes[:-1]).all())
-
-
-def _decode_if_regular(raw: bytes) -> PartitionColumns | None:
     try:
-        return _decode_regular(raw)
-    except (UnicodeDecodeError, pa.ArrowException):  # the parser says where
-        return None
+        cut = cut_msgpack(raw) if msgpack else cut_json(raw)
+    except pa.ArrowException:  # the parser says where
+        cut = None
+    return PartitionColumns(*cut) if cut is not None and are_distinct(cut[0]) else _parsed(raw, where, msgpack=msgpack)
 
 
-def _decode_regular(raw: bytes) -> PartitionColumns | None:
-    for comma, colon in ((", ", ": "), (",", ":")):
-        middle_start, middle_end = f'"{colon}{{"files"{colon}{{"', f'"{colon}"'
-        columns = _cut(raw.strip(), f'"}}}}{comma}"', middle_start, middle_end)
-        if columns is not None:
-            return columns
-    return None
-
-
-def _cut(raw: bytes, separator: str, middle_start: str, middle_end: str) -> PartitionColumns | None:
-    head = raw[: 4096 + len(middle_start)].decode("utf-8", "replace")
-    table, found = _first_table(head, middle_start, middle_end)
-    if not found or not raw.startswith(b'{"') or not raw.endswith(b'"}}}'):
-        return None
-    pieces = pc.split_pattern(pa.array([raw[2:-4].decode("utf-8")], type=pa.large_string()), separator).flatten()
-    halves = pc.split_pattern(pieces, f"{middle_start}{table}{middle_end}")
-    parts = halves.flatten()
-    # Two halves each, and no quote in any: then every piece is exactly "label": {"files": {table: "key"}}.
-    if len(parts) != 2 * len(pieces) or pc.any(pc.match_substring(parts, '"')).as_py() or not _all_pairs(halves):
-        return None
-    plain = parts.cast(pa.string())
-    labels, keys = (plain.take(pa.array(np.arange(first, len(plain), 2))) for first in (0, 1))
-    return PartitionColumns(labels, {table: keys})
-
-
-def _all_pairs(halves: pa.Array) -> bool:
-    return bool(pc.all(pc.equal(pc.list_value_length(halves), 2)).as_py())
-
-
-def _first_table(head: str, middle_start: str, middle_end: str) -> tuple[str, bool]:
-    _, found, rest = head.partition(middle_start)
-    table, end, _ = rest.partition(middle_end)
-    return table, bool(found and end and '"' not in table)
-
-
-def _parse(raw: bytes, where: str) -> Any:
+def _parsed(raw: bytes | memoryview, where: str, *, msgpack: bool) -> PartitionColumns:
+    decode: Any = msgspec.msgpack.decode if msgpack else msgspec.json.decode
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        entries = decode(raw, type=dict[str, _Entry])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError):  # what it is instead says the general form
+        return from_mapping(_plain(raw, where, decode), where)
+    return _columns(list(entries), [entry.files for entry in entries.values()], where)
+
+
+def _plain(raw: bytes | memoryview, where: str, decode: Any) -> Any:
+    try:
+        return decode(raw)
+    # TypeError: older versions of msgspec say so of a key that is a map.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
         raise CorruptDocument(f"The partitions of the document {where} cannot be parsed: {error}") from error
 
 
@@ -135,16 +106,18 @@ def from_mapping(partitions: Any, where: str) -> PartitionColumns:
     """Columns from the parsed member ``{label: {"files": {table: key}}}``."""
     if not isinstance(partitions, dict):
         raise CorruptDocument(f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}.")
-    files = {label: _files_of(label, entry, where) for label, entry in partitions.items()}
-    tables = list(dict.fromkeys(table for f in files.values() for table in f))
+    return _columns(list(partitions), [_files_of(label, entry, where) for label, entry in partitions.items()], where)
+
+
+def _columns(labels: list[str], files: list[dict[str, str]], where: str) -> PartitionColumns:
+    tables = dict.fromkeys(chain.from_iterable(files))
     try:
-        columns = {t: _texts([f.get(t) for f in files.values()]) for t in tables}
-        return PartitionColumns(_texts(list(files)), columns)
+        return PartitionColumns(_texts(labels), {t: _texts([f.get(t) for f in files]) for t in tables})
     except (pa.ArrowTypeError, UnicodeEncodeError) as error:
         raise CorruptDocument(f"A label or key of the document {where} is no text: {error}") from error
 
 
-def _texts(texts: list[str | None]) -> pa.Array:
+def _texts(texts: Sequence[str | None]) -> pa.Array:
     array = pa.array(texts, type=pa.string())
     if isinstance(array, pa.ChunkedArray):
         raise Unsupported("The labels or keys of a dataset take more than 2 GiB.")
@@ -171,16 +144,22 @@ def encode_partitions(columns: PartitionColumns) -> bytes:
 
 
 def _needs_no_escape(texts: pa.Array) -> bool:
-    return not pc.any(pc.match_substring_regex(texts, r'["\\\x00-\x1f]|[^\x00-\x7f]')).as_py()
+    data = _data(texts)
+    return data.isascii() and b'"' not in data and b"\\" not in data and not (np.frombuffer(data, dtype=np.uint8) < ord(" ")).any()
+
+
+def _data(texts: pa.Array) -> bytes:
+    """The bytes of all texts, one after the other."""
+    large = texts.cast(pa.large_string())
+    first, last = np.frombuffer(large.buffers()[1], dtype=np.int64)[[large.offset, large.offset + len(large)]]
+    return bytes(memoryview(large.buffers()[2] or b"")[first:last])
 
 
 def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> bytes:
     large = pa.large_string()
-    start, middle, end, nothing = (pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}', ""))
+    start, middle, end, nothing = (pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}, ', ""))
     entries = pc.binary_join_element_wise(start, labels.cast(large), middle, keys.cast(large), end, nothing)
-    offsets = pa.array([0, len(entries)], type=pa.int64())
-    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, entries), pa.scalar(", ", large))
-    return b"".join((b"{", memoryview(joined[0].as_buffer()), b"}"))
+    return b"".join((b"{", memoryview(_data(entries))[:-2], b"}"))
 
 
 def to_mapping(columns: PartitionColumns) -> dict[str, Any]:

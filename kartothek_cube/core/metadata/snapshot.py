@@ -6,16 +6,21 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.evaluate import matching_all
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.chain import Commit, chain_of, is_foreign
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.ranges import MANY, can_be_searched, matching_ranges
+from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.errors import UnknownColumn
 
 __all__ = ["CommitResult", "Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
@@ -131,9 +136,34 @@ class Snapshot:
         """Whether a writer that knows no chain came last."""
         return is_foreign(self.document.metadata, self.document.partitions)
 
+    def labels_with(self, column: str, clauses: Sequence[Clause]) -> IntArray:
+        """Positions of the partitions whose value of a partition key satisfies all comparisons, ascending."""
+        values = self.values.column(column)
+        if len(values) <= MANY or not can_be_searched(clauses):
+            return np.flatnonzero(matching_all(values, clauses))
+        positions, ascending = self.partitions.derived(("ascending", column), self.values, lambda: _ascending(values))
+        found = [positions[low:high] for low, high in matching_ranges(ascending, clauses)]
+        return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+
+    def positions_of(self, index: SecondaryIndex) -> IntArray:
+        """For each pair of an index the position of its partition, -1 where the document has no such label."""
+        codes, names = index.labels.indices.to_numpy(), index.labels.dictionary
+        if len(codes) < len(names):
+            used, inverse = np.unique(codes, return_inverse=True)
+            codes, names = inverse.ravel(), names.take(pa.array(used))
+        found: IntArray = self.partitions.positions(names)[codes]
+        return found
+
     def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
         """The same with more indices loaded."""
         return replace(self, indices={**self.indices, **indices})
+
+
+def _ascending(values: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
+    """Positions of the values that are neither null nor NaN, in their order, and these values."""
+    known = np.flatnonzero(~pc.is_null(values, nan_is_null=pt.is_floating(values.type)).to_numpy())
+    positions = known[pc.sort_indices(values.take(pa.array(known))).to_numpy()]
+    return positions, pa.concat_arrays(values.take(pa.array(positions)).chunks)
 
 
 def type_of_column(schemas: Mapping[str, pa.Schema], column: str, uuid: str) -> pa.DataType:
@@ -152,16 +182,30 @@ def with_key_types(schemas: Mapping[str, pa.Schema], keys: Sequence[str], uuid: 
     return {t: pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in s]) if unknown & {*s.names} else s for t, s in schemas.items()}
 
 
-def make_snapshot(document: Document, key: str, token: Hashable, schemas: Mapping[str, pa.Schema], partitions: PartitionColumns | None = None) -> Snapshot:
-    """Decode the partition values of a document and put everything together."""
+def make_snapshot(
+    document: Document,
+    key: str,
+    token: Hashable,
+    schemas: Mapping[str, pa.Schema],
+    partitions: PartitionColumns | None = None,
+    known: pa.Table | None = None,
+) -> Snapshot:
+    """Decode the partition values of a document and put everything together. ``known``: the values of the first partitions, as they were before."""
     columns = partitions or document.partitions or empty_partitions()
     keys = document.partition_keys or ()
     schemas = with_key_types(schemas, keys, document.uuid)
     any_schema = next(iter(schemas.values()), pa.schema([]))
     # A partition may lack some of the tables.
     files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())
-    values = partition_table(files, keys, any_schema, document.uuid) if len(columns) else _no_values(keys, any_schema)
-    return Snapshot(document.uuid, key, token, document, schemas, keys, columns, values)
+    return Snapshot(document.uuid, key, token, document, schemas, keys, columns, _values(files, keys, any_schema, document.uuid, known))
+
+
+def _values(files: pa.Array, keys: tuple[str, ...], schema: pa.Schema, uuid: str, known: pa.Table | None) -> pa.Table:
+    expected = _no_values(keys, schema)
+    if known is None or not keys or not known.schema.equals(expected.schema):
+        return partition_table(files, keys, schema, uuid) if len(files) else expected
+    new = files.slice(known.num_rows)
+    return pa.concat_tables([known, partition_table(new, keys, schema, uuid)]).combine_chunks() if len(new) else known
 
 
 def _no_values(keys: tuple[str, ...], schema: pa.Schema) -> pa.Table:

@@ -30,7 +30,8 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 def digest(data: bytes | bytearray | memoryview) -> str:
     """Return the version of a content. Inode and time are none: ext4 hands out the same few inodes again and again."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    # Most processors have instructions for this one, which make it the fastest: a commit hashes the document three times.
+    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,10 @@ class KeyValueAdapter(Store):
     def identity(self) -> Hashable:
         return self._identity
 
+    @property
+    def is_remote(self) -> bool:
+        return holds(self._store, _ATOMIC_BACKENDS)
+
     def __reduce__(self) -> tuple[object, ...]:
         if not self._shared:
             raise InvalidType(

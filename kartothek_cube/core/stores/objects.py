@@ -93,6 +93,10 @@ class ObjectStore(Store):
         return self._location.identity
 
     @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
     def _place(self) -> Hashable:
         """The bucket of the server that is used in this process; what was found out of it holds below every prefix."""
         at = self._location

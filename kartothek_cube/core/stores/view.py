@@ -39,6 +39,10 @@ class StoreView(Store):
     def identity(self) -> Hashable:
         return self.inner.identity
 
+    @property
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
+
     def get(self, key: str) -> bytes:
         return self.around("get", key, lambda: self.inner.get(key))
 

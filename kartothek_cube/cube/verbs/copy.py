@@ -21,7 +21,7 @@ from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
 
-__all__ = ["copy_cube", "plan_cube_copy", "publish_cube_copy"]
+__all__ = ["copy_cube", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
 
 
 def copy_cube(
@@ -92,7 +92,7 @@ def copy_cube(
         copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
         source, target = open_store(src_store), open_store(tgt_store)
         check_store_can_commit(target)
-        _refuse_same_store(cube, source, target)
+        refuse_same_store(cube, source, target)
         publish_cube_copy(copy, plan_cube_copy(copy, _by_new_name(cube, _chosen(cube, source, datasets), renamed), source, target, overwrite=overwrite))
 
 
@@ -113,7 +113,7 @@ def _target_cube(cube: Cube, prefix: str | None, renamed: Mapping[str, str]) -> 
     return copy
 
 
-def _refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
+def refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
     """One place may have two names that the stores do not see through: what is put into one shows in the other."""
     if source != target:
         probe = f"{cube.ktk_dataset_uuid(cube.seed_dataset)}/.test_store_difference.{fresh_id()}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kartothek_cube.core.markup import Markup, details, escape, in_notebook, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, use_options
 from kartothek_cube.core.stores import open_store
@@ -15,7 +15,9 @@ from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import cube_of, list_cube_prefixes, read_members
 
-__all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "list_cubes"]
+__all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
+
+_SHOWN_COLUMNS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,11 @@ class CubeDescription:
         return "\n".join([*head, *(line for d in self.datasets for line in _dataset_lines(d, width))])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{h}</th>" for h in ("dataset", "dimensions", "partitioned by", "files", "indices", "payload"))
-        rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in _cells(d))}</tr>" for d in self.datasets)
-        caption = f"Cube <b>{html.escape(self.uuid_prefix)}</b>: dimensions {html.escape(_typed(self.dimensions))}"
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        facts = (("dimensions", _typed(self.dimensions)), ("partitions", _typed(self.partitions)), ("indices", ", ".join(self.index_columns) or "(none)"))
+        lines = "".join(f'<br><span class="q">{name}:</span> {escape(value)}' for name, value in facts)
+        head = Markup(f"<strong>Cube {escape(self.uuid_prefix)}</strong>{lines}")
+        rows = (_cells(d, is_seed=d.id == self.seed_dataset) for d in self.datasets)
+        return in_notebook(head, table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)), *_metadata(self.datasets))
 
 
 def _typed(columns: Mapping[str, str]) -> str:
@@ -75,8 +78,22 @@ def _dataset_lines(dataset: DatasetDescription, width: int) -> list[str]:
     ]
 
 
-def _cells(d: DatasetDescription) -> tuple[str, ...]:
-    return d.id, ", ".join(d.dimensions), ", ".join(d.partition_keys), f"{d.files:,}", ", ".join(d.indices), _typed(d.payload)
+def _cells(d: DatasetDescription, *, is_seed: bool) -> tuple[str, ...]:
+    name = Markup(f'{escape(d.id)} <span class="q">seed</span>') if is_seed else d.id
+    return name, ", ".join(d.dimensions), ", ".join(d.partition_keys), show_count(d.files), ", ".join(d.indices), _payload(d.payload)
+
+
+def _payload(payload: Mapping[str, str]) -> str:
+    """Columns with their types; many of them open on a click."""
+    return _typed(payload) if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(_typed(payload)))
+
+
+def _metadata(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
+    """What users have stored beside the data."""
+    for d in datasets:
+        if d.metadata:
+            text = json.dumps(d.metadata, default=str, indent=2, ensure_ascii=False)
+            yield details(f"metadata of {d.id}", Markup(f"<pre>{escape(text)}</pre>"))
 
 
 def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: Overrides | None = None) -> CubeDescription:
@@ -104,16 +121,20 @@ def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: O
     """
     with use_options(options):
         members = read_members(uuid_prefix, open_store(store), as_of=as_of)
-        cube = cube_of(uuid_prefix, members)
-        types = {f.name: str(f.type) for s in members.values() for f in s.schema}
-        return CubeDescription(
-            uuid_prefix=uuid_prefix,
-            seed_dataset=cube.seed_dataset,
-            dimensions={c: types[c] for c in cube.dimension_columns},
-            partitions={c: types[c] for c in cube.partition_columns},
-            index_columns=tuple(sorted(cube.index_columns)),
-            datasets=tuple(_describe(i, s, cube) for i, s in members.items()),
-        )
+        return description_of(cube_of(uuid_prefix, members), members)
+
+
+def description_of(cube: Cube, members: Mapping[str, Snapshot]) -> CubeDescription:
+    """The description of a cube from its datasets."""
+    types = {f.name: str(f.type) for s in members.values() for f in s.schema}
+    return CubeDescription(
+        uuid_prefix=cube.uuid_prefix,
+        seed_dataset=cube.seed_dataset,
+        dimensions={c: types[c] for c in cube.dimension_columns},
+        partitions={c: types[c] for c in cube.partition_columns},
+        index_columns=tuple(sorted(cube.index_columns)),
+        datasets=tuple(_describe(i, s, cube) for i, s in members.items()),
+    )
 
 
 def _describe(name: str, snapshot: Snapshot, cube: Cube) -> DatasetDescription:

@@ -269,7 +269,7 @@ def _snapshots(cube: Cube, store: Store, datasets: Any, as_of: Any) -> dict[str,
 def _indices(intention: Intention, snapshots: Mapping[str, Snapshot], store: Store) -> dict[str, dict[str, SecondaryIndex]]:
     """The secondary indices that planning needs, read side by side, each only where its values may match."""
     wanted = [(r.id, c, clauses) for r in intention.roles for c, clauses in needed_indices(r, intention, snapshots[r.id]).items()]
-    loaded = list(run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2]), wanted))
+    loaded = list(run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2]), wanted, at=store))
     indices: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
     whole: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
     for (dataset, column, _), (index, is_whole) in zip(wanted, loaded, strict=True):

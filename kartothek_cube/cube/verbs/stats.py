@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.files import file_rows
+from kartothek_cube.core.markup import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides, use_options
@@ -22,7 +23,30 @@ from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import read_members
 from kartothek_cube.cube.selection import check_not_loaded
 
-__all__ = ["collect_stats"]
+__all__ = ["CubeStats", "collect_stats"]
+
+
+class CubeStats(dict[str, dict[str, int]]):
+    """Dataset id → figures: a dict that notebooks show as a table.
+
+    Examples
+    --------
+    >>> CubeStats(seed={"blobsize": 1_234, "files": 2, "partitions": 2, "rows": 12})["seed"]["rows"]
+    12
+    """
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        rows = [_figures(name, stats) for name, stats in self.items()]
+        total = {figure: sum(stats[figure] for stats in self.values()) for figure in ("blobsize", "files", "partitions", "rows")}
+        head = ("dataset", "partitions", "files", "rows", "size", "a file")
+        return in_notebook(table(head, rows, numbers=range(1, 6), foot=_figures("total", total) if len(self) > 1 else ()))
+
+
+def _figures(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
+    mean = show_bytes(stats["blobsize"] / stats["files"]) if stats["files"] else ""
+    return name, *(show_count(stats[figure]) for figure in ("partitions", "files", "rows")), show_bytes(stats["blobsize"]), mean
 
 
 def collect_stats(
@@ -32,7 +56,7 @@ def collect_stats(
     *,
     as_of: Any = None,
     options: Overrides | None = None,
-) -> dict[str, dict[str, int]]:
+) -> CubeStats:
     """Partitions, files, bytes and rows of each dataset.
 
     Parameters
@@ -48,9 +72,9 @@ def collect_stats(
 
     Returns
     -------
-    dict
-        Dataset id → ``{"blobsize": bytes of the data files, "files": ..., "partitions": ..., "rows": ...}``. Rows are
-        stored rows: those that a later append overrides count, too. A partitioned dataset without partitions is absent.
+    CubeStats
+        A dict, which a notebook shows as a table: dataset id → ``{"blobsize": bytes of the data files, "files": ..., "partitions": ..., "rows": ...}``.
+        Rows are stored rows: those that a later append overrides count, too. A partitioned dataset without partitions is absent.
 
     Raises
     ------
@@ -79,8 +103,8 @@ def collect_stats(
             members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
         counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
         files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
-        with closing(spread(partial(_rows, opened), files)) as rows:
-            return {i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()}
+        with closing(spread(partial(_rows, opened), files, at=opened)) as rows:
+            return CubeStats({i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()})
 
 
 def _rows(store: Store, file: tuple[str, str]) -> int:

@@ -177,7 +177,7 @@ def count_cube(
         # Without payload only the seed and what restricts it take part.
         plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, (), as_of)
         loader = Loader(opened)
-        return sum(run(lambda group: _count(group, loader, opened), plan.slices))
+        return sum(run(lambda group: _count(group, loader, opened), plan.slices, at=opened))
 
 
 def _count(group: Group, loader: Loader, store: Store) -> int:
@@ -189,7 +189,7 @@ def _count_partition(context: GroupContext, part: GroupPartition, loader: Loader
     files = part.files[seed.id]
     if len(files.keys) == 1 and _is_whole(context, part):
         return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
-    return int(load_partition(loader, context, part, {}).num_rows)
+    return load_partition(loader, context, part).rows
 
 
 def _is_whole(context: GroupContext, part: GroupPartition) -> bool:

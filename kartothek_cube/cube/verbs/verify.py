@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag
@@ -21,7 +22,7 @@ from kartothek_cube.cube.verify_cells import overridden_findings, unseen_finding
 from kartothek_cube.cube.verify_members import find_cube, member_findings
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
 
-__all__ = ["verify_cube"]
+__all__ = ["Verified", "verified", "verify_cube"]
 
 
 def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
@@ -66,19 +67,34 @@ def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Ov
     · info unseen-cells [sales++prices]: 1 cells have no cell of the seed 'seed': no query of the cube shows them.
     """
     with use_options(options):
-        opened, is_deep = open_store(store), check_flag(deep, "deep")
-        prefix = _prefix(cube) if isinstance(cube, str) else require_cube(cube).uuid_prefix
-        looks = _looks(prefix, opened, deep=is_deep)
-        members = _members(looks)
-        known, findings = find_cube(prefix, members) if isinstance(cube, str) else (cube, [])
-        if known is not None:
-            findings.extend(member_findings(known, members))
-        if is_deep:
-            looks = {name: look_deeper(opened, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
-            findings.extend(_deep_findings(known, members, opened))
-        every = (*findings, *(f for look in looks.values() for f in look.findings))
-        counts = sum((look.counts for look in looks.values()), Counts())
-        return report_of(f"cube {prefix!r}", every, counts, deep=is_deep)
+        return verified(cube, open_store(store), deep=check_flag(deep, "deep")).report
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a verification looked at: the cube, None if the metadata describe none; its datasets by id; those that can be read; and the report."""
+
+    prefix: str
+    cube: Cube | None
+    looks: Mapping[str, Look]
+    members: Mapping[str, Snapshot]
+    report: VerifyReport
+
+
+def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
+    """What `verify_cube` says, with what it was found in."""
+    prefix = _prefix(cube) if isinstance(cube, str) else require_cube(cube).uuid_prefix
+    looks = _looks(prefix, store, deep=deep)
+    members = _members(looks)
+    known, findings = find_cube(prefix, members) if isinstance(cube, str) else (cube, [])
+    if known is not None:
+        findings.extend(member_findings(known, members))
+    if deep:
+        looks = {name: look_deeper(store, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
+        findings.extend(_deep_findings(known, members, store))
+    every = (*findings, *(f for look in looks.values() for f in look.findings))
+    counts = sum((look.counts for look in looks.values()), Counts())
+    return Verified(prefix, known, looks, members, report_of(f"cube {prefix!r}", every, counts, deep=deep))
 
 
 def _prefix(prefix: str) -> str:

@@ -42,6 +42,10 @@ class FileItem:
     request: FileRequest
     task: ScanTask
 
+    def file_keys(self) -> list[str]:
+        """Its key, as `Group` has several."""
+        return [self.task.key]
+
 
 Item: TypeAlias = Group | FileItem
 

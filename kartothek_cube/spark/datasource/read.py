@@ -11,12 +11,13 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import DayTimeIntervalType, StructType
 
 from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.stores import store_factory
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.datasource.filters import push
 from kartothek_cube.spark.datasource.options import SourceOptions
 from kartothek_cube.spark.datasource.plan import View, load_items, view_of
 from kartothek_cube.spark.errors import task_errors
-from kartothek_cube.spark.tasks import pack, task_count, unpack
+from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack, worker_settled
 from kartothek_cube.spark.types import arrow_schema, spark_schema, to_spark, wire_schema
 
 __all__ = ["CubeReader", "PushingReader", "make_reader", "source_schema"]
@@ -67,13 +68,14 @@ class CubeReader(DataSourceReader):
             view, options = self._loaded(), self._options
             items = view.items(self._schema.names, (*view.clauses(options.conditions), *self._pushed))
             width = options.parallelism or self._cores or os.cpu_count() or 1
-            return [InputPartition(chunk) for chunk in pack(items, task_count(len(items), width, options.blocksize))]
+            nbytes = sampled_bytes(store_factory(options.store), items, lambda item: item.file_keys())
+            return [InputPartition(chunk) for chunk in pack(items, task_count(len(items), width, options.blocksize, nbytes))]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Spark asks once if there is none: with None as its value, or (4.1) instead of it."""
         if partition is None or partition.value is None:
             return
-        with task_errors():
+        with task_errors(), worker_settled():
             wire = _wire_of(self._schema, _where(self._options))
             for table in load_items(self._options.store, unpack(partition.value)):
                 yield from to_spark(table, wire)

@@ -27,7 +27,7 @@ from kartothek_cube.api.serialization import (
     filter_predicates_by_column,
 )
 from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.parquet import ParquetFormat, ParquetSource
 from kartothek_cube.core.stage import StageRequest
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -352,10 +352,8 @@ def test_dates_in_csv_are_compared_loosely():
 def test_row_groups_that_cannot_match_are_not_read(monkeypatch):
     store = MemoryStore()
     key = ParquetSerializer(chunk_size=1).store(store, "f", frame())
-    read, original = [], pq.ParquetFile.read_row_groups
-    monkeypatch.setattr(
-        pq.ParquetFile, "read_row_groups", lambda file, groups, *args, **kwargs: read.append(list(groups)) or original(file, groups, *args, **kwargs)
-    )
+    read, original = [], ParquetSource._decoded
+    monkeypatch.setattr(ParquetSource, "_decoded", lambda source, file, groups, columns: read.append(list(groups)) or original(source, file, groups, columns))
     restore(store, key, predicates=[[("x", "==", 1)]])
     restore(store, key, predicates=[[("x", "==", 1)]], predicate_pushdown_to_io=False)
     assert read == [[1], [0, 1, 2]]

@@ -139,7 +139,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
-        assert not attrs
+        assert {name for name, _ in attrs} <= {"class", "rowspan"}
         if tag != "br":
             self.open.append(tag)
 

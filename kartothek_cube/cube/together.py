@@ -1,0 +1,126 @@
+"""Small aligned partitions are joined together: the work for each of them would take longer than that for their rows. Files are read as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.options import current_options
+from kartothek_cube.core.rowkeys import IntArray
+from kartothek_cube.cube.intention import DatasetRole
+from kartothek_cube.cube.join import Joinable, Joined, Part, join_cells, newest_rows
+from kartothek_cube.cube.load import Loader, clauses_of, in_cell_order, is_ordered, is_shared
+from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition
+
+__all__ = ["Bundles"]
+
+# Memory of partitions that are joined together, and how many there may be.
+_BYTES, _MOST = 4 * 2**20, 64
+
+
+class Bundles:
+    """Loads groups of one aligned partition each, several at a time where they are small. Safe for threads."""
+
+    def __init__(self, loader: Loader, context: GroupContext, *, alone: bool) -> None:
+        self._loader, self._alone = loader, alone or not _suits(context)
+        self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _MOST)
+
+    def most(self) -> int:
+        """How many groups are to be taken at a time, going by the largest so far."""
+        return 1 if self._alone or not self._largest else min(_MOST, max(1, self._room // self._largest))
+
+    def load(self, groups: Sequence[Group]) -> list[pa.Table]:
+        """What `Loader.load` gives for each of them."""
+        context, together = groups[0].context, self._together(groups)
+        if together is None:
+            return [in_cell_order(context, [joined.table(context.schema) for joined in self._alone_joined(group)]) for group in groups]
+        return _apart(*together, context.schema)
+
+    def join(self, groups: Sequence[Group]) -> list[list[Joined]]:
+        """What `Loader.join` gives for each of them, or for all of them as the first; only with rows that are needed, where these are few."""
+        together = self._together(groups)
+        if together is not None:
+            return [[together[0]], *([] for _ in groups[1:])]
+        own = [i for i, role in enumerate(groups[0].context.roles) if not is_shared(groups[0].context, role)]
+        return [[joined.slim(own) for joined in self._alone_joined(group)] for group in groups]
+
+    def _alone_joined(self, group: Group) -> list[Joined]:
+        found = self._loader.join(group)
+        sizes = (
+            part.table.nbytes for joined in found for role, part in zip(group.context.roles, joined.parts, strict=False) if not is_shared(group.context, role)
+        )
+        self._largest = max(self._largest, sum(sizes))
+        return found
+
+    def _together(self, groups: Sequence[Group]) -> tuple[Joined, IntArray] | None:
+        if len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
+            return None
+        return _joined(self._loader, groups[0].context, [group.partitions[0] for group in groups])
+
+
+def _suits(context: GroupContext) -> bool:
+    """Whether all rows of each partition are needed, so that their number says how much is read."""
+    filtered = any(role.restricts for role in context.roles) or any(c.column not in context.partition_columns for c in context.roles[0].clauses)
+    return is_ordered(context) and not filtered and bool(context.partition_columns)
+
+
+def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartition]) -> tuple[Joined, IntArray] | None:
+    """The rows of several partitions, and how many each of them has; None if they differ in what they share with others."""
+    seed_role, *roles = context.roles
+    if any(len({p.files[r.id].keys if r.id in p.files else () for p in parts}) > 1 for r in roles if is_shared(context, r)):
+        return None
+    # Partition columns are not read, so that the number of the partition can have the name of one.
+    number, cells = context.partition_columns[0], context.cell_columns
+    read = [_rows(loader, context, seed_role, part) for part in parts]
+    seed = newest_rows(_numbered(read, number), (number, *seed_role.dimensions))
+    seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
+    others = (_other(loader, context, role, parts, number) for role in roles)
+    joined = join_cells(seed, (number, *cells), (), others, {})
+    numbers = seed.column(number)
+    return _with_values(joined, context, parts, numbers), np.bincount(numbers.to_numpy(), minlength=len(parts))
+
+
+def _rows(loader: Loader, context: GroupContext, role: DatasetRole, part: GroupPartition) -> pa.Table:
+    files = part.files.get(role.id)
+    if files is None:
+        return loader.other(context, role, None, (), shared=False).table
+    return loader.read(context, role, files, clauses_of(role, part, {}))
+
+
+def _other(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], number: str) -> Joinable:
+    if is_shared(context, role):
+        return loader.other(context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True)
+    return Joinable(_numbered([_rows(loader, context, role, part) for part in parts], number), (number, *role.dimensions))
+
+
+def _numbered(tables: Sequence[pa.Table], name: str) -> pa.Table:
+    """The rows of all tables, with the number of the table in a column."""
+    numbers = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    return pa.concat_tables(tables).append_column(name, pa.array(numbers))
+
+
+def _with_values(joined: Joined, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray) -> Joined:
+    """The same with the values of the partition columns instead of the number."""
+    if not joined.rows:
+        return joined
+    tables = [_without(part.table, context.partition_columns[0]) for part in joined.parts]
+    columns = [c for c in context.partition_columns if c in context.schema.names]
+    for column in columns:
+        field = context.schema.field(column)
+        values = pc.take(pa.array([part.values[column] for part in parts], field.type), numbers, boundscheck=False)
+        tables[0] = tables[0].append_column(field, values)
+    found = tuple(Part(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
+    return Joined(joined.rows, found, {**joined.owners, **dict.fromkeys(columns, 0)})
+
+
+def _without(table: pa.Table, column: str) -> pa.Table:
+    return table.drop_columns(column) if column in table.column_names else table
+
+
+def _apart(joined: Joined, counts: IntArray, schema: pa.Schema) -> list[pa.Table]:
+    table, ends = joined.table(schema), np.cumsum(counts).tolist()
+    return [table.slice(begin, end - begin) for begin, end in pairwise([0, *ends])]

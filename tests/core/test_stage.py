@@ -1,0 +1,55 @@
+"""Staging many small files at a time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core import stage as module
+from kartothek_cube.core.change import Part
+from kartothek_cube.core.options import options
+from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.split import split_rows
+from kartothek_cube.core.stage import StageRequest, stage_parts
+from kartothek_cube.core.stores.memory import MemoryStore
+
+TABLE = pa.table({"p": range(40), "x": range(40)})
+REQUEST = StageRequest("uuid", ("p",), ("x",), ("x",), ParquetFormat())
+
+
+class Remote(MemoryStore):
+    @property
+    def is_remote(self):
+        return True
+
+
+@pytest.fixture
+def tasks(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        module, "_stage", lambda store, request, parts, schema, real=module._stage: (found.append(len(parts)), real(store, request, parts, schema))[1]
+    )
+    return found
+
+
+@pytest.mark.parametrize(("store", "expected"), [(MemoryStore(), [5] * 8), (Remote(), [1] * 40)])
+def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected):
+    with options(threads=1):
+        receipts = stage_parts(store, REQUEST, split_rows(TABLE, ["p"], "base", "uuid"), TABLE.schema)
+    assert tasks == expected
+    assert [(r.label, r.values, r.rows, r.low, r.high) for r in receipts] == [(f"p={i}/base", {"p": i}, 1, (i,), (i,)) for i in range(40)]
+    assert all(len(store.get(r.key)) == r.size and r.entries["x"].to_pylist() == [i] for i, r in enumerate(receipts))
+
+
+def test_a_bundle_has_few_bytes(monkeypatch):
+    monkeypatch.setattr(module, "_BUNDLE_BYTES", 100)
+    parts = [Part({}, str(n), pa.table({"x": pa.array(range(n), pa.int64())})) for n in (1, 11, 20, 2, 2, 2)]
+    bundles = module._bundles(parts, 2)
+    assert [[len(part.table) for part in bundle.parts] for bundle in bundles] == [[1, 11], [20], [2, 2], [2]]
+    assert [bundle.nbytes for bundle in bundles] == [96, 160, 32, 16]
+
+
+@pytest.mark.parametrize(("count", "most", "expected"), [(0, 5, []), (3, 0, [1, 1, 1]), (3, 1, [1, 1, 1]), (3, 64, [3])])
+def test_bundles_of_no_more_than_so_many(count, most, expected):
+    parts = [Part({}, str(n), pa.table({"x": [n]})) for n in range(count)]
+    assert [len(bundle.parts) for bundle in module._bundles(parts, most)] == expected
