@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
@@ -10,6 +11,7 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from itertools import islice
+from threading import get_ident
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from kartothek_cube.core.options import Options, Progress, current_options
@@ -266,6 +268,8 @@ def _inline(call: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, No
 
 
 def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Callable[[T], int] | None, budget: int) -> Generator[R, None, None]:
+    if _note_collection not in gc.callbacks:
+        gc.callbacks.append(_note_collection)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="kartothek_cube")
     flight: _Flight[T, R] = _Flight(lambda item: pool.submit(call, item), items, 2 * workers, weight, budget)
     try:
@@ -275,7 +279,17 @@ def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Ca
             flight.drop_head()
             flight.fill()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # Results that nobody wants may end up in the garbage collector. The code that it interrupts may hold any lock, also one that a thread needs to end.
+        pool.shutdown(wait=get_ident() not in _COLLECTING, cancel_futures=True)
+
+
+# Threads in which the garbage collector is at work.
+_COLLECTING: set[int] = set()
+
+
+def _note_collection(phase: str, _info: dict[str, int]) -> None:
+    """What `gc` calls before and after each collection."""
+    (_COLLECTING.add if phase == "start" else _COLLECTING.discard)(get_ident())
 
 
 def _reported(results: Generator[R, None, None], progress: Progress | Literal[False] | None, total: int | None) -> Generator[R, None, None]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import importlib
 import sys
 import threading
@@ -259,3 +260,27 @@ def test_who_takes_the_first_results_does_not_wait_for_many():
 def test_progress_may_be_silent():
     with options(progress=pytest.fail):
         assert list(run(str, range(2), progress=False)) == ["0", "1"]
+
+
+def test_results_that_the_garbage_collector_finds_are_not_waited_for():
+    # The collector may interrupt code that holds a lock which the running tasks need.
+    going_on, ended = threading.Event(), []
+
+    def work(x):
+        ended.append(x == 0 or going_on.wait(WAIT))
+
+    results = run(work, range(3), threads=2)
+    next(results)
+    cycle = [results]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del results, cycle
+        gc.collect()
+        left = workers()
+        assert ended == [True]
+    finally:
+        gc.enable()
+        going_on.set()
+    for thread in left:
+        thread.join(WAIT)
