@@ -14,7 +14,7 @@ from kartothek_cube.core.evaluate import matching_rows, matching_values
 from kartothek_cube.core.files import FileRequest, open_rows, read_rows
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.parquet_file import ParquetSource, _DistantFile, open_file
-from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.predicates import Clause, is_null
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData
 
@@ -207,7 +207,7 @@ records = st.lists(st.fixed_dictionaries({name: st.none() | value for name, valu
 def clauses(draw):
     column = draw(st.sampled_from(list(values)))
     op = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in"]))
-    value = values[column] if op in ("<", "<=", ">", ">=") else st.none() | values[column]
+    value = values[column].filter(lambda constant: not is_null(constant)) if op in ("<", "<=", ">", ">=") else st.none() | values[column]
     constant = draw(st.lists(value, max_size=3).map(tuple) if op == "in" else value)
     return Clause(column, op, constant)
 
