@@ -9,12 +9,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.interop.environments import Runner
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 NOWHERE = "/nowhere/python"
@@ -41,17 +38,10 @@ def test_planning_is_compared_and_a_missing_peer_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cube", "writing", "growth", "memory", "imports"])
+@pytest.mark.parametrize("script", ["cube", "writing", "growth", "imports"])
 def test_script_runs(script, tmp_path):
     pytest.importorskip("polars")
     assert rows_of(script, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["planning", "writing"])
-def test_kartothek_takes_its_turns(run_kartothek: Runner, script, tmp_path):
-    pytest.importorskip("polars")
-    assert {row["met"] for row in rows_of(script, tmp_path, run_kartothek.program) if row["peer"] == "kartothek 5.3"} <= {True, False}
 
 
 def test_a_ratio_is_the_median_of_the_rounds(module):
