@@ -241,7 +241,8 @@ def _fold_one(store: Store, ticket: Ticket, newest: Snapshot | None) -> _Step:
     _check_free(change, newest)
     check_staged(store, change)
     if checked is not None and checked.change is change and checked.loaded is newest:
-        return checked.step  # type: ignore[no-any-return]
+        known: _Step = checked.step
+        return known
     if newest is not None and newest.has_foreign_commit:
         _warn_of_foreign(store, newest)
     newest, now = without_own(change, base, newest), datetime.now(UTC)

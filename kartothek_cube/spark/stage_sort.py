@@ -13,6 +13,7 @@ import pyarrow as pa
 from kartothek_cube.core.regroup import Spill
 from kartothek_cube.core.rowkeys import pack, pack_one, stable_order
 from kartothek_cube.spark.stage_runs import blocks
+from kartothek_cube.spark.tasks import aperiodic
 
 __all__ = ["sorted_pieces"]
 
@@ -23,8 +24,6 @@ _SAMPLES = 64
 _RANGES = 256
 # A range that has so many times the bytes that were asked for, or of a block, is divided once more.
 _TOO_LARGE = 1.5
-# Multiples of it, without what is before the point, lie evenly in every stretch of them.
-_GOLDEN = 0.6180339887498949
 
 
 def sorted_pieces(pieces: Iterable[pa.Table], columns: Sequence[str], most: int) -> Iterator[pa.Table]:
@@ -81,7 +80,7 @@ def _kept(waiting: Spill, number: int, block: pa.Table, keys: Sequence[str]) -> 
     """Keep a block, sorted; the keys of some of its rows, evenly spread, and in blocks that are alike not the same ones."""
     ordered = _ordered(block, keys)
     waiting.add(number, ordered)
-    return ordered.select(list(keys)).take(pa.array(_evenly(ordered.num_rows, _SAMPLES, number * _GOLDEN % 1)))
+    return ordered.select(list(keys)).take(pa.array(_evenly(ordered.num_rows, _SAMPLES, aperiodic(number))))
 
 
 def _cuts(samples: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table | None:

@@ -31,6 +31,7 @@ __all__ = [
     "CLOSURE_BYTES",
     "TASKS_PER_CORE",
     "THREADS_PER_TASK",
+    "aperiodic",
     "as_task",
     "in_task",
     "pack",
@@ -51,7 +52,6 @@ CLOSURE_BYTES = 16 * 2**20
 # Packed bytes that a core reads and joins in some tenths of a second.
 _TASK_BYTES = 32 * 2**20
 _SAMPLED = 16
-# Multiples of it, without what is before the point, lie evenly between 0 and 1 and in no period.
 _GOLDEN = 0.6180339887498949
 
 
@@ -73,6 +73,11 @@ def task_count(items: int, cores: int, per_task: int | None = None, nbytes: int 
     return -(-items // size)
 
 
+def aperiodic(number: int) -> float:
+    """A place between 0 and 1: those of successive numbers lie evenly and in no period."""
+    return number * _GOLDEN % 1
+
+
 def sampled_bytes(store: Store | Callable[[], Store], items: Sequence[T], keys_of: Callable[[T], Iterable[str]]) -> int | None:
     """About how many bytes the files of some items have, from a few of them; None where that cannot be seen without a call of the store.
 
@@ -80,7 +85,7 @@ def sampled_bytes(store: Store | Callable[[], Store], items: Sequence[T], keys_o
     """
     opened = open_store(store)
     # Not every n-th one: partitions often come in periods.
-    some = items if len(items) <= _SAMPLED else [items[int(i * _GOLDEN % 1 * len(items))] for i in range(_SAMPLED)]
+    some = items if len(items) <= _SAMPLED else [items[int(aperiodic(i) * len(items))] for i in range(_SAMPLED)]
     paths = [opened.local_path(key) for item in some for key in keys_of(item)]
     try:
         return None if None in paths or not paths else sum(Path(str(path)).stat().st_size for path in paths) * len(items) // len(some)

@@ -49,7 +49,8 @@ def label_order(labels: pa.Array) -> LabelOrder | None:
 def positions_among(names: pa.Array, labels: pa.Array, order: LabelOrder | None) -> IntArray:
     """For each name the position of the label that it is, -1 where it is none. With the order of the labels only a few of them are looked at."""
     if order is None or not _can_be_hashed(_lengths(names)):
-        return pc.fill_null(pc.index_in(names, value_set=labels), -1).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+        places: IntArray = pc.fill_null(pc.index_in(names, value_set=labels), -1).to_numpy().astype(np.int64)
+        return places
     hashes = _hashes(names, order.longest)
     found = np.minimum(np.searchsorted(order.hashes, hashes), len(labels) - 1)
     positions = order.positions[found]
