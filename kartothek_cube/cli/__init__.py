@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        from kartothek_cube.errors import Unsupported
+        from kartothek_cube.errors import MissingExtra
 
-        raise Unsupported(_MISSING.format("click")) from error
+        raise MissingExtra(_MISSING.format("click")) from error
     return cli

@@ -8,7 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kartothek_cube.errors import MissingExtra
+
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from kartothek_cube.spark.datasource import register
     from kartothek_cube.spark.errors import driver_errors
     from kartothek_cube.spark.groups import map_cube_groups
@@ -90,8 +94,18 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"kartothek_cube.{_HOMES[name]}"), name)
+        return getattr(_home(name), name)
     raise AttributeError(f"module 'kartothek_cube.spark' has no attribute {name!r}")
+
+
+def _home(name: str) -> ModuleType:
+    """The module of a name."""
+    try:
+        return import_module(f"kartothek_cube.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        raise MissingExtra(f"kartothek_cube.spark.{name} needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'") from None
 
 
 def __dir__() -> list[str]:

@@ -167,6 +167,6 @@ def test_without_the_extra_it_ends_with_one_line_that_names_it():
     assert ran.returncode == 1
     assert ran.stderr == "Error: The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'\n"
     ran = fresh(block + "from kartothek_cube.cli import cli")
-    assert "Unsupported: The command kartothek_cube needs the package click" in ran.stderr
+    assert "MissingExtra: The command kartothek_cube needs the package click" in ran.stderr
     ran = fresh("import kartothek_cube.cli as c; c.nope")
     assert "has no attribute 'nope'" in ran.stderr

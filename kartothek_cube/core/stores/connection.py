@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from kartothek_cube.core.stores.locations import Kind, Location
-from kartothek_cube.errors import Unsupported
+from kartothek_cube.errors import MissingExtra, Unsupported
 
 __all__ = ["Credentials", "connect", "custom_endpoint", "refuse_after_fork", "require_extra"]
 
@@ -42,7 +42,7 @@ class _Fixed:
 def require_extra(kind: Kind) -> None:
     """Refuse a store whose client is not installed."""
     if importlib.util.find_spec("obstore") is None:
-        raise Unsupported(f"Stores of kind {kind} need the extra {kind!r}: pip install 'kartothek-cube[{kind}]'.")
+        raise MissingExtra(f"Stores of kind {kind} need the package obstore, which is not installed: pip install 'kartothek-cube[{kind}]'")
 
 
 def refuse_after_fork(name: str) -> None:
