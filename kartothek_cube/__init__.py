@@ -40,7 +40,9 @@ if TYPE_CHECKING:
         update_cube,
         verify_cube,
     )
+    from kartothek_cube.core.dataset.listing import list_datasets
     from kartothek_cube.core.options import options
+    from kartothek_cube.core.progress import Progress
     from kartothek_cube.core.stores import open_store
 
 __version__ = "0.1.0"
@@ -50,6 +52,7 @@ _HOMES = {
     "C": "cube.conditions",
     "Conjunction": "cube.conditions",
     "Cube": "cube.cube",
+    "Progress": "core.progress",
     "append_to_cube": "cube.verbs.append",
     "build_cube": "cube.verbs.build",
     "build_cube_index": "cube.verbs.indices",
@@ -65,6 +68,7 @@ _HOMES = {
     "extend_cube": "cube.verbs.build",
     "iter_cube": "cube.verbs.query",
     "list_cubes": "cube.verbs.describe",
+    "list_datasets": "core.dataset.listing",
     "load_group": "cube.verbs.query",
     "open_cube": "cube.verbs.discover",
     "open_store": "core.stores",
@@ -83,6 +87,7 @@ __all__ = [
     "C",
     "Conjunction",
     "Cube",
+    "Progress",
     "__version__",
     "append_to_cube",
     "build_cube",
@@ -100,6 +105,7 @@ __all__ = [
     "extend_cube",
     "iter_cube",
     "list_cubes",
+    "list_datasets",
     "load_group",
     "open_cube",
     "open_store",

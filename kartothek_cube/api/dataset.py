@@ -25,6 +25,7 @@ from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
 from kartothek_cube.core.dataset.history import history
+from kartothek_cube.core.dataset.listing import list_datasets
 from kartothek_cube.core.dataset.plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes, read_dataset_as_dataframes__iterator
@@ -71,6 +72,7 @@ __all__ = [
     "hash_dataset",
     "history",
     "lazy_store",
+    "list_datasets",
     "make_meta",
     "normalize_column_order",
     "normalize_type",

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli.main import cli
+    from kartothek_cube.cli.commands import cli
 
 __all__ = ["cli", "main"]
 
@@ -19,7 +19,7 @@ def main() -> None:
     Without the extra ``cli`` it ends with one line that names it.
     """
     try:
-        from kartothek_cube.cli.main import cli
+        from kartothek_cube.cli.commands import cli
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
     if name != "cli":
         raise AttributeError(f"module 'kartothek_cube.cli' has no attribute {name!r}")
     try:
-        from kartothek_cube.cli.main import cli
+        from kartothek_cube.cli.commands import cli
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise

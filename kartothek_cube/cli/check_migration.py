@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kartothek_cube.cli.failures import Failure, one_line
-from kartothek_cube.cli.migration import Remark, Verdict, documents, lines, outcome_of, unreadable
+from kartothek_cube.cli.migration import Remark, Verdict, documents, lines, of_members, outcome_of, unreadable
 from kartothek_cube.cli.output import show
 from kartothek_cube.cli.parameters import cube_command
 from kartothek_cube.cli.progress import working
@@ -26,6 +26,10 @@ __all__ = ["command", "verdicts_of"]
 
 # What reading a damaged dataset may raise. Errors of the store itself are none of its faults.
 DAMAGE = (KartothekCubeError, ValueError, LookupError)
+SEEDLESS = (
+    "No dataset says that it is the seed: kartothek's build_dataset_indices drops what makes a dataset one of a cube. It can be said again"
+    ' (docs, page "Moving from kartothek", A cube that has lost its seed)'
+)
 
 
 @cube_command("check-migration")
@@ -38,7 +42,7 @@ def command(ctx: click.Context, deep: bool) -> None:
     changed. The exit status is 1 if something cannot be read.
     """
     session: Session = ctx.obj
-    with working(session, "check-migration"):
+    with working(session):
         verdicts = verdicts_of(open_source(session), session.cube, deep=deep)
     if session.cube and not verdicts:
         raise Failure(f'Could not load cube: Could not find seed dataset for cube "{session.cube}".')
@@ -49,25 +53,19 @@ def command(ctx: click.Context, deep: bool) -> None:
 
 def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
     """The verdicts of all datasets and cubes of a store, or of one cube: datasets first, by name."""
+    from kartothek_cube.core.dataset.listing import list_datasets
     from kartothek_cube.core.parallel import run
+    from kartothek_cube.core.progress import Phase
     from kartothek_cube.cube.discovery import dataset_ids, list_cube_prefixes
 
     members = {prefix: {f"{prefix}++{name}" for name in dataset_ids(prefix, store)} for prefix in list_cube_prefixes(store) if cube in (None, prefix)}
-    single = sorted(set(_uuids(store)).difference(*members.values())) if cube is None else []
+    single = sorted(set(list_datasets(store)).difference(*members.values())) if cube is None else []
     tasks: list[Callable[[], list[Verdict]]] = [
         *(partial(_cube, store, prefix, sorted(uuids), deep=deep) for prefix, uuids in members.items()),
         *(partial(_single, store, uuid, deep=deep) for uuid in single),
     ]
-    found = [verdict for verdicts in run(lambda task: task(), tasks) for verdict in verdicts]
+    found = [verdict for verdicts in run(lambda task: task(), tasks, phase=Phase("verify", "datasets")) for verdict in verdicts]
     return sorted(found, key=lambda verdict: (verdict.kind != "dataset", verdict.name))
-
-
-def _uuids(store: Store) -> list[str]:
-    """The datasets of a store, from one listing of the top level."""
-    from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
-
-    keys = [entry.key for entry in store.list("").entries]
-    return [key.removesuffix(end) for key in keys for end in (JSON_SUFFIX, MSGPACK_SUFFIX) if key.endswith(end)]
 
 
 def _single(store: Store, uuid: str, *, deep: bool) -> list[Verdict]:
@@ -88,15 +86,27 @@ def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> lis
     try:
         findings = verify_cube(prefix, store, deep).findings
     except DAMAGE as error:
-        return [*(verdict for uuid in uuids for verdict in _single(store, uuid, deep=deep)), unreadable(prefix, "cube", one_line(error))]
+        singles = [verdict for uuid in uuids for verdict in _single(store, uuid, deep=deep)]
+        return [*singles, unreadable(prefix, "cube", _reason(store, prefix, singles, error))]
     # That datasets do not fit together is no fault of one of them.
     own = [finding for finding in findings if finding.dataset == prefix or finding.check.startswith("cube-")]
     members = [_dataset(store, uuid, [finding for finding in findings if finding.dataset == uuid and finding not in own], deep=deep) for uuid in uuids]
     try:
         discover_cube(prefix, store)
     except DAMAGE as error:
-        return [*members, unreadable(prefix, "cube", one_line(error))]
-    return [*members, outcome_of(prefix, "cube", own)]
+        return [*members, unreadable(prefix, "cube", _reason(store, prefix, members, error))]
+    return [*members, outcome_of(prefix, "cube", own, of_members(prefix, members))]
+
+
+def _reason(store: Store, prefix: str, members: Sequence[Verdict], error: Exception) -> str:
+    """Why datasets make no cube; where all can be read and none says that it is the seed, how that came about."""
+    from kartothek_cube.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED
+    from kartothek_cube.cube.verbs.discover import discover_datasets_unchecked
+
+    if any(verdict.outcome == "unreadable" for verdict in members):
+        return one_line(error)
+    datasets = discover_datasets_unchecked(prefix, store).values()
+    return one_line(error) if any(dataset.metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED) for dataset in datasets) else SEEDLESS
 
 
 def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool) -> Verdict:
@@ -121,7 +131,7 @@ def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
         keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
         for key in keys[:1]:
             narrow |= _differences(_stored(store, key, uuid), schema)
-    text = 'The files say {}, the dataset {}: kartothek gives back what the file has (docs, page "What will look different", Other differences)'
+    text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "What will look different", Other differences)'
     yield from (Remark("narrow-type", text.format(*pair.split(" → ")), column) for column, pair in sorted(narrow.items()))
 
 

@@ -14,6 +14,7 @@ from kartothek_cube.cli.output import bold, show, size
 from kartothek_cube.cli.parameters import Duration, cube_command, dry_run, yes
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
+from kartothek_cube.core.markup import counted
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import CleanupReport
@@ -39,14 +40,14 @@ def command(session: Session, grace: timedelta | None, retain: timedelta | None,
     if not yes and sys.stdin.isatty():
         planned = _cleaned(session, loaded, settings, dry_run=True)
         if planned.removed:
-            confirm(f"Remove {len(planned.removed):,} files ({size(planned.bytes)}) of cube {session.prefix}?", yes=yes)
+            confirm(f"Remove {counted(len(planned.removed), 'file')} ({size(planned.bytes)}) of cube {session.prefix}?", yes=yes)
     removed = _cleaned(session, loaded, settings, dry_run=False)
     if session.json:
         show(session, description(removed), tuple)
 
 
 def _loaded(session: Session) -> LoadedCube:
-    with working(session, "cleanup"):
+    with working(session):
         return load_cube(session)
 
 
@@ -60,7 +61,7 @@ def _settings(grace: timedelta | None, retain: timedelta | None) -> Overrides:
 def _cleaned(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_run: bool) -> CleanupReport:
     from kartothek_cube.cube.verbs.cleanup import cleanup_cube
 
-    with working(session, "cleanup"), settings:
+    with working(session), settings:
         return cleanup_cube(loaded.cube, loaded.store, dry_run=dry_run)
 
 
@@ -77,5 +78,5 @@ def cleanup_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """What would be removed, and what waits, as text."""
     for heading, files in (("Would be removed:", found["removed"]), ("Waits:", found["waiting"])):
         total = sum(file["bytes"] or 0 for file in files)
-        yield f"{bold(heading)} {len(files):,} files, {size(total)}"
+        yield f"{bold(heading)} {counted(len(files), 'file')}, {size(total)}"
         yield from (f"  - {file['key']}  {size(file['bytes'] or 0)}  {file['why'] or ''}".rstrip() for file in files)

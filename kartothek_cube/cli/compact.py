@@ -13,6 +13,7 @@ from kartothek_cube.cli.patterns import chosen
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.questions import conditions_of, where
 from kartothek_cube.cli.session import Session, load_cube
+from kartothek_cube.core.markup import counted
 
 if TYPE_CHECKING:
     from kartothek_cube.api.dataset import CompactionReport
@@ -34,7 +35,7 @@ def command(session: Session, target_rows: int, where: tuple[str, ...], include:
     """
     from kartothek_cube.cube.verbs.compact import compact_cube
 
-    with working(session, "compact"):
+    with working(session):
         loaded = load_cube(session)
         # Without conditions all datasets are meant; with them those which have the columns, unless some are named.
         names = chosen(loaded.datasets, include, exclude) if include is not None or exclude is not None else None
@@ -54,5 +55,7 @@ def compaction_lines(found: Mapping[str, Any]) -> Iterator[str]:
     verb = "would be merged into" if found["dry_run"] else "merged into"
     for name, report in found["datasets"].items():
         after = "" if report["bytes_after"] is None else f" → {size(report['bytes_after'])}"
-        figures = f"{report['files_before']:,} files {verb} {report['files_after']:,}, {report['rows_before']:,} rows, {size(report['bytes_before'])}{after}"
+        figures = (
+            f"{counted(report['files_before'], 'file')} {verb} {report['files_after']:,}, {report['rows_before']:,} rows, {size(report['bytes_before'])}{after}"
+        )
         yield f"{bold(f'{name}:')} {figures if report['files_before'] else 'nothing to do'}"

@@ -60,7 +60,7 @@ def command(
     yes: bool,
 ) -> None:
     """Copy cube from one store to another."""
-    with working(session, "copy"):
+    with working(session):
         loaded = load_cube(session)
         target = _target(session, tgt_store, tgt_url)
         names = chosen(loaded.datasets, include, exclude)
@@ -159,7 +159,7 @@ def _run(session: Session, loaded: LoadedCube, target: Store, plan: Plan, *, ove
     from kartothek_cube.cube.verbs.delete import delete_cube
 
     try:
-        with working(session, "copy"):
+        with working(session):
             if plan.deleted:
                 delete_cube(loaded.cube, target, plan.deleted)
             if plan.copied:

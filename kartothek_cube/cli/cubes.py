@@ -15,7 +15,7 @@ def show_cubes(session: Session) -> None:
     """One cube a line."""
     from kartothek_cube.cube.verbs.describe import list_cubes
 
-    with working(session, "cubes"):
+    with working(session):
         found = list_cubes(open_source(session))
     if not found and not session.json:
         click.echo("There is no cube in this store.", err=True)

@@ -13,6 +13,7 @@ from kartothek_cube.cli.parameters import cube_command, dry_run, patterns, yes
 from kartothek_cube.cli.patterns import chosen
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
+from kartothek_cube.core.markup import counted
 
 __all__ = ["command", "deletion_lines"]
 
@@ -24,7 +25,7 @@ __all__ = ["command", "deletion_lines"]
 @click.pass_obj
 def command(session: Session, include: str | None, exclude: str | None, dry_run: bool, yes: bool) -> None:
     """Delete cube from store."""
-    with working(session, "delete"):
+    with working(session):
         loaded = load_cube(session)
         names = chosen(loaded.datasets, include, exclude)
         planned = _planned(loaded, names) if dry_run or session.json or sys.stdin.isatty() else {}
@@ -49,13 +50,13 @@ def _delete(session: Session, loaded: LoadedCube, names: Sequence[str], planned:
     from kartothek_cube.cube.verbs.delete import delete_cube
 
     count = sum(map(len, planned.values()))
-    confirm(f"Delete {', '.join(names)} of cube {session.prefix} ({count:,} files)?", yes=yes)
-    with working(session, "delete"):
+    confirm(f"Delete {', '.join(names)} of cube {session.prefix} ({counted(count, 'file')})?", yes=yes)
+    with working(session):
         delete_cube(loaded.cube, loaded.store, names)
 
 
 def deletion_lines(planned: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What would be deleted, as text."""
     for name, keys in planned.items():
-        yield f"{bold('Would be deleted:')} {name}, {len(keys):,} files"
+        yield f"{bold('Would be deleted:')} {name}, {counted(len(keys), 'file')}"
         yield from (f"  - {key}" for key in keys)

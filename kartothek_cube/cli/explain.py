@@ -23,6 +23,6 @@ def command(session: Session, where: tuple[str, ...], columns: str | None, by: s
 
     No data is read.
     """
-    with working(session, "explain"):
+    with working(session):
         plan = plan_of(load_cube(session), where, columns, by, as_of)
     show(session, json.loads(plan.explain("json")), lambda: plan.explain("text").splitlines())

@@ -13,6 +13,7 @@ from kartothek_cube.cli.patterns import chosen
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.questions import conditions_of, where
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
+from kartothek_cube.core.markup import counted
 
 __all__ = ["command", "files_lines"]
 
@@ -26,7 +27,7 @@ def command(session: Session, where: tuple[str, ...], include: str | None, exclu
 
     With --where only those that a query with these conditions would read.
     """
-    with working(session, "files"):
+    with working(session):
         loaded = load_cube(session)
         names = chosen(loaded.datasets, include, exclude)
         keys = _keys(loaded, where)
@@ -52,5 +53,5 @@ def _sized(loaded: LoadedCube, name: str, keys: Sequence[str]) -> list[dict[str,
 def files_lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """One line a file."""
     for name, files in found.items():
-        yield f"{bold(f'{name}:')} {len(files):,} files, {size(sum(file['bytes'] or 0 for file in files))}"
+        yield f"{bold(f'{name}:')} {counted(len(files), 'file')}, {size(sum(file['bytes'] or 0 for file in files))}"
         yield from (f"  - {file['key']}  {'missing' if file['bytes'] is None else size(file['bytes'])}" for file in files)

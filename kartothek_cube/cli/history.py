@@ -27,7 +27,7 @@ def command(session: Session, dataset: str | None) -> None:
 
     The newest first; of one DATASET, or of all. Commits of one write to several datasets share the id in the column `cube`.
     """
-    with working(session, "history"):
+    with working(session):
         commits = commits_of(load_cube(session), dataset)
     show(session, {"commits": commits}, lambda: history_lines(commits))
 

@@ -28,7 +28,7 @@ def command(session: Session, dataset: str, columns: str) -> None:
     """
     from kartothek_cube.cube.verbs.indices import build_cube_index
 
-    with working(session, "index"):
+    with working(session):
         loaded = load_cube(session)
         wanted = _columns(loaded, dataset, columns)
         if wanted:

@@ -20,7 +20,7 @@ __all__ = ["command", "description", "info_lines"]
 @click.pass_obj
 def command(session: Session) -> None:
     """Show certain infos about the cube."""
-    with working(session, "info"):
+    with working(session):
         found = description(load_cube(session))
     show(session, found, lambda: info_lines(found))
 

@@ -11,7 +11,7 @@ from kartothek_cube.cli.output import bold, red
 if TYPE_CHECKING:
     from kartothek_cube.api.dataset import Finding
 
-__all__ = ["Outcome", "Remark", "Verdict", "documents", "lines", "outcome_of", "unreadable"]
+__all__ = ["Outcome", "Remark", "Verdict", "documents", "lines", "of_members", "outcome_of", "unreadable"]
 
 Outcome: TypeAlias = Literal["equal", "different", "unreadable"]
 
@@ -75,9 +75,17 @@ def unreadable(name: str, kind: Literal["dataset", "cube"], reason: str) -> Verd
     return Verdict(name, kind, "unreadable", (Remark("unreadable", " ".join(reason.split()), weight="error"),))
 
 
+def of_members(prefix: str, members: Sequence[Verdict]) -> tuple[Remark, ...]:
+    """What holds for a cube because it holds for some of its datasets."""
+    weights: dict[Outcome, Weight] = {"different": "difference", "unreadable": "error"}
+    named = {outcome: [verdict.name.removeprefix(f"{prefix}++") for verdict in members if verdict.outcome == outcome] for outcome in weights}
+    text = "What is said of its datasets holds for the cube: {}."
+    return tuple(Remark("members", text.format(", ".join(names)), weight=weights[outcome]) for outcome, names in named.items() if names)
+
+
 def _remark(finding: Finding) -> Remark:
     page = "" if "docs, page" in finding.message else f" ({_VERIFY}, {finding.check})"
-    return Remark(finding.check, finding.message + page, finding.column, _weight(finding))
+    return Remark(finding.check, finding.message.replace("deep=True", "--deep") + page, finding.column, _weight(finding))
 
 
 def _weight(finding: Finding) -> Weight:
@@ -109,11 +117,18 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
     for verdict in verdicts:
         word = _WORDS[verdict.outcome]
         yield f"{bold(f'{verdict.kind} {verdict.name}:')} {red(word) if verdict.outcome == 'unreadable' else word}"
-        yield from (_line(remark) for remark in verdict.remarks)
+        yield from _remarks(verdict.remarks)
+    if any(verdict.remarks for verdict in verdicts):
+        yield "≠ another answer than in kartothek, · good to know, ✗ cannot be read. Nothing was changed."
     counts = _counts(verdicts)
     yield f"{counts['equal']:,} read equally, {counts['different']:,} differently, {counts['unreadable']:,} not at all."
 
 
-def _line(remark: Remark) -> str:
-    where = f" [{remark.column}]" if remark.column else ""
-    return f"  {_MARKS[remark.weight]} {remark.check}{where}: {remark.text}"
+def _remarks(remarks: Iterable[Remark]) -> Iterator[str]:
+    """A line for each thing that is said, with all columns of which it is said."""
+    columns: dict[tuple[Weight, str, str], list[str]] = {}
+    for remark in remarks:
+        columns.setdefault((remark.weight, remark.check, remark.text), []).extend([remark.column] if remark.column else [])
+    for (weight, check, text), names in columns.items():
+        where = f" [{', '.join(names)}]" if names else ""
+        yield f"  {_MARKS[weight]} {check}{where}: {text}"

@@ -17,6 +17,7 @@ from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.questions import groups_of, plan_of
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 from kartothek_cube.cli.sinks import CsvSink, JsonSink, ParquetSink, Sink, TerminalStream, kind_of
+from kartothek_cube.core.markup import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ def query_once(session: Session, question: Question, output: str) -> None:
     placeholders = _placeholders(output, groups_of(question.by))
     # A bar between the rows on a terminal would be no progress.
     quiet = kind == "stdout" and sys.stdout.isatty()
-    with nullcontext() if quiet else working(session, "query"):
+    with nullcontext() if quiet else working(session):
         loaded = load_cube(session)
         plan = plan_of(loaded, question.where, question.columns, question.by, question.as_of)
         try:
@@ -59,7 +60,7 @@ def query_once(session: Session, question: Question, output: str) -> None:
         except pa.ArrowException as error:
             raise Failure(f"Could not write {output}: {one_line(error)}") from error
     if kind != "stdout":
-        show(session, {"rows": sum(written.values()), "files": written}, lambda: (f"{rows:,} rows in {name}" for name, rows in written.items()))
+        show(session, {"rows": sum(written.values()), "files": written}, lambda: (f"{counted(rows, 'row')} in {name}" for name, rows in written.items()))
 
 
 def _write(session: Session, plan: QueryPlan, loaded: LoadedCube, question: Question, output: str) -> dict[str, int]:

@@ -31,7 +31,7 @@ def query_rounds(session: Session) -> None:
     click.Abort
         If the shell is killed or a prompt interrupted.
     """
-    with working(session, "query"):
+    with working(session):
         loaded = load_cube(session)
     embed = _embed()
     payload = payload_names(loaded)
@@ -85,7 +85,7 @@ def _parser(loaded: LoadedCube) -> Callable[[str], Conjunction]:
 def _answer(session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]) -> None:
     from kartothek_cube.cube.verbs.query import query_cube
 
-    with working(session, "query"):
+    with working(session):
         frames = query_cube(loaded.cube, loaded.store, conjunction, payload_columns=payload)
     if not frames:
         echo(red("No data found."))

@@ -35,13 +35,13 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
     """
     from kartothek_cube.core.dataset.copy import rename_dataset
 
-    with working(session, "rename"):
+    with working(session):
         loaded = load_cube(session)
         names = new_uuids(loaded, new_name, dataset)
         _refuse_taken(loaded, names, None if dataset is not None else new_name)
     if not dry_run:
         confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", yes=yes)
-        with working(session, "rename"):
+        with working(session):
             for old, new in names.items():
                 rename_dataset(old, loaded.store, new)
     show(session, {"dry_run": dry_run, "renamed": names}, lambda: rename_lines(names, dry_run=dry_run))

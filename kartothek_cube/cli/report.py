@@ -27,7 +27,7 @@ def command(session: Session, output: str | None) -> None:
     from kartothek_cube.errors import DatasetNotFound, InvalidInput
 
     try:
-        with working(session, "report"):
+        with working(session):
             page = cube_report(session.prefix, open_source(session))
     except (DatasetNotFound, InvalidInput) as error:
         raise Failure(f"Could not load cube: {one_line(error)}") from error

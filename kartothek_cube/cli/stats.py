@@ -24,7 +24,7 @@ def command(session: Session, include: str | None, exclude: str | None) -> None:
     """Collect technical statistic from cube."""
     from kartothek_cube.cube.verbs.stats import collect_stats
 
-    with working(session, "stats"):
+    with working(session):
         loaded = load_cube(session)
         found = collect_stats(loaded.cube, loaded.store, chosen(loaded.datasets, include, exclude))
     show(session, {"datasets": found, "total": total_of(found)}, lambda: stats_lines(found))

@@ -31,7 +31,7 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
     Of one DATASET the newest commit, or the one that --commit names. Without a DATASET the write to the cube that --commit names, in every dataset that has
     it. What came after it stays. An undo can be undone.
     """
-    with working(session, "undo"):
+    with working(session):
         loaded = load_cube(session)
         commits = taken_back(commits_of(loaded, dataset), dataset, commit, seed=loaded.cube.seed_dataset)
         _check(loaded, commits)
@@ -72,7 +72,7 @@ def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
 def _run(session: Session, loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
     from kartothek_cube.core.dataset.undo import undo
 
-    with working(session, "undo"):
+    with working(session):
         for row in commits:
             undo(loaded.datasets[row["dataset"]].uuid, loaded.store, row["commit"])
 

@@ -26,7 +26,7 @@ def command(ctx: click.Context, deep: bool) -> None:
 
     session: Session = ctx.obj
     try:
-        with working(session, "verify"):
+        with working(session):
             report = verify_cube(session.prefix, open_source(session), deep)
     except (DatasetNotFound, InvalidInput) as error:
         raise Failure(f"Could not load cube: {one_line(error)}") from error

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.csv_format import count_csv_rows, read_csv_inside
 from kartothek_cube.core.evaluate import clause_on_scalar, filter_table, matching_rows
+from kartothek_cube.core.journal import note
 from kartothek_cube.core.parquet import count_parquet_rows, open_parquet_inside, read_parquet_inside
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, resolve_constants
 from kartothek_cube.core.store import Store
@@ -86,6 +87,7 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
         return _output_schema(request).empty_table()
     inside = [c for c in request.columns if c not in constants]
     table, rows = reader.read_inside(store, key, request.dataset, inside, request.schema, remaining)
+    note(rows_read=rows)
     return with_constants(table, rows, request.columns, constants, request.schema)
 
 
@@ -102,7 +104,12 @@ def open_rows(store: Store, key: str, request: FileRequest, nbytes: int, constan
         return True, iter(())
     inside = [c for c in request.columns if c not in constants]
     is_small, pieces = reader.open_inside(store, key, request.dataset, inside, request.schema, remaining, nbytes)
-    return is_small, (with_constants(table, rows, request.columns, constants, request.schema) for table, rows in pieces if rows)
+    return is_small, (with_constants(table, _noted(rows), request.columns, constants, request.schema) for table, rows in pieces if rows)
+
+
+def _noted(rows: int) -> int:
+    note(rows_read=rows)
+    return rows
 
 
 def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:

@@ -76,25 +76,23 @@ def _check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], p
 
     The accessors in Python do not catch what Arrow throws for a damaged chunk, which ends the process; reading does.
     """
-    source = pa.PythonFile(_Unreadable(size), mode="r")
+    source = _Unreadable(size)
     try:
         # With `pre_buffer` the places of all chunks are computed before anything is read.
-        pq.ParquetFile(source, metadata=metadata, pre_buffer=True).reader.read_row_groups(list(groups), column_indices=list(positions), use_threads=False)
-    except _ReachedError:
-        return
-
-
-class _ReachedError(Exception):
-    """A byte was asked for."""
+        file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=True)
+        file.reader.read_row_groups(list(groups), column_indices=list(positions), use_threads=False)
+    except (pa.ArrowException, OSError):
+        if not source.is_reached:
+            raise
 
 
 class _Unreadable:
-    """A file of some size that says when it is read."""
+    """A file of some size that ends where it is read, and knows that it was."""
 
     closed = False
 
     def __init__(self, size: int) -> None:
-        self._size, self._position = size, 0
+        self._size, self._position, self.is_reached = size, 0, False
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = offset + (self._size if whence == 2 else 0)
@@ -104,7 +102,8 @@ class _Unreadable:
         return self._position
 
     def read(self, _nbytes: int) -> bytes:
-        raise _ReachedError
+        self.is_reached = True
+        return b""  # an exception takes longer
 
     def close(self) -> None:
         self.closed = True

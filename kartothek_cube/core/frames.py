@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.schema import stored_schema
-from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "null_count", "to_frame", "to_table"]
+__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "no_frame", "null_count", "to_frame", "to_table"]
 
 
 def is_frame(data: Any) -> bool:
@@ -53,11 +53,24 @@ def to_table(data: Any, dataset: str) -> pa.Table:
     elif isinstance(data, pa.Table):
         table = data
     elif hasattr(data, "__arrow_c_stream__"):
-        table = pa.table(data)
+        table = _from_stream(data, dataset)
     else:
-        raise InvalidType(f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(data).__name__}" (dataset {dataset!r}).')
+        raise no_frame(data, dataset)
     check_names(table.column_names, dataset)
     return _stored(table, dataset)
+
+
+def no_frame(data: Any, dataset: str, reason: object = None) -> InvalidType:
+    """The error for what is no block of rows."""
+    end = "." if reason is None else f": {reason}"
+    return InvalidType(f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(data).__name__}" (dataset {dataset!r}){end}')
+
+
+def _from_stream(data: Any, dataset: str) -> pa.Table:
+    try:
+        return pa.table(data)
+    except pa.ArrowInvalid as error:  # a stream of single values, or a type that only its library knows
+        raise no_frame(data, dataset, error) from None
 
 
 def is_block(data: Any) -> bool:
@@ -135,11 +148,19 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedA
     if column.type.equals(field.type):
         return column
     try:
-        if pt.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        return column.cast(field.type)
+        return (_decoded(column, field.type) if pt.is_dictionary(column.type) else column).cast(field.type)
+    except pa.ArrowNotImplementedError as error:
+        raise Unsupported(f"Column {field.name!r} of dataset {dataset!r} is {column.type}, which Arrow cannot turn into {field.type}: {error}") from None
     except pa.ArrowInvalid as error:
         raise InvalidInput(f"Column {field.name!r} of dataset {dataset!r} cannot be stored as {field.type}: {error}") from None
+
+
+def _decoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The values of a dictionary. Those of Polars are views, of which Arrow takes none before they are plain text."""
+    values = column.type.value_type
+    if not (pt.is_string_view(values) or pt.is_binary_view(values)):
+        return column.cast(values)
+    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
 
 
 _NULLABLE = {

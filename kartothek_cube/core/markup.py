@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Markup", "details", "escape", "in_notebook", "shortened", "show_bytes", "show_count", "spelled", "table"]
+__all__ = ["Markup", "counted", "details", "escape", "in_notebook", "shortened", "show_bytes", "show_count", "spelled", "table"]
 
 # XML knows none of these, however they are spelled; half a surrogate pair has no UTF-8; marks of direction make a text look like another one.
 _UNSPEAKABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -15,7 +15,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
 # Colours are those of the notebook, in shades of grey; marks are of middling lightness, so that they can be read on white and on black.
 _STYLE = (
     ".kartothek-cube.kartothek-cube{overflow-x:auto;line-height:1.45}"
-    ".kartothek-cube.kartothek-cube table{border-collapse:collapse;margin:.5em 0;font-size:inherit}"
+    ".kartothek-cube.kartothek-cube table{border-collapse:collapse;table-layout:auto;margin:.5em 0;font-size:inherit}"
     ".kartothek-cube.kartothek-cube :is(th,td){text-align:left;vertical-align:top;padding:.2em .8em .2em 0;border:0;"
     "border-bottom:1px solid rgba(128,128,128,.3);white-space:normal;overflow-wrap:break-word;max-width:36em}"
     # Keys, calls and values may break anywhere, words may not.
@@ -82,6 +82,17 @@ def show_count(n: float | None) -> str:
     '1,234,567'
     """
     return "" if n is None else f"{n:,.0f}"
+
+
+def counted(n: int, noun: str) -> str:
+    """So many things, whose plural is regular.
+
+    Examples
+    --------
+    >>> counted(1, "file"), counted(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def show_bytes(n: float | None) -> str:

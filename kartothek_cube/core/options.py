@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
+from kartothek_cube.core.progress import Progress
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["Options", "Overrides", "Progress", "current_options", "options", "use_options"]
-
-Progress: TypeAlias = Callable[[int, int | None], object]
-"""Gets the number of finished tasks and, where it is known, of all tasks."""
+__all__ = ["Options", "Overrides", "current_options", "options", "use_options"]
 
 _MOST_THREADS = 8
 
@@ -57,8 +55,8 @@ class Options:
         Age below which garbage collection leaves files alone that nothing names, or nothing names any more: they may belong to a running write or be read.
     retain : timedelta
         How long garbage collection keeps replaced data files and the history that names them.
-    progress : bool | Progress
-        ``True`` shows a bar (needs tqdm); a callable gets ``(done, total)``.
+    progress : bool | Callable[[Progress], object] | None
+        ``True`` shows a bar, on a terminal and in notebooks (needs the extra ``progress``); a function is called with a `Progress`, again and again.
     """
 
     threads: int | None = None
@@ -67,7 +65,7 @@ class Options:
     require_atomic: bool = True
     grace: timedelta = timedelta(days=1)
     retain: timedelta = timedelta(days=7)
-    progress: bool | Progress = False
+    progress: bool | Callable[[Progress], object] | None = False
 
     def __post_init__(self) -> None:
         if self.threads is not None:
@@ -77,8 +75,13 @@ class Options:
         _check_type("require_atomic", self.require_atomic, bool)
         _check_duration("grace", self.grace)
         _check_duration("retain", self.retain)
-        if not isinstance(self.progress, bool) and not callable(self.progress):
-            raise InvalidType(f"Option progress is True, False or a callable, not {self.progress!r}.")
+        if not isinstance(self.progress, bool | None) and not callable(self.progress):
+            raise InvalidType(f"Option progress is True, False or a function, not {self.progress!r}.")
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody wants to know how far a call is."""
+        return self.progress is not None and self.progress is not False  # a function may be an object that counts as false, as an empty list does
 
     @property
     def thread_count(self) -> int:
@@ -95,7 +98,7 @@ class OptionValues(TypedDict, total=False):
     require_atomic: bool
     grace: timedelta
     retain: timedelta
-    progress: bool | Progress
+    progress: bool | Callable[[Progress], object] | None
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -11,14 +9,16 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from itertools import islice
-from threading import get_ident
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from kartothek_cube.core.options import Options, Progress, current_options
+from kartothek_cube.core.collecting import is_collecting, notice_collections
+from kartothek_cube.core.options import current_options
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
-from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.core.watch import told
+from kartothek_cube.errors import InvalidInput
 
-__all__ = ["Driver", "Weight", "Work", "ending", "reporter", "run", "run_bundles", "spread", "thread_count", "use_driver"]
+__all__ = ["DELETE_FILES", "READ_FILES", "Driver", "Weight", "Work", "run", "run_bundles", "spread", "thread_count", "use_driver"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,6 +30,9 @@ _REMOTE_THREADS = 32
 
 # Threads that a task may use for tasks of its own; unset outside of any task.
 _SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
+
+
+READ_FILES, DELETE_FILES = Phase("read", "files"), Phase("delete", "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,14 @@ class Work:
         Whether it takes seconds an item, so that few of them are worth the way to another process; else it is about one call of the store.
     weight : Callable | None
         As of `run`; it can be pickled, too.
-    what : str
-        What the items are, for whoever watches.
+    phase : Phase
+        What is told of it to whoever watches.
     """
 
     func: Callable[[Any], Any]
     heavy: bool = False
     weight: Callable[[Any], int] | None = None
-    what: str = "files"
+    phase: Phase = READ_FILES
 
 
 Driver: TypeAlias = Callable[[Work, Sequence[Any]], Generator[Any, None, None] | None]
@@ -82,7 +85,7 @@ def run(
     threads: int | None = None,
     at: Store | None = None,
     weight: Callable[[T], int] | None = None,
-    progress: Progress | Literal[False] | None = None,
+    phase: Phase | None = None,
 ) -> Generator[R, None, None]:
     """Call a function on every item in threads and iterate over the results in the order of the items.
 
@@ -102,8 +105,8 @@ def run(
         The store that the work waits for. Where it is remote and the option ``threads`` is not set, there are 32 threads.
     weight : Callable | None
         Bytes that an item needs from its start until its result is given up; their sum stays within the option ``bytes_in_flight``, but one item always runs.
-    progress : Callable | False | None
-        Called with ``(done, total)`` in the calling thread; default: the option ``progress``, for the outermost run. False tells no one.
+    phase : Phase | None
+        What is told to those who watch by the option ``progress``, in the calling thread; a run that belongs to a task of another one tells nothing.
 
     Examples
     --------
@@ -113,7 +116,7 @@ def run(
     if threads is not None and threads < 1:
         raise InvalidInput(f"threads={threads} is not positive.")
     total = len(items) if isinstance(items, Sized) else None
-    return _reported(_results(func, items, total, threads or thread_count(at), weight), progress, total)
+    return _told(_results(func, items, total, threads or thread_count(at), weight), phase, total)
 
 
 def run_bundles(
@@ -123,6 +126,7 @@ def run_bundles(
     *,
     at: Store | None = None,
     weight: Callable[[T], int] | None = None,
+    phase: Phase | None = None,
 ) -> Generator[R, None, None]:
     """What `run` does, for items of which several at a time take less than one after the other; one result for each item.
 
@@ -136,7 +140,7 @@ def run_bundles(
     """
     heavy = None if weight is None else lambda bundle: sum(map(weight, bundle))
     results = _results(func, _bundles(items, most), len(items), thread_count(at), heavy)
-    return _reported(_flat(results), None, len(items))
+    return _told(_flat(results), phase, len(items))
 
 
 def _bundles(items: Sequence[T], most: Callable[[], int]) -> Iterator[list[T]]:
@@ -167,7 +171,7 @@ def spread(
     heavy: bool = False,
     at: Store | None = None,
     weight: Callable[[T], int] | None = None,
-    what: str = "files",
+    phase: Phase = READ_FILES,
 ) -> Generator[R, None, None]:
     """What `run` does, for work that may be done in another process; where is up to the driver of `use_driver`. Without one it is done in threads here.
 
@@ -180,7 +184,7 @@ def spread(
         It may be called again for an item that it was called for before, even where that has succeeded.
     items : Sequence
         Small values that can be pickled.
-    heavy, weight, what
+    heavy, weight, phase
         As of `Work`.
     at
         As of `run`.
@@ -191,8 +195,8 @@ def spread(
     ['country_code', 'sales_date']
     """
     driver = _DRIVER.get() if _SHARE.get() is None else None
-    elsewhere = None if driver is None else driver(Work(func, heavy, weight, what), items)
-    return run(func, items, at=at, weight=weight) if elsewhere is None else elsewhere
+    elsewhere = None if driver is None else driver(Work(func, heavy, weight, phase), items)
+    return run(func, items, at=at, weight=weight, phase=phase) if elsewhere is None else elsewhere
 
 
 def thread_count(at: Store | None = None) -> int:
@@ -268,8 +272,7 @@ def _inline(call: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, No
 
 
 def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Callable[[T], int] | None, budget: int) -> Generator[R, None, None]:
-    if _note_collection not in gc.callbacks:
-        gc.callbacks.append(_note_collection)
+    notice_collections()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="kartothek_cube")
     flight: _Flight[T, R] = _Flight(lambda item: pool.submit(call, item), items, 2 * workers, weight, budget)
     try:
@@ -280,63 +283,8 @@ def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Ca
             flight.fill()
     finally:
         # Results that nobody wants may end up in the garbage collector. The code that it interrupts may hold any lock, also one that a thread needs to end.
-        pool.shutdown(wait=get_ident() not in _COLLECTING, cancel_futures=True)
+        pool.shutdown(wait=not is_collecting(), cancel_futures=True)
 
 
-# Threads in which the garbage collector is at work.
-_COLLECTING: set[int] = set()
-
-
-def _note_collection(phase: str, _info: dict[str, int]) -> None:
-    """What `gc` calls before and after each collection."""
-    (_COLLECTING.add if phase == "start" else _COLLECTING.discard)(get_ident())
-
-
-def _reported(results: Generator[R, None, None], progress: Progress | Literal[False] | None, total: int | None) -> Generator[R, None, None]:
-    asked = reporter(current_options(), total) if progress is None and _SHARE.get() is None else progress
-    return _told(results, asked, total) if asked else results
-
-
-def _told(results: Generator[R, None, None], report: Progress, total: int | None) -> Generator[R, None, None]:
-    with closing(results), ending(report):
-        for done, result in enumerate(results, 1):
-            report(done, total)
-            yield result
-
-
-def reporter(settings: Options, total: int | None) -> Progress | None:
-    """What the option ``progress`` wants to be called with ``(done, total)``: a callable as it is, a bar for True, None for False."""
-    if not isinstance(settings.progress, bool):
-        return settings.progress
-    return _bar(total) if settings.progress else None
-
-
-@contextmanager
-def ending(report: Progress | None) -> Iterator[None]:
-    """Around the work of which is reported: a bar is closed with it, however it ends."""
-    try:
-        yield
-    finally:
-        if isinstance(report, _Bar):
-            report.close()
-
-
-class _Bar:
-    """A bar of tqdm, which is told what is done and not what was done last."""
-
-    def __init__(self, bar: Any) -> None:
-        self._bar, self._shown = bar, 0
-        self.close = bar.close
-
-    def __call__(self, done: int, total: int | None) -> None:
-        self._bar.total = total
-        self._bar.update(done - self._shown)
-        self._shown = done
-
-
-def _bar(total: int | None) -> _Bar:
-    try:
-        tqdm: Any = importlib.import_module("tqdm.auto").tqdm
-    except ImportError as error:
-        raise Unsupported("options(progress=True) shows a bar with the package tqdm, which is not installed; a callable works without it.") from error
-    return _Bar(tqdm(total=total))
+def _told(results: Generator[R, None, None], phase: Phase | None, total: int | None) -> Generator[R, None, None]:
+    return results if phase is None or _SHARE.get() is not None else told(results, phase, total)

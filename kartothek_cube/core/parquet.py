@@ -23,8 +23,10 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 
 __all__ = [
+    "FittedFormat",
     "ParquetFormat",
     "ParquetSource",
+    "are_small_chunks",
     "count_parquet_rows",
     "open_file",
     "open_parquet_inside",
@@ -43,6 +45,9 @@ CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
 _WRITER: dict[str, Any] = {"version": "2.6", "coerce_timestamps": "us", "use_compliant_nested_type": False, "write_page_checksum": True}
 _GROUP_ROWS = 1_048_576
 _PIECE_ROWS = 65_536
+# Arrow makes a context of zstd for each page, which takes about 30 us. Below that many bytes a column chunk this counts for more than what zstd saves:
+# 500 rows of four numbers are read in 226 us instead of 93 and take 6.7 kB instead of 7.4.
+_SMALL_CHUNK = 64 * 2**10
 # Decoding so many values takes as long as looking at statistics.
 _FEW_ROWS = 100_000
 _LONGEST_TEXTS = 2**31 - 1
@@ -89,19 +94,49 @@ class ParquetFormat(FileFormat):
 
     def encode(self, table: pa.Table) -> pa.Buffer:
         sink = pa.BufferOutputStream()
-        pq.write_table(table.replace_schema_metadata(None), sink, compression=self.compression, row_group_size=self.chunk_size, **_WRITER)
+        pq.write_table(table.replace_schema_metadata(None), sink, compression=self._codec(table), row_group_size=self.chunk_size, **_WRITER)
         return sink.getvalue()
 
     def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
         plain = schema.remove_metadata()
-        rows = 0
-        with pq.ParquetWriter(sink, plain, compression=self.compression, **_WRITER) as writer:
-            for group in _row_groups(batches, plain, self.chunk_size or _GROUP_ROWS):
+        groups = _row_groups(batches, plain, self.chunk_size or _GROUP_ROWS)
+        first = next(groups, plain.empty_table())
+        with pq.ParquetWriter(sink, plain, compression=self._codec(first), **_WRITER) as writer:
+            writer.write_table(first, row_group_size=max(1, first.num_rows))
+            rows: int = first.num_rows
+            del first  # one row group is in memory at a time
+            for group in groups:
                 writer.write_table(group, row_group_size=group.num_rows)
                 rows += group.num_rows
-            if not rows:
-                writer.write_table(plain.empty_table())
         return rows
+
+    def _codec(self, _table: pa.Table) -> str:
+        """That of a file whose rows, or whose first row group, these are."""
+        return self.compression
+
+
+@dataclass(frozen=True, slots=True)
+class FittedFormat(ParquetFormat):
+    """Parquet files as `ParquetFormat` writes them, but SNAPPY where column chunks are small: another codec does not pay there.
+
+    Examples
+    --------
+    >>> table = pa.table({"PRODUCT_ID": range(500)})
+    >>> pq.read_metadata(pa.BufferReader(FittedFormat().encode(table))).row_group(0).column(0).compression
+    'SNAPPY'
+    """
+
+    compression: str = "ZSTD"
+
+    def _codec(self, table: pa.Table) -> str:
+        rows = max(1, table.num_rows)
+        nbytes = table.nbytes * min(self.chunk_size or rows, rows) // rows
+        return "SNAPPY" if are_small_chunks(nbytes, table.num_columns) else self.compression
+
+
+def are_small_chunks(nbytes: int, columns: int) -> bool:
+    """Whether so many columns of a row group of so many unpacked bytes are so small that unpacking them is not what takes time."""
+    return nbytes < columns * _SMALL_CHUNK
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:

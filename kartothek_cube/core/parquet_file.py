@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.footer import check_rows, chunk_spans, column_chunks, column_positions, repeats_texts
 from kartothek_cube.core.formats import readable
+from kartothek_cube.core.journal import note
 from kartothek_cube.core.store import Span, Store
 
 __all__ = ["ParquetSource", "open_file"]
@@ -75,6 +76,11 @@ class ParquetSource:
     def chunks(self, groups: Sequence[int], columns: set[str]) -> list[list[Any]]:
         """For each of these row groups the chunks of some columns."""
         return column_chunks(self.metadata, self.size, groups, self._indices(c for c in self.positions if c in columns))
+
+    def packed(self, span: Span) -> bytes:
+        """Bytes of the file as they are."""
+        start, end = span
+        return bytes(self._handle.read_at(end - start, start)) if 0 <= start <= end else b""
 
     def _read(self, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         if not groups:  # pyarrow 18 cannot read no row group
@@ -206,10 +212,15 @@ def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSo
     with readable(store, key, dataset):
         path = store.local_path(key)
         if path is None:
-            yield _open_distant(store, key)
+            yield _noted(_open_distant(store, key))
         else:
             with _LOCAL.open_input_file(path) as handle:
-                yield ParquetSource(handle, handle.size())
+                yield _noted(ParquetSource(handle, handle.size()))
+
+
+def _noted(source: ParquetSource) -> ParquetSource:
+    note(files_read=1, bytes_read=source.size)
+    return source
 
 
 def _open_distant(store: Store, key: str) -> ParquetSource:

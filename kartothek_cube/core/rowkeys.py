@@ -41,7 +41,7 @@ def pack_one(table: pa.Table, columns: Sequence[str]) -> IntArray:
 
 def pack(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[IntArray]:
     """The same for several tables at once: keys are comparable across the tables."""
-    keys, span = [np.zeros(t.num_rows, dtype=np.int64) for t in tables], 1
+    keys, span, owned = [np.zeros(t.num_rows, dtype=np.int64) for t in tables], 1, False
     for column in columns:
         codes, low, width = _codes(_alike([t.column(column) for t in tables]))
         if width == 1:
@@ -51,16 +51,17 @@ def pack(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[IntArray]:
         if span * width > PACKED_LIMIT:
             codes, width = _compress(codes)
             low = 0
-        keys = [_appended(k, span, c, low, width) for k, c in zip(keys, codes, strict=True)]
+        keys = [_appended(k, span, c, low, width, out=k if owned else None) for k, c in zip(keys, codes, strict=True)]
+        owned = span > 1 or low != 0
         span *= width
     return keys
 
 
-def _appended(keys: IntArray, span: int, codes: IntArray, low: int, width: int) -> IntArray:
-    """Keys with one more column behind those that they have; ``codes`` belong to others."""
+def _appended(keys: IntArray, span: int, codes: IntArray, low: int, width: int, out: IntArray | None) -> IntArray:
+    """Keys with one more column behind those that they have, in ``out`` or memory of their own; ``codes`` belong to others."""
     if span == 1:
         return np.subtract(codes, low, out=scratch(len(codes))) if low else codes
-    keys = np.multiply(keys, width, out=scratch(len(keys)))
+    keys = np.multiply(keys, width, out=scratch(len(keys)) if out is None else out)
     keys += codes
     if low:
         keys -= low
@@ -110,7 +111,7 @@ def as_int64(column: pa.ChunkedArray) -> IntArray:
         column = column.cast(pa.int32())
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    out: IntArray = column.cast(pa.int64()).to_numpy()
+    out: IntArray = (column if pa.types.is_int64(kind) else column.cast(pa.int64())).to_numpy()
     return out
 
 
@@ -149,22 +150,31 @@ def ranks(column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
 
 def ascends(table: pa.Table, columns: Sequence[str]) -> bool:
     """Whether the rows are sorted by some columns, no two alike. No is also said where only packed keys can tell, as with nulls."""
-    less, equal = np.zeros(max(table.num_rows - 1, 0), dtype=bool), np.ones(max(table.num_rows - 1, 0), dtype=bool)
-    for column in map(table.column, columns):
-        own_less, own_equal = _steps(column)
-        less |= equal & own_less
-        equal &= own_equal
-    return bool(less.all())
+    rising: BoolArray | None = None
+    for here, there in map(_neighbours, map(table.column, reversed(columns))):
+        rising = _less(here, there) if rising is None else _less(here, there) | (_equal(here, there) & rising)
+    return table.num_rows < 2 if rising is None else bool(rising.all())
 
 
-def _steps(column: pa.ChunkedArray) -> tuple[BoolArray, BoolArray]:
-    """Whether the next value is larger, and whether it is the same. Neither at null."""
+def _neighbours(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """The values but for the last one, and those that follow them."""
     if is_plain_integer(column):
         values = as_int64(column)
-        return values[:-1] < values[1:], values[:-1] == values[1:]
+        return values[:-1], values[1:]
     column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-    here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
-    return pc.fill_null(pc.less(here, there), False).to_numpy(), pc.fill_null(pc.equal(here, there), False).to_numpy()
+    return column.slice(0, max(len(column) - 1, 0)), column.slice(1)
+
+
+def _less(here: Any, there: Any) -> BoolArray:
+    """Not so where one of them is null."""
+    found: BoolArray = here < there if isinstance(here, np.ndarray) else pc.fill_null(pc.less(here, there), False).to_numpy()
+    return found
+
+
+def _equal(here: Any, there: Any) -> BoolArray:
+    """Not so where one of them is null."""
+    found: BoolArray = here == there if isinstance(here, np.ndarray) else pc.fill_null(pc.equal(here, there), False).to_numpy()
+    return found
 
 
 def stable_order(keys: IntArray) -> IntArray | None:

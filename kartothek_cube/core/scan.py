@@ -14,9 +14,10 @@ import pyarrow as pa
 from kartothek_cube.core.evaluate import Mask, matching_all
 from kartothek_cube.core.files import FileRequest
 from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.predicates import Clause, Predicates, accepts_null, by_column, check_constants, columns_of
-from kartothek_cube.core.rowkeys import IntArray, take_rows
+from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.errors import UnknownColumn
 
 __all__ = [
@@ -84,14 +85,10 @@ def indexed_clauses(conjunction: Sequence[Clause], columns: frozenset[str]) -> d
     return {column: clauses for column, clauses in found.items() if any(map(rejects_null, clauses))}
 
 
-def index_mask(index: SecondaryIndex, clauses: Sequence[Clause], labels: pa.Array) -> Mask:
-    """One boolean a label: whether the index knows a value of it that satisfies the clauses."""
-    return _mask(index.select(clauses).positions(labels), len(labels))
-
-
-def _mask(positions: IntArray, n: int) -> Mask:
-    mask = np.zeros(n + 1, dtype=bool)  # one more for labels that the document does not know (-1)
-    mask[positions] = True
+def index_mask(index: SecondaryIndex, clauses: Sequence[Clause], partitions: PartitionColumns) -> Mask:
+    """One boolean a partition: whether the index knows a value of it that satisfies the clauses."""
+    mask = np.zeros(len(partitions) + 1, dtype=bool)  # one more for labels that the document does not know (-1)
+    mask[partitions.places(index.select(clauses).labels)] = True
     return mask[:-1]
 
 
@@ -134,8 +131,7 @@ def conjunction_masks(
 
 def _index_mask(index: SecondaryIndex, conjunction: Sequence[Clause], snapshot: Snapshot) -> Mask:
     clauses = indexed_clauses(conjunction, frozenset([index.column])).get(index.column)
-    n = len(snapshot.partitions)
-    return _mask(snapshot.positions_of(index.select(clauses)), n) if clauses else np.ones(n, dtype=bool)
+    return index_mask(index, clauses, snapshot.partitions) if clauses else np.ones(len(snapshot.partitions), dtype=bool)
 
 
 def _count(masks: Sequence[Mask]) -> int:

@@ -25,6 +25,7 @@ from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, dec
 from kartothek_cube.core.parallel import run, spread
 from kartothek_cube.core.parquet import stream_columns
 from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.schema import normal_schema, ordered, stored_schema
 from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.core.store import Store
@@ -275,7 +276,7 @@ def built_indices(store: Store, base: Snapshot, columns: Sequence[str], known: E
     files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
     known = {} if known is None else known
     new = [(table, key) for _, table, key in files if (key, tuple(tables[table])) not in known]
-    read = spread(partial(_entries, store, base.uuid, base.schemas, tables), new, heavy=True)
+    read = spread(partial(_entries, store, base.uuid, base.schemas, tables), new, heavy=True, phase=Phase("index", "files"))
     known.update(zip([(key, tuple(tables[table])) for table, key in new], read, strict=True))
     entries = [known[key, tuple(tables[table])] for _, table, key in files]
     pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}

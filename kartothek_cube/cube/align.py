@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.ranges import matching_ranges
-from kartothek_cube.core.rowkeys import IntArray, empty_rows, expand_ranges, group_starts, pack, pack_one, stable_order, take_rows
+from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack, pack_one, stable_order, take_rows
 from kartothek_cube.cube.partitions import DatasetPartitions
 
 __all__ = ["Aligned", "align", "sort_into_groups"]
@@ -34,9 +34,9 @@ class Aligned:
     def __len__(self) -> int:
         return len(next(iter(self.parts.values())))
 
-    def take(self, positions: IntArray) -> Aligned:
-        """The aligned partitions at these positions."""
-        return Aligned(take_rows(self.keys, positions), {i: p[positions] for i, p in self.parts.items()})
+    def take(self, positions: IntArray | None) -> Aligned:
+        """The aligned partitions at these positions; None for all as they are."""
+        return self if positions is None else Aligned(take_rows(self.keys, positions), {i: p[positions] for i, p in self.parts.items()})
 
 
 def start(seed: str, partitions: DatasetPartitions) -> Aligned:
@@ -48,24 +48,42 @@ def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool)
     """Join one more dataset on all shared key columns; without one, every partition meets every partition."""
     rows, parts = _match(left.keys, len(left), right.keys, len(right), inner=inner)
     joined = left.take(rows)
-    return Aligned(_with_new_columns(joined.keys, right.keys, parts, len(rows)), {**joined.parts, dataset: parts})
+    return Aligned(_with_new_columns(joined.keys, right.keys, parts), {**joined.parts, dataset: parts})
 
 
-def _match(left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool) -> tuple[IntArray, IntArray]:
-    """Pairs of positions with equal shared columns; a left row without a partner is dropped or meets -1."""
+def _match(left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool) -> tuple[IntArray | None, IntArray]:
+    """Pairs of positions with equal shared columns; a left row without a partner is dropped or meets -1. None for each left row once."""
     shared = [c for c in left.column_names if c in right.column_names]
-    skipped, near = _near(left, right) if shared and n_left * _FEW < n_right else (0, right)
-    right, n_right = near, near.num_rows if shared else n_right
-    left_keys, right_keys = pack([left, right], shared) if shared else (np.zeros(n_left, np.int64), np.zeros(n_right, np.int64))
-    order = np.argsort(right_keys, kind="stable")
-    first = np.searchsorted(right_keys[order], left_keys, side="left")
-    counts = np.searchsorted(right_keys[order], left_keys, side="right") - first
-    sizes = counts if inner else np.maximum(counts, 1)
-    rows, positions = expand_ranges(first, sizes)
-    found = counts[rows] > 0
-    parts = np.full(len(rows), -1, dtype=np.int64)
-    parts[found] = skipped + order[positions[found]]
-    return rows, parts
+    if not shared:
+        return _pairs(np.zeros(n_left, np.int64), np.full(n_left, n_right), inner=inner)
+    if len(shared) == right.num_columns and left.select(shared).equals(right.select(shared)):
+        return None, np.arange(n_right)  # no two partitions of a dataset are alike
+    skipped, near = _near(left, right) if n_left * _FEW < n_right else (0, right)
+    left_keys, right_keys = pack([left, near], shared)
+    order = stable_order(right_keys)
+    first, counts = _equal_keys(left_keys, right_keys if order is None else right_keys[order])
+    rows, parts = _pairs(first, counts, inner=inner)
+    # The last one is for those without a partner.
+    places = np.append(np.arange(len(right_keys)) if order is None else order, -1 - skipped) + skipped
+    return rows, places[parts]
+
+
+def _equal_keys(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+    """For each left key where the right keys begin that are equal, and how many they are; right keys are sorted."""
+    starts = group_starts(right)
+    if not len(starts):
+        return np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
+    found = np.minimum(np.searchsorted(right[starts], left), len(starts) - 1)
+    first = starts[found]
+    return first, np.where(right[first] == left, np.diff(np.append(starts, len(right)))[found], 0)
+
+
+def _pairs(first: IntArray, counts: IntArray, *, inner: bool) -> tuple[IntArray | None, IntArray]:
+    """For each row as many positions from its first one on; without any the row is dropped or meets -1. Rows are None if it is each of them once."""
+    if len(counts) and counts.max() <= 1 and (not inner or counts.min() == 1):
+        return None, np.where(counts > 0, first, -1)
+    rows, positions = expand_ranges(first, counts if inner else np.maximum(counts, 1))
+    return rows, np.where(counts[rows] > 0, positions, -1)
 
 
 def _near(left: pa.Table, right: pa.Table) -> tuple[int, pa.Table]:
@@ -83,11 +101,12 @@ def _near(left: pa.Table, right: pa.Table) -> tuple[int, pa.Table]:
     return low, right.slice(low, high - low)
 
 
-def _with_new_columns(keys: pa.Table, right: pa.Table, parts: IntArray, n: int) -> pa.Table:
+def _with_new_columns(keys: pa.Table, right: pa.Table, parts: IntArray) -> pa.Table:
+    new = [c for c in right.column_names if c not in keys.column_names]
+    if not new:
+        return keys
     positions = pa.array(parts, mask=parts < 0)
-    columns = {c: keys.column(c) for c in keys.column_names}
-    columns.update({c: right.column(c).take(positions) for c in right.column_names if c not in columns})
-    return pa.table(columns) if columns else empty_rows(n)
+    return pa.table({**{c: keys.column(c) for c in keys.column_names}, **{c: right.column(c).take(positions) for c in new}})
 
 
 def sort_into_groups(aligned: Aligned, partition_by: Sequence[str], partition_columns: Sequence[str]) -> tuple[Aligned, IntArray]:
@@ -101,7 +120,8 @@ def sort_into_groups(aligned: Aligned, partition_by: Sequence[str], partition_co
         aligned = aligned.take(np.flatnonzero(valid))
     by = list(partition_by) or list(partition_columns)
     full = [*by, *(c for c in partition_columns if c not in by)]
-    order = stable_order(pack_one(aligned.keys, full))
-    aligned = aligned if order is None else aligned.take(order)
-    starts = group_starts(pack_one(aligned.keys, by))
+    keys = pack_one(aligned.keys, full)
+    order = stable_order(keys)
+    aligned, keys = (aligned, keys) if order is None else (aligned.take(order), keys[order])
+    starts = group_starts(keys if by == full else pack_one(aligned.keys, by))
     return aligned, np.append(starts, len(aligned)).astype(np.int64)

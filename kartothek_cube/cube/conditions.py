@@ -33,49 +33,91 @@ __all__ = [
 
 
 class EqualityCondition(SimpleCondition):
-    """``C(column) == value``."""
+    """``C(column) == value``.
+
+    Examples
+    --------
+    >>> (C("COUNTRY_CODE") == "DE").predicate_part
+    [('COUNTRY_CODE', '==', 'DE')]
+    """
 
     __slots__ = ()
     OP = "=="
 
 
 class InequalityCondition(SimpleCondition):
-    """``C(column) != value``. In frames a null does not match; in queries a stored one does."""
+    """``C(column) != value``. In frames a null does not match; in queries a stored one does.
+
+    Examples
+    --------
+    >>> (C("COUNTRY_CODE") != "DE").predicate_part
+    [('COUNTRY_CODE', '!=', 'DE')]
+    """
 
     __slots__ = ()
     OP = "!="
 
 
 class LessThanCondition(SimpleCondition):
-    """``C(column) < value``."""
+    """``C(column) < value``.
+
+    Examples
+    --------
+    >>> (C("WEEK") < 10).predicate_part
+    [('WEEK', '<', 10)]
+    """
 
     __slots__ = ()
     OP = "<"
 
 
 class LessEqualCondition(SimpleCondition):
-    """``C(column) <= value``."""
+    """``C(column) <= value``.
+
+    Examples
+    --------
+    >>> (C("WEEK") <= 10).predicate_part
+    [('WEEK', '<=', 10)]
+    """
 
     __slots__ = ()
     OP = "<="
 
 
 class GreaterThanCondition(SimpleCondition):
-    """``C(column) > value``."""
+    """``C(column) > value``.
+
+    Examples
+    --------
+    >>> (C("WEEK") > 10).predicate_part
+    [('WEEK', '>', 10)]
+    """
 
     __slots__ = ()
     OP = ">"
 
 
 class GreaterEqualCondition(SimpleCondition):
-    """``C(column) >= value``."""
+    """``C(column) >= value``.
+
+    Examples
+    --------
+    >>> (C("WEEK") >= 10).predicate_part
+    [('WEEK', '>=', 10)]
+    """
 
     __slots__ = ()
     OP = ">="
 
 
 class IsInCondition(SimpleCondition):
-    """``C(column).isin(value)``; the value is kept as a tuple."""
+    """``C(column).isin(value)``; the value is kept as a tuple.
+
+    Examples
+    --------
+    >>> C("COUNTRY_CODE").isin(["DE", "FR"]).value
+    ('DE', 'FR')
+    """
 
     __slots__ = ()
     OP = "in"
@@ -85,7 +127,13 @@ class IsInCondition(SimpleCondition):
 
 
 class IsNotInCondition(SimpleCondition):
-    """``C(column).isnotin(value)``, the same as ``!=`` with each of the values; the value is kept as a tuple."""
+    """``C(column).isnotin(value)``, the same as ``!=`` with each of the values; the value is kept as a tuple.
+
+    Examples
+    --------
+    >>> C("COUNTRY_CODE").isnotin("DE").value
+    ('DE',)
+    """
 
     __slots__ = ()
     OP = "not in"
@@ -102,7 +150,15 @@ def _constants(column: str, given: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, eq=False, init=False)
 class InIntervalCondition(Condition):
-    """``C(column).in_interval(start, stop)``: start included, stop excluded, None for an open end."""
+    """``C(column).in_interval(start, stop)``: start included, stop excluded, None for an open end.
+
+    Examples
+    --------
+    >>> C("WEEK").in_interval(10, 20).predicate_part
+    [('WEEK', '>=', 10), ('WEEK', '<', 20)]
+    >>> C("WEEK").in_interval().active
+    False
+    """
 
     __slots__ = ("start", "stop")
     start: Any

@@ -61,7 +61,14 @@ class Restriction(NotAValue, ABC):
 
 @dataclass(frozen=True, eq=False)
 class Condition(Restriction):
-    """What all conditions have in common: one column, a predicate, a text form, and the operator ``&``."""
+    """What all conditions have in common: one column, a predicate, a text form, and the operator ``&``.
+
+    Examples
+    --------
+    >>> from kartothek_cube.cube.conditions import C
+    >>> isinstance(C("WEEK").in_interval(10, 20), Condition)
+    True
+    """
 
     __slots__ = ("column",)
     column: str
@@ -140,7 +147,15 @@ class Condition(Restriction):
 
 @dataclass(frozen=True, eq=False)
 class SimpleCondition(Condition):
-    """A condition with one operator and one value."""
+    """A condition with one operator and one value.
+
+    Examples
+    --------
+    >>> from kartothek_cube.cube.conditions import C
+    >>> condition = C("WEEK") >= 10
+    >>> condition.column, condition.OP, condition.value
+    ('WEEK', '>=', 10)
+    """
 
     __slots__ = ("value",)
     value: Any

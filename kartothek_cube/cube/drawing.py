@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
-from kartothek_cube.core.markup import escape, shortened, spelled
+from kartothek_cube.core.markup import counted, escape, shortened, spelled
 from kartothek_cube.cube.picture import Cell, Column, PlanPicture, Row
 
 __all__ = ["draw"]
@@ -137,7 +137,7 @@ def _rows(picture: PlanPicture) -> tuple[list[str], int]:
 def _row(picture: PlanPicture, row: Row, y: int) -> str:
     height = (_BAND if row.last else _ROW) - 4
     cells = (_cell(row, cell, column, x, y, height) for x, cell, column in zip(_lefts(picture), row.cells, picture.columns, strict=True))
-    full = f"{row.label} … {row.last}: {row.partitions:,} partitions" if row.last else row.label
+    full = f"{row.label} … {row.last}: {counted(row.partitions, 'partition')}" if row.last else row.label
     return f"<g><title>{escape(full)}</title>{''.join(_row_label(row, y))}{''.join(cells)}</g>"
 
 
@@ -188,7 +188,8 @@ def _loss(picture: PlanPicture, y: int, label: str, lost: Sequence[int], what: s
         if n:
             faded = _bar(x, y, _BAR, _ROW - 4, column.join, ' opacity=".16"')
             text = _text(x + _BAR / 2, y + 15, _files(n), "quiet", f'{_MIDDLE}{_SMALL} text-decoration="line-through"')
-            yield f"<g><title>{escape(f'{n:,} of {column.total:,} files of {column.dataset} {what}')}</title>{faded}{text}</g>"
+            title = f"{n:,} of {counted(column.total, 'file')} of {column.dataset} {what}"
+            yield f"<g><title>{escape(title)}</title>{faded}{text}</g>"
 
 
 def _legend(picture: PlanPicture, y: int) -> Iterator[str]:
@@ -205,5 +206,5 @@ def _legend(picture: PlanPicture, y: int) -> Iterator[str]:
 
 def _description(picture: PlanPicture) -> str:
     """The same in words."""
-    columns = (f"{c.dataset} ({c.join}): {c.read:,} of {c.total:,} files" for c in picture.columns)
+    columns = (f"{c.dataset} ({c.join}): {c.read:,} of {counted(c.total, 'file')}" for c in picture.columns)
     return f"{'; '.join(picture.notes)}. {'; '.join(columns)}."

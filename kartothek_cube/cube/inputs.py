@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.elements import stream_blocks
-from kartothek_cube.core.frames import concat_blocks, is_block, is_frame, is_series, to_table
+from kartothek_cube.core.frames import concat_blocks, is_block, is_frame, is_series, no_frame, to_table
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.options import current_options
 from kartothek_cube.cube.constants import (
@@ -108,25 +108,14 @@ def _blocks(item: Any, cube: Cube) -> Iterator[Block]:
         if _is_stream(block):
             yield from ((name, rows) for rows in stream_blocks(_reader(block, name), name, max(1, chunk_bytes() // _BLOCKS_PER_CHUNK)))
         else:
-            yield name, None if block is None else _rows(block, name)
+            yield name, None if block is None else to_table(block, name)
 
 
 def _reader(stream: Any, name: str) -> pa.RecordBatchReader:
     try:
         return pa.RecordBatchReader.from_stream(stream)
-    except pa.ArrowInvalid:  # a stream of single values
-        raise _no_frame(stream, name) from None
-
-
-def _rows(block: Any, name: str) -> pa.Table:
-    try:
-        return to_table(block, name)
-    except pa.ArrowInvalid:  # an array, which gives a stream of single values
-        raise _no_frame(block, name) from None
-
-
-def _no_frame(block: Any, name: str) -> InvalidType:
-    return InvalidType(f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(block).__name__}" (dataset {name!r}).')
+    except pa.ArrowInvalid as error:  # a stream of single values
+        raise no_frame(stream, name, error) from None
 
 
 def _typed(tables: list[pa.Table]) -> list[pa.Table]:

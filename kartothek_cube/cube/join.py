@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.lookup import Lookup, Positions
-from kartothek_cube.core.rowkeys import BoolArray, ascends, pack_one, stable_order
+from kartothek_cube.core.rowkeys import BoolArray, ascends, pack_one, stable_order, take_rows
 
 __all__ = ["Joinable", "Joined", "Part", "join_cells", "newest_rows", "rows_at"]
 
@@ -22,10 +22,18 @@ _FEW = 4
 
 
 class Joinable:
-    """Rows of one dataset to be found by ``on``. Of several rows of a cell the last one counts."""
+    """Rows of one dataset to be found by ``on``. Of several rows of a cell the last one counts.
 
-    def __init__(self, table: pa.Table, on: Sequence[str]) -> None:
-        self.table, self.on = table, tuple(on)
+    Those that are ``aligned`` have the keys of the seed row by row; then ``table`` need not have them.
+    """
+
+    def __init__(self, table: pa.Table, on: Sequence[str], *, aligned: bool = False) -> None:
+        self.table, self.on, self.aligned = table, tuple(on), aligned
+
+    @cached_property
+    def payload(self) -> pa.Table:
+        """The columns that it adds to a result."""
+        return self.table.drop_columns([c for c in self.on if c in self.table.column_names])
 
     @cached_property
     def lookup(self) -> Lookup:
@@ -54,7 +62,7 @@ class Part:
         if self.positions is None or _FEW * len(self.positions) > len(self.table):
             return self
         there = self.positions >= 0
-        table = self.table.take(pa.array(self.positions[there]))
+        table = take_rows(self.table, self.positions[there])
         return Part(table, None if len(table) == len(there) else np.where(there, np.cumsum(there) - 1, -1))
 
     def kept(self, rows: BoolArray) -> Part:
@@ -126,8 +134,16 @@ def rows_at(column: pa.ChunkedArray, indices: Indices | None) -> pa.ChunkedArray
     if valid is None:
         return pc.take(column, places, boundscheck=False)
     if len(column) and pa.types.is_primitive(column.type):  # several times faster than null indices
-        return pc.if_else(valid, pc.take(column, places, boundscheck=False), pa.scalar(None, column.type))
+        return _hidden(pc.take(column, places, boundscheck=False), valid)
     return pc.take(column, pc.if_else(valid, places, pa.scalar(None, places.type)), boundscheck=False)
+
+
+def _hidden(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
+    """The values where they are valid, else null. They are not copied where they have no nulls of their own."""
+    chunk = column.chunk(0) if column.num_chunks == 1 and not column.null_count else None
+    if chunk is None or chunk.offset or valid.offset:
+        return pc.if_else(valid, column, pa.scalar(None, column.type))
+    return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
 
 
 def repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
@@ -151,6 +167,8 @@ def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
 
 def has_keys_of(left: pa.Table, right: Joinable, cells: Sequence[str]) -> bool:
     """Whether the keys are the same row by row, and all different as ``cells`` are on the left."""
+    if right.aligned:
+        return True
     if left.num_rows != right.table.num_rows or not set(cells) <= set(right.on):
         return False
     return all(left.column(c).equals(right.table.column(c)) for c in right.on)
@@ -168,11 +186,10 @@ def join_cells(seed: pa.Table, cells: Sequence[str], restricting: Iterable[Joina
 
     Constants win over columns of that name, and the seed's columns over those of other datasets.
     """
-    parts, joined = [Part(seed)], list[Joinable]()
+    parts = [Part(seed)]
     keep = np.ones(seed.num_rows, dtype=bool)
     for other in _while_rows(restricting, keep):
-        parts.append(Part(other.table, positions_of(seed, other, cells)))
-        joined.append(other)
+        parts.append(Part(other.payload, positions_of(seed, other, cells)))
         if parts[-1].positions is not None:
             keep &= parts[-1].positions >= 0
     if not keep.any():
@@ -181,12 +198,11 @@ def join_cells(seed: pa.Table, cells: Sequence[str], restricting: Iterable[Joina
     parts = parts if all_stay else [part.kept(keep) for part in parts]
     for other in others:
         if has_keys_of(seed, other, cells):
-            parts.append(Part(other.table) if all_stay else Part(other.table).kept(keep))
+            parts.append(Part(other.payload) if all_stay else Part(other.payload).kept(keep))
         else:
             left = seed.select(other.on)
-            parts.append(Part(other.table, other.lookup.positions(left if all_stay else left.filter(pa.array(keep)))))
-        joined.append(other)
-    owners = {c: i for i, other in enumerate(joined, 1) for c in other.table.column_names if c not in other.on}
+            parts.append(Part(other.payload, other.lookup.positions(left if all_stay else left.filter(pa.array(keep)))))
+    owners = {c: i for i, part in enumerate(parts) for c in part.table.column_names}
     return Joined(int(np.count_nonzero(keep)), tuple(parts), owners | dict.fromkeys(seed.column_names, 0), constants)
 
 

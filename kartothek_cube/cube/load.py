@@ -6,17 +6,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.beside import Encoded, read_rest, read_with
 from kartothek_cube.core.evaluate import matching_rows
 from kartothek_cube.core.files import FileRequest, filter_table, read_rows
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.rowkeys import pack_one, stable_order
+from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
+from kartothek_cube.core.small_files import read_together
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.intention import DatasetRole
@@ -26,6 +31,7 @@ from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPar
 __all__ = ["Loader", "clauses_of", "in_cell_order", "is_ordered", "is_shared", "load_partition", "ordered_rows"]
 
 _CACHE_BYTES = 128 * 2**20
+_PARQUET = ParquetFormat()
 
 
 class _Shared:
@@ -67,6 +73,14 @@ class _Shared:
                 self._room += size
 
 
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """The rows of the seed in one aligned partition; and how the keys of these rows lie in its file, if that may help to read other files."""
+
+    table: pa.Table
+    keys: Encoded | None = None
+
+
 class Loader:
     """Loads groups from a store. What several partitions need, e.g. an unpartitioned dataset, is read once while it fits.
 
@@ -89,21 +103,42 @@ class Loader:
         whole = group.is_slice or not group.context.partition_by
         return load_partition(self, group.context, part, None if whole else group.key)
 
-    def seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
+    def seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> Seed:
         """The newest rows of the seed in one aligned partition that satisfy the clauses, sorted by cell."""
-        role = context.roles[0]
-        seed = newest_rows(self.read(context, role, files, clauses), role.dimensions)
-        return newest_rows(seed, context.cell_columns) if set(role.dimensions) - set(context.cell_columns) else seed
+        role, *others = context.roles
+        if not clauses and _is_parquet(files) and any(_has_keys_of(context, role, other) for other in others):
+            table, keys = read_with(self._store, *_whole_file(context, role, files), role.dimensions)
+        else:
+            table, keys = self.read(context, role, files, clauses), None
+        found = newest_rows(table, role.dimensions)
+        found = newest_rows(found, context.cell_columns) if set(role.dimensions) - set(context.cell_columns) else found
+        return Seed(found, keys if found is table else None)
 
-    def other(self, context: GroupContext, role: DatasetRole, files: DatasetFiles | None, clauses: tuple[Clause, ...], shared: bool) -> Joinable:
-        """The rows of another dataset in one aligned partition that satisfy the clauses; kept for other partitions if it is shared with them."""
+    def other(
+        self, context: GroupContext, role: DatasetRole, files: DatasetFiles | None, clauses: tuple[Clause, ...], shared: bool, keys: Encoded | None = None
+    ) -> Joinable:
+        """The rows of another dataset in one aligned partition that satisfy the clauses; kept for other partitions if it is shared with them.
+
+        With the ``keys`` of the seed, those of the dataset are not decoded where they are the same.
+        """
         if files is None:
             return Joinable(pa.schema([role.schema.field(c) for c in _columns(context, role)]).empty_table(), role.dimensions)
+        if keys is not None and not clauses and _is_parquet(files) and _has_keys_of(context, context.roles[0], role):
+            table, aligned = read_rest(self._store, *_whole_file(context, role, files), keys)
+            return Joinable(table, role.dimensions, aligned=aligned)
 
         def read() -> Joinable:
             return Joinable(self.read(context, role, files, clauses), role.dimensions)
 
         return self._shared.get((role.id, files.keys, clauses), read) if shared else read()
+
+    def members(self, seed: Callable[[], Seed], others: Sequence[Callable[[Encoded | None], Joinable]]) -> tuple[pa.Table, Iterator[Joinable]]:
+        """The seed, and the others when they are asked for; on a remote store they wait side by side, so that they do not know the keys of the seed."""
+        if self._store.is_remote:
+            found = self.each([seed, *(partial(other, None) for other in others)])
+            return next(found).table, found
+        first = seed()
+        return first.table, (other(first.keys) for other in others)
 
     def each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
         """What some reads give, one after the other when it is asked for; on a remote store they wait side by side."""
@@ -125,6 +160,14 @@ class Loader:
             table = filter_table(table, matching_rows(table, (late,)))
         return table.select(list(_columns(context, role)))
 
+    def read_all(self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles]) -> tuple[pa.Table, IntArray]:
+        """What `read` gives without clauses for each of several aligned partitions; and how many rows each of them has."""
+        request = _request(context, role, ())
+        files = [(key, _own(values, request)) for part in parts for key, values in zip(part.keys, part.values, strict=True)]
+        table, counts = read_together(self._store, files, request)
+        ends = np.cumsum([len(part.keys) for part in parts])
+        return table, np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[ends], prepend=0)
+
 
 def _columns(context: GroupContext, role: DatasetRole) -> tuple[str, ...]:
     """The columns that are read of a dataset: without those that have one value in an aligned partition."""
@@ -142,19 +185,38 @@ def _own(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
     return {c: v for c, v in values.items() if c in request.schema.names}
 
 
+def _is_parquet(files: DatasetFiles) -> bool:
+    """Whether this is one Parquet file."""
+    return len(files.keys) == 1 and files.keys[0].endswith(_PARQUET.file_suffix)
+
+
+def _whole_file(context: GroupContext, role: DatasetRole, files: DatasetFiles) -> tuple[str, FileRequest, dict[str, Any]]:
+    """The key of the only file, what to read of it, and its partition values."""
+    request = _request(context, role, ())
+    return files.keys[0], request, _own(files.values[0], request)
+
+
+def _has_keys_of(context: GroupContext, seed: DatasetRole, other: DatasetRole) -> bool:
+    """Whether the cells of another dataset may be those of the seed: they have the same dimensions in the same types."""
+    if is_shared(context, other) or set(other.dimensions) != set(seed.dimensions) or not set(context.cell_columns) <= set(seed.dimensions):
+        return False
+    read = set(_columns(context, seed)) & set(_columns(context, other))
+    return set(seed.dimensions) <= read and all(seed.schema.field(c).type.equals(other.schema.field(c).type) for c in seed.dimensions)
+
+
 def load_partition(loader: Loader, context: GroupContext, part: GroupPartition, key: Mapping[str, Any] | None = None) -> Joined:
     """Join the datasets of one aligned partition, limited to one value of each ``partition_by`` column if there is a ``key``."""
     seed_role, *roles = context.roles
     if seed_role.id not in part.files or any(r.restricts and r.id not in part.files for r in roles):
         return Joined()
 
-    def other(role: DatasetRole) -> Joinable:
+    def other(role: DatasetRole, keys: Encoded | None) -> Joinable:
         shared = key is not None or is_shared(context, role)
-        return loader.other(context, role, part.files.get(role.id), clauses_of(role, part, key or {}), shared)
+        return loader.other(context, role, part.files.get(role.id), clauses_of(role, part, key or {}), shared, None if shared else keys)
 
     read_seed = partial(loader.seed, context, part.files[seed_role.id], clauses_of(seed_role, part, key or {}))
-    found = loader.each([read_seed, *(partial(other, role) for role in roles)])
-    seed, restricting = next(found), sum(role.restricts for role in roles)  # these come first
+    seed, found = loader.members(read_seed, [partial(other, role) for role in roles])
+    restricting = sum(role.restricts for role in roles)  # these come first
     return join_cells(seed, context.cell_columns, islice(found, restricting), found, part.values)
 
 

@@ -72,10 +72,10 @@ def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapsh
     """Which partitions of a dataset are left by the conditions, cut by the ``partition_by`` values that it has indexed."""
     shared = tuple(c for c in snapshot.partition_keys if c in intention.cube.partition_columns)
     by = [c for c in intention.partition_by if c in snapshot.indexed_columns and c in role.schema.names and c not in shared]
-    labels = _Labels(role, intention.cube, snapshot, indices, _everything(snapshot, shared))
+    labels = _Labels(role, intention.cube, snapshot, indices, shared)
     found = labels.alive()
     if found is None and not by:
-        return labels.everything
+        return _everything(snapshot, shared)
     alive = np.arange(len(snapshot.partitions)) if found is None else found
     files, rows, without_value = alive, take_rows(snapshot.values.select(shared), alive), {}
     for column in by:
@@ -114,7 +114,12 @@ class _Labels:
     cube: Cube
     snapshot: Snapshot
     indices: Mapping[str, SecondaryIndex]
-    everything: DatasetPartitions
+    shared: tuple[str, ...]
+
+    @property
+    def everything(self) -> DatasetPartitions:
+        """All partitions, which are sorted only where a label's neighbours matter."""
+        return _everything(self.snapshot, self.shared)
 
     def alive(self) -> IntArray | None:
         """Labels that the pre-conditions leave.
@@ -138,7 +143,7 @@ class _Labels:
     def _common(self, left: IntArray | None, right: IntArray | None) -> IntArray | None:
         if left is None or right is None:
             return left if right is None else right
-        mask = np.zeros(self.everything.total, dtype=bool)  # of which only the pages are touched where a label is
+        mask = np.zeros(len(self.snapshot.partitions), dtype=bool)  # of which only the pages are touched where a label is
         mask[right] = True
         return left[mask[left]]
 
@@ -155,7 +160,7 @@ class _Labels:
         if column not in self.indices or not any(map(rejects_null, clauses)):
             # An index knows no nulls, so it says nothing where a null may match.
             return None
-        found = np.unique(self.snapshot.positions_of(self.indices[column].select(clauses)))
+        found = np.unique(self.snapshot.partitions.places(self.indices[column].select(clauses).labels))
         return found[np.searchsorted(found, 0) :]
 
     def without_value(self, column: str, where: IntArray, alive: IntArray) -> int:
@@ -163,7 +168,7 @@ class _Labels:
         return 0 if column in by_column(self.role.clauses) else len(alive) - int(self._mask(where)[alive].sum())
 
     def _mask(self, labels: IntArray) -> Mask:
-        mask = np.zeros(self.everything.total, dtype=bool)
+        mask = np.zeros(len(self.snapshot.partitions), dtype=bool)
         mask[labels] = True
         return mask
 
@@ -181,7 +186,7 @@ class _Labels:
             where = self.snapshot.labels_with(column, clauses)
             return where, self.snapshot.values.column(column).take(pa.array(where)).combine_chunks()
         index = self.indices[column].select(clauses)
-        where = self.snapshot.positions_of(index)
+        where = self.snapshot.partitions.places(index.labels)
         return where[where >= 0], index.values.filter(pa.array(where >= 0))
 
     def _spread(self, where: IntArray, values: pa.Array, alive: IntArray) -> tuple[IntArray, pa.Array]:

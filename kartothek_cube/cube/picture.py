@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.explain import predicates_text
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.predicates import Predicates
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.cube.align import Aligned
@@ -150,4 +151,4 @@ def _asked(intention: Intention) -> str:
 def _outcome(intention: Intention, n: int, groups: int, partitions: Mapping[str, DatasetPartitions], read: Mapping[str, int]) -> str:
     total = sum(p.total for p in partitions.values())
     by = f" in {groups:,} groups by {', '.join(intention.partition_by)}" if intention.partition_by else ""
-    return f"reads {sum(read.values()):,} of {total:,} files: {n:,} aligned partition{'' if n == 1 else 's'}{by}"
+    return f"reads {sum(read.values()):,} of {counted(total, 'file')}: {n:,} aligned partition{'' if n == 1 else 's'}{by}"

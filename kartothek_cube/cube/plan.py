@@ -89,6 +89,19 @@ class Group:
 
     ``key`` has the values of the ``partition_by`` columns, else those of the partition columns. A *slice* is a group
     that is not limited to one value of ``partition_by``: it reads the files of one aligned partition once for all groups.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> from kartothek_cube import load_group, plan_cube_query
+    >>> group = plan_cube_query(cube, store).groups[0]
+    >>> dict(group.key), len(group.file_keys())
+    ({'COUNTRY_CODE': 'DE'}, 1)
+    >>> load_group(group, store).to_pylist()
+    [{'COUNTRY_CODE': 'DE', 'PRODUCT_ID': 1, 'UNITS': 3}]
     """
 
     context: GroupContext
@@ -160,6 +173,19 @@ class QueryPlan:
         Keys and partition values of the files of each dataset that the query reads.
     steps : tuple of Step
         What planning did, for `explain`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> from kartothek_cube import C, plan_cube_query
+    >>> plan = plan_cube_query(cube, store, C("COUNTRY_CODE") == "DE")
+    >>> len(plan.groups), len(plan.files()["seed"]), plan.schema.names
+    (1, 1, ['COUNTRY_CODE', 'PRODUCT_ID', 'UNITS'])
+    >>> print(plan.explain().splitlines()[0])
+    Query of cube 'sales'
     """
 
     intention: Intention
@@ -316,20 +342,19 @@ def plan_query(intention: Intention, snapshots: Mapping[str, Snapshot], indices:
     ]
     columns = intention.cube.partition_columns
     aligned, offsets = sort_into_groups(aligned, intention.partition_by, columns)
-    order, slices = _slices(aligned, columns)
+    order, slices = _slices(aligned, columns) if intention.partition_by else (np.arange(len(aligned)), offsets)
     context = GroupContext(intention.cube.uuid_prefix, roles, intention.dimension_columns, columns, intention.partition_by, intention.schema)
-    # A plan travels: it carries the partitions and files that it reads, not those of the whole dataset.
-    used = {i: _used(own, aligned.parts[i]) for i, own in partitions.items()}
+    read = {i: _read(own, snapshots[i], aligned.parts[i]) for i, own in partitions.items()}
     plan = QueryPlan(
         intention,
         context,
-        Aligned(aligned.keys, {i: _renumbered(p, used[i].parts) for i, p in aligned.parts.items()}),
+        Aligned(aligned.keys, {i: r.parts for i, r in read.items()}),
         offsets,
         order,
         slices,
-        {i: own.narrowed(used[i].parts, used[i].files) for i, own in partitions.items()},
-        {i: snapshots[i].files.take(pa.array(u.files)) for i, u in used.items()},
-        {i: take_rows(snapshots[i].values, u.files) for i, u in used.items()},
+        {i: r.partitions for i, r in read.items()},
+        {i: r.files for i, r in read.items()},
+        {i: r.values for i, r in read.items()},
         (),
     )
     return replace(plan, steps=(*steps, *_last_steps(plan)))
@@ -343,16 +368,24 @@ def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArra
     return order, np.append(group_starts(keys[order]), len(aligned)).astype(np.int64)
 
 
-class _Used(NamedTuple):
-    """Partitions of a dataset that stand in some aligned partition, and their files in the order of the document; ascending positions."""
+class _Read(NamedTuple):
+    """What a plan reads of a dataset: for each aligned partition which of ``partitions`` stands there; their files and values in the order of the document."""
 
     parts: IntArray
-    files: IntArray
+    partitions: DatasetPartitions
+    files: pa.Array
+    values: pa.Table
 
 
-def _used(own: DatasetPartitions, parts: IntArray) -> _Used:
+def _read(own: DatasetPartitions, snapshot: Snapshot, parts: IntArray) -> _Read:
+    """A plan travels: it carries the partitions and files that it reads, not those of the whole dataset."""
     used = _present(parts[parts >= 0], len(own))
-    return _Used(used, _present(own.files_of(used), own.total))
+    whole = len(used) == len(own)
+    files = _present(own.files if whole else own.files_of(used), own.total)
+    if whole and len(files) == own.total:
+        return _Read(parts, own, snapshot.files, snapshot.values)
+    narrowed = own.narrowed(used, files)
+    return _Read(_renumbered(parts, used), narrowed, snapshot.files.take(pa.array(files)), take_rows(snapshot.values, files))
 
 
 def _renumbered(parts: IntArray, used: IntArray) -> IntArray:

@@ -16,6 +16,7 @@ from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.layout import check_partition_types
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
+from kartothek_cube.core.parquet import FittedFormat
 from kartothek_cube.core.rowkeys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
@@ -28,6 +29,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 __all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_visible", "make_write", "prepare_parts", "refuse_repeated"]
 
 CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
+_FORMAT = FittedFormat(KTK_CUBE_COMPRESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _check_dimension_types(schema: pa.Schema, dims: Sequence[str], name: str) ->
 def _checked(serializer: FileFormat | None) -> FileFormat:
     if serializer is not None and not isinstance(serializer, FileFormat):
         raise InvalidType(f'df_serializer should be a ParquetSerializer or a CsvSerializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.')
-    return serializer or CUBE_SERIALIZER
+    return serializer or _FORMAT
 
 
 def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str]) -> None:

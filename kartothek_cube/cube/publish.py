@@ -17,9 +17,10 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import is_done, write_id
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_publishable, check_store_can_commit, publish
 from kartothek_cube.core.rebase import needs_indices
-from kartothek_cube.core.stage import stage_parts
+from kartothek_cube.core.stage import Staging, stage_parts, stage_together
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.duplicates import refuse_duplicates
 from kartothek_cube.cube.inflow import Inflow, Planner
@@ -47,7 +48,7 @@ def _write_stream(store: Store, plan: Planner, gathered: Gathered) -> dict[str, 
     chunks = inflow.chunks(chain(_given_up(gathered.held), gathered.rest or ()))
     receipts: dict[str, list[Receipt]] = {}
     # Four times, as the rows that gather, their sorted copy and the files take their share of the same bytes.
-    for name, staged in run(lambda item: _stage(store, *item), _parts(chunks), weight=lambda item: 4 * item[1].table.nbytes):
+    for name, staged in run(lambda item: _stage(store, *item), _parts(chunks), weight=lambda item: 4 * item[1].table.nbytes, phase=Phase("write", "files")):
         receipts.setdefault(name, []).extend(staged)
     write = inflow.complete()
     if not write.allow_empty:
@@ -82,12 +83,13 @@ def _stage(store: Store, write: DatasetWrite, part: Part) -> tuple[str, list[Rec
 def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table]) -> dict[str, DatasetMetadata]:
     """Check, stage and publish tables. Nothing is stored before the rows of every dataset have been checked."""
     check_store_can_commit(store)
-    parts = {i: prepare_parts(write.datasets[i], table, fresh_id()) for i, table in tables.items()}
+    prepared = run(lambda name: prepare_parts(write.datasets[name], tables[name], fresh_id()), list(tables))
+    parts = dict(zip(tables, prepared, strict=True))
     if not write.allow_empty:
         _refuse_empty([i for i, p in parts.items() if not p])
     _refuse_empty([i for i in write.datasets if _would_be_empty(write, i, parts)])
-    receipts = {i: stage_parts(store, write.datasets[i].request, p, write.datasets[i].schema) for i, p in parts.items()}
-    return commit_cube_write(store, write, receipts)
+    staged = stage_together(store, [Staging(write.datasets[i].request, p, write.datasets[i].schema) for i, p in parts.items()])
+    return commit_cube_write(store, write, dict(zip(parts, staged, strict=True)))
 
 
 def stage_table(store: Store, write: DatasetWrite, table: pa.Table) -> list[Receipt]:

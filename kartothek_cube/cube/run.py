@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import Weight, run_bundles
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.load import Loader, ordered_rows
@@ -20,11 +21,13 @@ from kartothek_cube.cube.together import Bundles
 
 __all__ = ["grouped_tables", "iter_groups", "shares_seed_files", "whole_table"]
 
+_PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
+
 
 def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     """All rows, ordered by dimension columns, then partition columns."""
     bundles = _bundles(plan, store)
-    parts = run_bundles(bundles.join, plan.slices, bundles.most, at=store)
+    parts = run_bundles(bundles.join, plan.slices, bundles.most, at=store, phase=_PARTITIONS)
     return in_order(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
@@ -56,10 +59,10 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
         return [(dict(group.key), table) for group, table in zip(groups, tables, strict=True)]
 
     if shares_seed_files(plan):
-        loaded = run_bundles(load, plan.slices, bundles.most, at=store, weight=weight)
+        loaded = run_bundles(load, plan.slices, bundles.most, at=store, weight=weight, phase=_PARTITIONS)
         return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
-    most = (lambda: 1) if plan.context.partition_by else bundles.most
-    return ((key, table) for key, table in run_bundles(load, plan.groups, most, at=store, weight=weight) if table.num_rows)
+    most, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (bundles.most, _PARTITIONS)
+    return ((key, table) for key, table in run_bundles(load, plan.groups, most, at=store, weight=weight, phase=phase) if table.num_rows)
 
 
 def _bundles(plan: QueryPlan, store: Store) -> Bundles:

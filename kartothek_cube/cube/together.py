@@ -14,12 +14,13 @@ from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.cube.intention import DatasetRole
 from kartothek_cube.cube.join import Joinable, Joined, Part, join_cells, newest_rows
 from kartothek_cube.cube.load import Loader, clauses_of, in_cell_order, is_ordered, is_shared
-from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition
+from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPartition
 
 __all__ = ["Bundles"]
 
 # Memory of partitions that are joined together, and how many there may be.
 _BYTES, _MOST = 4 * 2**20, 64
+_NONE = DatasetFiles((), ())
 
 
 class Bundles:
@@ -57,14 +58,14 @@ class Bundles:
         return found
 
     def _together(self, groups: Sequence[Group]) -> tuple[Joined, IntArray] | None:
-        if len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
+        if self._alone or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
             return None
         return _joined(self._loader, groups[0].context, [group.partitions[0] for group in groups])
 
 
 def _suits(context: GroupContext) -> bool:
     """Whether all rows of each partition are needed, so that their number says how much is read."""
-    filtered = any(role.restricts for role in context.roles) or any(c.column not in context.partition_columns for c in context.roles[0].clauses)
+    filtered = any(role.restricts or any(c.column not in context.partition_columns for c in role.clauses) for role in context.roles)
     return is_ordered(context) and not filtered and bool(context.partition_columns)
 
 
@@ -75,32 +76,24 @@ def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartitio
         return None
     # Partition columns are not read, so that the number of the partition can have the name of one.
     number, cells = context.partition_columns[0], context.cell_columns
-    read = [_rows(loader, context, seed_role, part) for part in parts]
-    seed = newest_rows(_numbered(read, number), (number, *seed_role.dimensions))
+    seed = newest_rows(_numbered(loader, context, seed_role, parts), (number, *seed_role.dimensions))
     seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
-    others = (_other(loader, context, role, parts, number) for role in roles)
+    others = (_other(loader, context, role, parts) for role in roles)
     joined = join_cells(seed, (number, *cells), (), others, {})
     numbers = seed.column(number)
     return _with_values(joined, context, parts, numbers), np.bincount(numbers.to_numpy(), minlength=len(parts))
 
 
-def _rows(loader: Loader, context: GroupContext, role: DatasetRole, part: GroupPartition) -> pa.Table:
-    files = part.files.get(role.id)
-    if files is None:
-        return loader.other(context, role, None, (), shared=False).table
-    return loader.read(context, role, files, clauses_of(role, part, {}))
-
-
-def _other(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], number: str) -> Joinable:
+def _other(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition]) -> Joinable:
     if is_shared(context, role):
         return loader.other(context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True)
-    return Joinable(_numbered([_rows(loader, context, role, part) for part in parts], number), (number, *role.dimensions))
+    return Joinable(_numbered(loader, context, role, parts), (context.partition_columns[0], *role.dimensions))
 
 
-def _numbered(tables: Sequence[pa.Table], name: str) -> pa.Table:
-    """The rows of all tables, with the number of the table in a column."""
-    numbers = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
-    return pa.concat_tables(tables).append_column(name, pa.array(numbers))
+def _numbered(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition]) -> pa.Table:
+    """The rows of a dataset in all of these partitions, with the number of the partition in a column that has the name of a partition column."""
+    table, counts = loader.read_all(context, role, [part.files.get(role.id, _NONE) for part in parts])
+    return table.append_column(context.partition_columns[0], pa.array(np.repeat(np.arange(len(parts)), counts)))
 
 
 def _with_values(joined: Joined, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray) -> Joined:

@@ -15,12 +15,15 @@ from kartothek_cube.core.maintenance.verify_rows import piece_bytes
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray, pack
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.verify_members import physical_partitions
 
 __all__ = ["overridden_findings", "unseen_findings"]
+
+_VERIFY = Phase("verify", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Stor
     for snapshot in members.values():
         cells = _Cells(store, snapshot, _address(cube, snapshot))
         several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1]
-        count = sum(run(partial(_repetitions, cells), several))
+        count = sum(run(partial(_repetitions, cells), several, phase=_VERIFY))
         if count:
             text = f"{count:,} rows are overridden by newer rows of the same cell in other files. Queries show the newest row."
             yield Finding("info", "overridden-cells", snapshot.uuid, text, mend=f"compact_dataset({snapshot.uuid!r}, store)", count=count)
@@ -89,7 +92,7 @@ def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -
         columns = tuple(c for c in _address(cube, snapshot) if c in seed.schema.names)
         pairs = _aligned(cube, snapshot, seed)
         enrichment, other = _Cells(store, snapshot, columns), _Cells(store, seed, columns)
-        count = sum(run(partial(_unseen_of, enrichment, other), pairs))
+        count = sum(run(partial(_unseen_of, enrichment, other), pairs, phase=_VERIFY))
         if count:
             text = f"{count:,} cells have no cell of the seed {cube.seed_dataset!r}: no query of the cube shows them."
             yield Finding("info", "unseen-cells", snapshot.uuid, text, count=count)

@@ -13,8 +13,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.options import Progress, current_options
-from kartothek_cube.core.parallel import ending, reporter
+from kartothek_cube.core.progress import Phase
+from kartothek_cube.core.watch import Teller, teller
 from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.session import Watch, cancel, inheriting_thread, named, session_of, watching
 
@@ -31,11 +31,12 @@ _SECONDS_BETWEEN_CANCELS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What Spark's UI and a progress bar say: the verb, its cube or dataset, and how much there is to do."""
+    """What Spark's UI says: the verb, its cube or dataset, and how much there is to do; and the phase of the verb that those who watch are told."""
 
     verb: str
     subject: str
     detail: str = ""
+    phase: str = "read"
 
     def __str__(self) -> str:
         return f"kartothek_cube: {self.verb} {self.subject}" + (f", {self.detail}" if self.detail else "")
@@ -56,7 +57,7 @@ def collect(frame: DataFrame, job: Job) -> list[Any]:
 
 def perform(session: Any, action: Callable[[], R], job: Job) -> R:
     """Run an action of Spark as `collect` does."""
-    tag, report = job.tag(), reporter(current_options(), None)
+    tag, report = job.tag(), teller(Phase(job.phase, "tasks"))
     outcome, over = Future[R](), _Over()
 
     def described() -> None:
@@ -69,7 +70,7 @@ def perform(session: Any, action: Callable[[], R], job: Job) -> R:
 
     context = copy_context()
     thread = inheriting_thread(session, lambda: context.run(described), failed, over.tell)
-    with driver_errors(), ending(report), watching(session, tag, thread) as watch, _aside() as calls:
+    with driver_errors(), report or contextlib.nullcontext(), watching(session, tag, thread) as watch, _aside() as calls:
         try:
             thread.start()
             _follow(over, partial(_answer, calls, partial(_look, watch)), report, outcome)
@@ -139,7 +140,7 @@ def _look(watch: Watch) -> tuple[int, int]:
         return 0, 0
 
 
-def _follow(over: _Over, watch: Watch, report: Progress | None, outcome: Future[Any]) -> None:
+def _follow(over: _Over, watch: Watch, report: Teller | None, outcome: Future[Any]) -> None:
     """Wait for the end of an action, and report meanwhile how much of it is done."""
     seen = (0, 0)
     while not over.wait(_SECONDS_BETWEEN_LOOKS):

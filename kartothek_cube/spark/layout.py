@@ -107,15 +107,14 @@ def _check_hashed(layout: Layout, rows: Rows) -> None:
 
 
 def cut_columns(layout: Layout, rows: Rows) -> tuple[str, ...]:
-    """Where these change, in rows that `arranged` has shuffled, another file begins."""
+    """Rows that `arranged` has shuffled are in one file if they have the same values of these."""
     return (*rows.request.partition_on, *([BUCKET] if layout.buckets_of(rows) else []))
 
 
 def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFrame:
     """The rows where and as they are staged, their columns by position: c0, c1, ..., perhaps a bucket.
 
-    After a shuffle, rows of equal partition values and bucket lie in one task, one after the other. By the columns inside of a file they are sorted there,
-    which takes Arrow a fraction of the time.
+    After a shuffle, rows of equal partition values and bucket lie in one task, in any order: sorting takes Arrow a fraction of the time.
     """
     # Spark asks for columns by name even where it has them by position: dots, backticks and names that differ in case only would fail.
     plain = {name: f"c{i}" for i, name in enumerate(frame.columns)}
@@ -127,8 +126,7 @@ def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFr
     if hashed:
         arranged = arranged.withColumn(BUCKET, _bucket({c: types[c] for c in hashed}, layout.num_buckets))
     keys = [BUCKET if c == BUCKET else plain[c] for c in cut_columns(layout, rows)]
-    arranged = arranged.repartition(layout.tasks(width), *keys) if keys else arranged.repartition(1)
-    return arranged.sortWithinPartitions(*keys) if keys else arranged
+    return arranged.repartition(layout.tasks(width), *keys) if keys else arranged.repartition(1)
 
 
 def _binary_text(frame: DataFrame, types: dict[str, st.DataType]) -> DataFrame:

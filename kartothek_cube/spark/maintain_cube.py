@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import TARGET_ROWS
 from kartothek_cube.core.maintenance.compact_report import CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
@@ -73,7 +74,7 @@ def delete_cube_spark(
     >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, "hfs://deleted")
     >>> delete_cube_spark(cube, "hfs://deleted")
     """
-    with _spreading("delete", cube, [store], spark, parallelism) as (opened,):
+    with verb("delete_cube_spark", options, cube=cube), _spreading("delete", cube, [store], spark, parallelism) as (opened,):
         delete_cube(cube, opened, datasets, options=options)
 
 
@@ -120,7 +121,7 @@ def copy_cube_spark(
     >>> list_cubes("hfs://backup")
     ['sales_2024']
     """
-    with _spreading("copy", cube, [src_store, tgt_store], spark, parallelism) as (source, target):
+    with verb("copy_cube_spark", options, cube=cube), _spreading("copy", cube, [src_store, tgt_store], spark, parallelism) as (source, target):
         copy_cube(cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets, options=options)
 
 
@@ -167,7 +168,7 @@ def collect_stats_spark(
     >>> collect_stats_spark(cube, "hfs://counted")["seed"]["rows"]
     2
     """
-    with _spreading("stats", cube, [store], spark, parallelism) as (opened,):
+    with verb("collect_stats_spark", options, cube=cube), _spreading("stats", cube, [store], spark, parallelism) as (opened,):
         return collect_stats(cube, opened, datasets, as_of=as_of, options=options)
 
 
@@ -213,7 +214,7 @@ def cleanup_cube_spark(
     >>> cleanup_cube_spark(cube, "hfs://cleaned")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with _spreading("cleanup", cube, [store], spark, parallelism) as (opened,):
+    with verb("cleanup_cube_spark", options, cube=cube), _spreading("cleanup", cube, [store], spark, parallelism) as (opened,):
         return cleanup_cube(cube, opened, dry_run=dry_run, options=options)
 
 
@@ -268,5 +269,5 @@ def compact_cube_spark(
     >>> report.files_before, report.files_after
     (6, 2)
     """
-    with _spreading("compact", cube, [store], spark, parallelism) as (opened,):
+    with verb("compact_cube_spark", options, cube=cube), _spreading("compact", cube, [store], spark, parallelism) as (opened,):
         return compact_cube(cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer=df_serializer, options=options)

@@ -16,6 +16,7 @@ from kartothek_cube.core.dataset.copy import copy_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import TARGET_ROWS
 from kartothek_cube.core.maintenance.compact_report import CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
@@ -85,7 +86,7 @@ def delete_dataset_spark(
     >>> _ = store_dataframes_as_dataset("hfs://gone", "sales", sales, partition_on=["COUNTRY_CODE"])
     >>> delete_dataset_spark("sales", "hfs://gone")
     """
-    with _spreading("delete", dataset_uuid, store, factory, spark, parallelism) as opened:
+    with verb("delete_dataset_spark", options), _spreading("delete", dataset_uuid, store, factory, spark, parallelism) as opened:
         delete_dataset(dataset_uuid, opened, factory, options=options)
 
 
@@ -136,7 +137,7 @@ def copy_dataset_spark(
     source = source_of(source_dataset_uuid, store, None).store
     target = source if target_store is None else open_store(target_store)
     stores = [(source, store), (target, store if target_store is None else target_store)]
-    with spreading("copy", f"dataset {source_dataset_uuid!r}", stores, spark, parallelism):
+    with verb("copy_dataset_spark", options), spreading("copy", f"dataset {source_dataset_uuid!r}", stores, spark, parallelism):
         return copy_dataset(source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite, options=options)
 
 
@@ -183,7 +184,7 @@ def garbage_collect_dataset_spark(
     >>> garbage_collect_dataset_spark("sales", "hfs://swept")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with _spreading("collect garbage of", dataset_uuid, store, factory, spark, parallelism) as opened:
+    with verb("garbage_collect_dataset_spark", options), _spreading("collect garbage of", dataset_uuid, store, factory, spark, parallelism) as opened:
         return garbage_collect_dataset(dataset_uuid, opened, factory, dry_run=dry_run, options=options)
 
 
@@ -231,7 +232,7 @@ def build_dataset_indices_spark(
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Acme"))
     3
     """
-    with _spreading("build indices of", dataset_uuid, store, factory, spark, parallelism) as opened:
+    with verb("build_dataset_indices_spark", options), _spreading("build indices of", dataset_uuid, store, factory, spark, parallelism) as opened:
         return build_dataset_indices(opened, dataset_uuid, columns, factory, options=options)
 
 
@@ -280,7 +281,7 @@ def collect_dataset_metadata_spark(
     >>> collect_dataset_metadata_spark("hfs://footers", "sales")["number_rows_total"].tolist()
     [1, 1, 1]
     """
-    with _spreading("read footers of", dataset_uuid, store, factory, spark, parallelism) as opened:
+    with verb("collect_dataset_metadata_spark", options), _spreading("read footers of", dataset_uuid, store, factory, spark, parallelism) as opened:
         return collect_dataset_metadata(opened, dataset_uuid, table_name, predicates, frac, factory, random_state=random_state, as_of=as_of, options=options)
 
 
@@ -331,7 +332,7 @@ def hash_dataset_spark(
     >>> hash_dataset_spark("hfs://hashed", "sales").equals(hash_dataset("hfs://hashed", "sales"))
     True
     """
-    with _spreading("hash", dataset_uuid, store, factory, spark, parallelism) as opened:
+    with verb("hash_dataset_spark", options), _spreading("hash", dataset_uuid, store, factory, spark, parallelism) as opened:
         return hash_dataset(opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of=as_of, options=options)
 
 
@@ -383,5 +384,5 @@ def compact_dataset_spark(
     >>> report.files_before, report.files_after
     (2, 1)
     """
-    with _spreading("compact", dataset_uuid, store, factory, spark, parallelism) as opened:
+    with verb("compact_dataset_spark", options), _spreading("compact", dataset_uuid, store, factory, spark, parallelism) as opened:
         return compact_dataset(dataset_uuid, opened, target_rows, predicates, dry_run, factory=factory, df_serializer=df_serializer, options=options)

@@ -15,8 +15,9 @@ from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead, make_group_plan
 from kartothek_cube.core.dataset.requests import check_table, checked_categoricals, names_of
 from kartothek_cube.core.files import FileRequest
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import Predicates, parse_predicates
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT
 from kartothek_cube.core.scan import ScanTask
@@ -100,7 +101,7 @@ def read_dataset_as_spark(
     >>> read_dataset_as_spark("sales", "hfs://store", columns=["PRODUCT_ID", "UNITS"], predicates=[[("COUNTRY_CODE", "==", "FR")]]).collect()
     [Row(PRODUCT_ID=2, UNITS=4)]
     """
-    with use_options(options):
+    with verb("read_dataset_as_spark", options):
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked = parse_predicates(predicates)
         check_flag(dates_as_object, "dates_as_object")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from kartothek_cube.core.journal import counting, note_counts
 from kartothek_cube.core.options import current_options, use_options
 from kartothek_cube.core.parallel import Work, run, use_driver
 from kartothek_cube.core.store import Store
@@ -126,7 +127,7 @@ class SparkDriver:
         bounds = [i * len(items) // n for i in range(n + 1)]
         # Pickled twice: the inner pickle knows the stores, the outer one is what is packed for a task.
         payloads = [(i, self.stores.dumps(items[a:b])) for i, (a, b) in enumerate(pairwise(bounds))]
-        job = Job(self.verb, self.subject, f"{len(items)} {work.what}")
+        job = Job(self.verb, self.subject, f"{len(items)} {work.phase.unit}", work.phase.name)
         doing = partial(_done, self.stores.dumps(work), self.stores.openers)
         rows = collect(run_packed(self.session, pack(payloads, n), doing, _RESULTS, job), job)
         yield from _in_order(rows, n)
@@ -139,7 +140,8 @@ def _done(work: bytes, openers: Sequence[Opener], payloads: list[tuple[int, byte
     for number, data in payloads:
         results, error = None, None
         try:
-            results = pickle.dumps(_run(known, _Unpickler(data, stores).load()))
+            with counting() as entry:
+                results = pickle.dumps((_run(known, _Unpickler(data, stores).load()), entry.counts))
         except KartothekCubeError as own:
             error = encode_error(own)
         yield pa.record_batch([[number], [results], [error]], schema=_RESULTS)
@@ -160,7 +162,9 @@ def _in_order(rows: Sequence[Any], n_tasks: int) -> Iterator[Any]:
     if [row["task"] for row in rows] != list(range(n_tasks)):
         raise CorruptData(f"Spark returned results of the tasks {[row['task'] for row in rows]}, not one of each of {n_tasks}.")
     for row in rows:
-        yield from pickle.loads(bytes(row["results"]))
+        results, counts = pickle.loads(bytes(row["results"]))
+        note_counts(counts)
+        yield from results
 
 
 @contextmanager

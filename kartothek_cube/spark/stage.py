@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.journal import note
 from kartothek_cube.core.options import current_options, options
 from kartothek_cube.core.stage import bounded_groups, stage_stream
 from kartothek_cube.core.store import Store
@@ -22,10 +23,11 @@ from kartothek_cube.spark.jobs import Job, collect
 from kartothek_cube.spark.layout import Layout, arranged, cut_columns
 from kartothek_cube.spark.receipts import RECEIPT_SCHEMA, accepted, error_row, receipt_rows
 from kartothek_cube.spark.stage_rows import Rows, full_schema, stored_schema
-from kartothek_cube.spark.stage_runs import blocks, filled, runs
+from kartothek_cube.spark.stage_runs import blocks, filled, runs, together
 from kartothek_cube.spark.stage_sort import sorted_pieces
-from kartothek_cube.spark.tasks import THREADS_PER_TASK, worker_settled
+from kartothek_cube.spark.tasks import THREADS_PER_TASK
 from kartothek_cube.spark.types import conform, spark_schema
+from kartothek_cube.spark.worker import spilling_beside_spark, worker_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,8 +54,8 @@ class Target:
 class Staging:
     """All that a task needs to know; it travels in the closure.
 
-    ``columns`` are the names of the columns that come, by position. ``cut_by``: rows with the same values of these come one after the other, for one file;
-    None: they come in any order. ``bytes_in_flight`` and ``threads`` are the options as they were on the driver.
+    ``columns`` are the names of the columns that come, by position. ``cut_by``: all rows with the same values of these come to one task, for one file; None:
+    they come to any task. ``bytes_in_flight`` and ``threads`` are the options as they were on the driver.
     """
 
     rows: Rows
@@ -71,7 +73,10 @@ def staged_receipts(frames: Mapping[str, DataFrame], rows: Mapping[str, Rows], t
         return {}
     staged = [staging_frame(frame, rows[i], target, layout) for i, frame in frames.items()]
     frame = reduce(lambda left, right: left.union(right), staged)
-    return accepted(collect(frame, job), target.commit, frames)
+    receipts = accepted(collect(frame, job), target.commit, frames)
+    every = [receipt for own in receipts.values() for receipt in own]
+    note(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
+    return receipts
 
 
 def staging_frame(frame: DataFrame, rows: Rows, target: Target, layout: Layout) -> DataFrame:
@@ -92,7 +97,7 @@ def make_staging(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: t
 def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows in, receipts out. Data that cannot be stored come back as an error row, since no second attempt would mend it."""
     tables = (pa.Table.from_batches([batch]).rename_columns(list(staging.columns)) for batch in batches)
-    with task_errors(), worker_settled():
+    with task_errors(), worker_settled(), spilling_beside_spark():
         try:
             for receipts in _staged(staging, tables):
                 yield receipt_rows(staging.rows.id, staging.commit, receipts)
@@ -103,8 +108,34 @@ def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterat
 def _staged(staging: Staging, tables: Iterable[pa.Table]) -> Iterator[list[Receipt]]:
     store = open_store(staging.store)
     if staging.cut_by is None:
-        return map(partial(_stage_block, staging, store), blocks(tables, max(1, staging.bytes_in_flight // _BLOCK_SHARES)))
-    return map(partial(_stage_run, staging, store), runs(tables, staging.cut_by))
+        yield from map(partial(_stage_block, staging, store), blocks(tables, max(1, staging.bytes_in_flight // _BLOCK_SHARES)))
+        return
+    with closing(_by_file(staging, staging.cut_by, tables)) as gathered:
+        yield from map(partial(_stage_run, staging, store), runs(gathered, staging.cut_by))
+
+
+def _by_file(staging: Staging, cut_by: tuple[str, ...], tables: Iterable[pa.Table]) -> Generator[pa.Table, None, None]:
+    """The rows with those together that belong into one file; where they do not fit into memory, they also have the order that they have there."""
+    most = max(1, staging.bytes_in_flight // _STREAM_SHARES)
+    typed = (_typed(staging.rows, table, cut_by) for table in tables if table.num_rows)
+    pieces, rows, _, complete = filled(typed, most)
+    if complete:
+        if rows:
+            yield together(pieces, cut_by)
+        return
+    first = next(pieces)
+    staging.rows.part(_conformed(staging.rows, first.slice(0, 1)))  # before all are sorted: what cannot be stored is named here
+    keys = tuple(dict.fromkeys((*cut_by, *staging.rows.sort_columns)))
+    every = chain((first,), pieces)
+    yield from sorted_pieces(every, keys, max(1, most // _SORT_SHARES)) if keys else every
+
+
+def _typed(rows: Rows, table: pa.Table, cut_by: tuple[str, ...]) -> pa.Table:
+    """The rows in the types in which they are stored, and only so in order there, with the number of their bucket."""
+    typed = _conformed(rows, table)
+    for column in cut_by:
+        typed = typed if column in rows.schema.names else typed.append_column(column, table.column(column))
+    return typed
 
 
 def _stage_block(staging: Staging, store: Store, table: pa.Table) -> list[Receipt]:
@@ -120,17 +151,12 @@ def _stage_run(staging: Staging, store: Store, pieces: Iterator[pa.Table]) -> li
     return [_stage_stream(staging.rows, store, map(partial(_conformed, staging.rows), pieces), rows, size, most)]
 
 
-def _sorted(rows: Rows, pieces: Iterable[pa.Table], most: int) -> Generator[pa.Table, None, None]:
-    yield from sorted_pieces(pieces, rows.sort_columns, max(1, most // _SORT_SHARES)) if rows.sort_columns else pieces
-
-
 def _stage_stream(rows: Rows, store: Store, pieces: Iterator[pa.Table], taken: int, size: int, most: int) -> Receipt:
-    """Write a partition of any size; ``taken`` rows of it take ``size`` bytes."""
+    """Write a partition of any size whose rows come in order; ``taken`` of them take ``size`` bytes."""
     first = next(pieces)
-    part = rows.part(first.slice(0, 1))  # before all are sorted: what cannot be stored is named here
+    part = rows.part(first.slice(0, 1))
     request = replace(rows.request, serializer=bounded_groups(rows.request.serializer, taken, size, most))
-    with closing(_sorted(rows, chain((first,), pieces), most)) as ordered:
-        return stage_stream(store, request, part.label, part.values, rows.checked(ordered), stored_schema(rows), full_schema(rows), most)
+    return stage_stream(store, request, part.label, part.values, rows.checked(chain((first,), pieces)), stored_schema(rows), full_schema(rows), most)
 
 
 def _conformed(rows: Rows, table: pa.Table) -> pa.Table:

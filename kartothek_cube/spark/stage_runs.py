@@ -7,11 +7,14 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.rowkeys import group_starts, pack_one
+from kartothek_cube.core.rowkeys import group_starts, pack_one, stable_order
 
-__all__ = ["blocks", "filled", "runs"]
+__all__ = ["blocks", "filled", "runs", "together"]
+
+_COUNTED = 2**16
 
 
 def blocks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
@@ -53,6 +56,15 @@ def _popped(held: list[pa.Table]) -> Iterator[pa.Table]:
     held.reverse()
     while held:
         yield held.pop()
+
+
+def together(tables: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
+    """All rows as one table, those together that are equal in some columns, in the order in which they come."""
+    table = pa.concat_tables(tables)
+    keys = pack_one(table, columns)
+    # Numbers of 16 bits are sorted by counting, which is many times as fast.
+    order = stable_order(keys.astype(np.uint16) if int(keys.max()) < _COUNTED else keys)
+    return table if order is None else table.take(pa.array(order))
 
 
 def runs(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[Iterator[pa.Table]]:

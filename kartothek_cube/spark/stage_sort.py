@@ -32,14 +32,17 @@ def sorted_pieces(pieces: Iterable[pa.Table], columns: Sequence[str], most: int)
     Blocks are sorted as they come and wait in a temporary file. When all rows are known, so is where the order can be cut into ranges of about one block,
     and each range is put together from its part of each block.
     """
-    for piece in _sorted(_numbered(pieces), (*columns, _ARRIVAL), most):
-        yield piece.drop_columns([_ARRIVAL])
+    rest = iter(pieces)
+    for first in rest:
+        arrival = max((_ARRIVAL, *first.column_names), key=len) + "_"  # longer than the name of any column, thus none of them
+        for piece in _sorted(_numbered(chain((first,), rest), arrival), (*columns, arrival), most):
+            yield piece.drop_columns([arrival])
 
 
-def _numbered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _numbered(pieces: Iterable[pa.Table], arrival: str) -> Iterator[pa.Table]:
     seen = 0
     for piece in pieces:
-        yield piece.append_column(_ARRIVAL, pa.array(np.arange(seen, seen + piece.num_rows)))
+        yield piece.append_column(arrival, pa.array(np.arange(seen, seen + piece.num_rows)))
         seen += piece.num_rows
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +19,7 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.types import spark_schema
+from kartothek_cube.spark.worker import worker_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +38,6 @@ __all__ = [
     "sampled_bytes",
     "task_count",
     "unpack",
-    "worker_settled",
 ]
 
 T = TypeVar("T")
@@ -115,31 +113,6 @@ def in_task(work: Callable[[T], Iterator[R]]) -> Callable[[T], Iterator[R]]:
             yield from work(given)
 
     return run
-
-
-@contextmanager
-def worker_settled() -> Iterator[None]:
-    """Around a task: what the first one of a worker has imported is not looked through for garbage after each of the next ones.
-
-    Spark's workers collect garbage between tasks, which takes 40 ms for the modules of Arrow, pandas and this library. What is left of the first of these
-    collections stays: the function of that task, and all that the user gave it, is gone by then.
-    """
-    yield
-    if gc.get_freeze_count() == 0 and _freeze not in gc.callbacks and _is_worker():
-        gc.callbacks.append(_freeze)
-
-
-def _freeze(phase: str, info: dict[str, int]) -> None:
-    """What `gc` calls; once, after the next collection of everything."""
-    if phase == "stop" and info["generation"] == 2:
-        gc.callbacks.remove(_freeze)
-        gc.freeze()
-
-
-def _is_worker() -> bool:
-    from pyspark import TaskContext
-
-    return TaskContext.get() is not None
 
 
 def as_task(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], job: Job | None = None) -> Callable[[Any], Iterator[pa.RecordBatch]]:

@@ -11,10 +11,11 @@ import pyarrow as pa
 from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
@@ -127,7 +128,7 @@ def build_cube_from_spark(
     >>> build_cube_from_spark(sales, cube, "hfs://sales", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    with use_options(options):
+    with verb("build_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing = existing_for_build(cube, job.store)
         rule, number = check_on_conflict(on_conflict), parse_txn(txn)
@@ -169,7 +170,7 @@ def extend_cube_from_spark(
     >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://stock", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    with use_options(options):
+    with verb("extend_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
         write = plan_extend(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
@@ -206,7 +207,7 @@ def append_to_cube_from_spark(
     >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
-    with use_options(options):
+    with verb("append_to_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
         return _run("append to", job, write, shuffle, num_buckets, bucket_by)
@@ -248,7 +249,7 @@ def update_cube_from_spark(
     >>> query_cube_spark(cube, "hfs://newer").collect()
     [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
     """
-    with use_options(options):
+    with verb("update_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
         existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
@@ -296,4 +297,4 @@ def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any
 def _stage(verb: str, job: _Job, write: CubeWrite, rows: Mapping[str, CubeRows], layout: Layout) -> dict[str, list[Receipt]]:
     """Receipts by dataset, of those that have not got the rows of this numbered write before."""
     pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
-    return staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending)))
+    return staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write"))

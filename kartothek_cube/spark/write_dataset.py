@@ -15,10 +15,11 @@ from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, skipped, stage_element, update_rules
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stores import store_factory
@@ -171,7 +172,7 @@ def store_dataset_from_spark(
     >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", secondary_indices="PRODUCT_ID", shuffle=True, partition_on=["COUNTRY_CODE"])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    with use_options(options):
+    with verb("store_dataset_from_spark", options):
         rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
         rules = Rules(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
         source = target_of(store, dataset_uuid, generate=True)
@@ -253,7 +254,7 @@ def update_dataset_from_spark(
     >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    with use_options(options):
+    with verb("update_dataset_from_spark", options):
         rows = None if df is None else _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
         source = target_of(store, dataset_uuid, factory)
         check_store_can_commit(source.store)
@@ -296,7 +297,7 @@ def _staged(verb: str, source: Source, request: WriteRequest, given: _Input) -> 
     schemas = _checked_schemas(request, rows)
     rows = replace(rows, schema=_typed(rows.schema, schemas[rows.table]))
     layout, target = given.layout(rows), given.target(source)
-    job = Job(verb, f"dataset {request.uuid!r}")
+    job = Job(verb, f"dataset {request.uuid!r}", phase="write")
     receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
     return Staged(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
 

@@ -25,6 +25,10 @@ class Driver(Protocol):
 
     Stores are URLs or stores that can be pickled. ``arguments`` are further keyword arguments of the eager verb of the same name, with its meaning and
     its errors; what a verb returns is what the eager verb returns, but for the verbs that return rows.
+
+    Examples
+    --------
+    >>> driver: Driver = EagerDriver(threads=2)
     """
 
     def build_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written: ...

@@ -53,6 +53,14 @@ class NaiveDataset:
         The columns by which `NaiveCube.query` may form groups: those of `partition_on` and those with a secondary index; dimensions in the seed only.
     files
         One list of rows per write call and physical partition; later files override earlier ones, cell by cell.
+
+    Examples
+    --------
+    >>> from kartothek_cube.cube.cube import Cube
+    >>> model = NaiveCube(Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
+    >>> model.build({"seed": [{"COUNTRY_CODE": "DE", "PRODUCT_ID": 1, "UNITS": 3}]})
+    >>> len(model.datasets["seed"].files)
+    1
     """
 
     dimensions: tuple[str, ...]
@@ -232,7 +240,14 @@ class NaiveCube:
 
 
 def matches(row: Row, condition: Any) -> bool:
-    """Tell whether a row satisfies one condition. A stored ``None`` satisfies ``!=`` and ``not in`` alone, a cell that is not there nothing."""
+    """Tell whether a row satisfies one condition. A stored ``None`` satisfies ``!=`` and ``not in`` alone, a cell that is not there nothing.
+
+    Examples
+    --------
+    >>> from kartothek_cube import C
+    >>> matches({"UNITS": 3}, C("UNITS") > 2), matches({"UNITS": None}, C("UNITS") > 2)
+    (True, False)
+    """
     value = row[condition.column]
     if value is None or value is ABSENT:
         return value is None and getattr(condition, "OP", "") in ("!=", "not in")

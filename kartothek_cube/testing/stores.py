@@ -33,16 +33,37 @@ invalid_keys = ("", "/a", "a/", "a//b", ".", "a/./b", "../a", "a/..", "a\n", "a\
 
 
 class InjectedFault(ConnectionError):
-    """What a `FaultyStore` raises."""
+    """What a `FaultyStore` raises.
+
+    Examples
+    --------
+    >>> issubclass(InjectedFault, ConnectionError)
+    True
+    """
 
 
 class SimulatedCrash(BaseException):
-    """The process "dies": no ``except Exception`` catches it, and the store answers nothing any more."""
+    """The process "dies": no ``except Exception`` catches it, and the store answers nothing any more.
+
+    Examples
+    --------
+    >>> issubclass(SimulatedCrash, Exception)
+    False
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operation of a store: the method's name, the key or prefix, and the how manieth (from 1) of this name it is."""
+    """One operation of a store: the method's name, the key or prefix, and the how manieth (from 1) of this name it is.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> store = CountingStore(MemoryStore())
+    >>> _ = store.contains("sales/1.parquet")
+    >>> store.calls
+    [Call(operation='contains', key='sales/1.parquet', nth=1)]
+    """
 
     operation: str
     key: str
@@ -145,7 +166,17 @@ class FaultyStore(CountingStore):
 
 
 def increment(store: Store, key: str, times: int) -> None:
-    """Count up a number by compare-and-swap."""
+    """Count up a number by compare-and-swap.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> store = MemoryStore()
+    >>> store.put("counter", b"0")
+    >>> increment(store, "counter", 1)
+    >>> bytes(store.get("counter"))
+    b'1'
+    """
     for _ in range(times):
         while True:
             data, version = store.get_versioned(key)
@@ -160,6 +191,15 @@ class StoreTests:
     """The contract of a store. Subclass it and provide the fixture ``store``: an empty, writable store, new for every test.
 
     ``reopen`` gives a second access to the same objects, by default the same store. Tests of promises that the capabilities do not make are passed over.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> from kartothek_cube.core.stores.memory import MemoryStore
+    >>> class TestMyStore(StoreTests):
+    ...     @pytest.fixture
+    ...     def store(self):
+    ...         return MemoryStore()
     """
 
     threads = 8

@@ -10,7 +10,6 @@ import pytest
 
 from kartothek_cube import Cube, build_cube
 from kartothek_cube.cli.output import document, size, table
-from kartothek_cube.cli.progress import Bar, bar_text
 from kartothek_cube.cli.sinks import TerminalStream
 
 
@@ -44,18 +43,6 @@ def test_bytes_for_people(count, text):
 
 def test_a_table_is_as_wide_as_it_has_to_be():
     assert list(table(["name", "n"], [["a", "1,000"], ["long name", "2"]], right=("n",)))[1:] == ["a          1,000", "long name      2"]
-
-
-def test_a_bar_draws_the_end_and_leaves_an_empty_line():
-    stream = io.StringIO()
-    bar = Bar("stats", stream)
-    for done in range(1, 1001):
-        bar(done, 1000)
-    bar.clear()
-    lines = stream.getvalue().split("\r\x1b[K")
-    assert lines[-2:] == [bar_text("stats", 1000, 1000), ""]
-    assert len(lines) < 1000
-    assert bar_text("stats", 1000, 1000) == f"stats [{'#' * 30}] 100% 1,000/1,000"
 
 
 def test_labels_do_nothing_to_a_terminal(run, folder):

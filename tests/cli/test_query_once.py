@@ -58,7 +58,7 @@ def test_groups_come_one_after_the_other(run):
 
 def test_one_file_a_group(run, folder):
     ran = run("my_cube", "query", "--by", "q,p", "--output", "part_{p}_{q}.csv", "--limit", "3")
-    assert ran.out.splitlines() == [f"1 rows in part_{p}_{q}.csv" for q, p in ("a0", "a1", "b0")]
+    assert ran.out.splitlines() == [f"1 row in part_{p}_{q}.csv" for q, p in ("a0", "a1", "b0")]
     assert sorted(path.name for path in folder.glob("part*")) == ["part_0_a.csv", "part_0_b.csv", "part_1_a.csv"]
 
 

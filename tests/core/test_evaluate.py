@@ -17,6 +17,7 @@ from kartothek_cube.core import evaluate
 from kartothek_cube.core.evaluate import Bounds, clause_on_scalar, matching_rows, matching_values, possible_chunks
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.index import build_index
+from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import OPERATORS, Clause, is_null, parse_predicates
 from kartothek_cube.core.scan import index_mask, indexed_clauses
@@ -152,10 +153,10 @@ def test_an_index_excludes_no_file_with_a_matching_row(case):
     names = [f"f{i}" for i in range(len(files))]
     entries = [(pa.array([v for v in dict.fromkeys(f) if not is_null(v)], type=kind), name) for f, name in zip(files, names, strict=True)]
     index = build_index("x", kind, entries)
-    labels = pa.array(names, type=pa.string())
+    partitions = PartitionColumns(pa.array(names, type=pa.string()), {})
     for conjunction in predicates:
         usable = indexed_clauses(conjunction, frozenset({"x"}))
-        for rows, keep in zip(files, index_mask(index, usable.get("x", []), labels) if usable else [], strict=False):
+        for rows, keep in zip(files, index_mask(index, usable.get("x", []), partitions) if usable else [], strict=False):
             matches = any(expected(rows, (conjunction,)))
             assert keep == matches if len(conjunction) == 1 else keep or not matches
 

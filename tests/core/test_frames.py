@@ -73,6 +73,32 @@ def test_every_block_of_rows_is_taken():
     assert not is_block({"x": table})
 
 
+def dictionaries(values):
+    """Two chunks, each with a dictionary of its own, in which null is an index or a value."""
+    one = pa.DictionaryArray.from_arrays(pa.array([1, 0, None], pa.uint32()), values)
+    return pa.chunked_array([one, pa.DictionaryArray.from_arrays(pa.array([2, 1], pa.uint32()), values)])
+
+
+@pytest.mark.parametrize(("kind", "stored"), [(pa.string_view(), pa.string()), (pa.string(), pa.string()), (pa.binary_view(), pa.binary())], ids=str)
+def test_dictionaries_become_their_values(kind, stored):
+    texts = ["ä", "b", None] if stored == pa.string() else [b"\xff", b"b", None]
+    table = to_table(pa.table({"x": dictionaries(pa.array(texts, kind))}), "uuid")
+    assert table.schema.field("x").type == stored
+    assert table.column("x").to_pylist() == [texts[1], texts[0], None, None, texts[1]]
+
+
+def test_what_arrow_cannot_turn_into_a_stored_type_is_refused_by_name():
+    values = dictionaries(pa.array(["a", "b", None], pa.string_view())).chunk(0)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), values)
+    with pytest.raises(Unsupported, match=r"Column 'v1' of dataset 'uuid' is list<.*string_view.*, which Arrow cannot turn into list<item: string>"):
+        to_table(pa.table({"v1": lists}), "uuid")
+
+
+def test_a_stream_that_is_no_table_is_refused_with_its_reason():
+    with pytest.raises(InvalidType, match=r'is a "ChunkedArray" \(dataset \'uuid\'\): .*struct'):
+        to_table(pa.chunked_array([[1]]), "uuid")
+
+
 def test_row_labels_and_attributes_are_left_out():
     frame = pd.DataFrame({"x": [1, 2]}, index=pd.Index([5, 7], name="row"))
     frame.attrs["note"] = "x"

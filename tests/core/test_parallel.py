@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import contextvars
 import gc
-import importlib
-import sys
 import threading
-import types
 
 import pytest
 
 from kartothek_cube.core.options import current_options, options
+from kartothek_cube.core.parallel import READ_FILES as PHASE
 from kartothek_cube.core.parallel import run, run_bundles
-from kartothek_cube.errors import InvalidInput, Unsupported
+from kartothek_cube.errors import InvalidInput
 
 WAIT = 30
 
@@ -171,57 +169,24 @@ def test_task_that_runs_tasks_gets_its_share_of_the_threads():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_progress_is_reported_for_the_outermost_run(threads):
+def test_progress_is_told_of_the_outermost_run_if_it_is_a_phase(threads):
     events = []
-    with options(progress=lambda *event: events.append(event), threads=threads):
-        list(run(lambda x: list(run(str, [x, x])), range(3)))
-        list(run(str, iter("ab")))
-    assert events == [(1, 3), (2, 3), (3, 3), (1, None), (2, None)]
-
-
-def test_progress_argument():
-    events = []
-    list(run(str, range(2), progress=lambda *event: events.append(event)))
-    assert events == [(1, 2), (2, 2)]
+    with options(progress=events.append, threads=threads):
+        list(run(lambda x: list(run(str, [x, x], phase=PHASE)), range(2), phase=PHASE))
+        list(run(str, iter("ab"), phase=PHASE))
+        list(run(str, range(9)))
+        list(run(str, [], phase=PHASE))
+    assert [(event.done, event.total) for event in events] == [(0, 2), (1, 2), (2, 2), (0, None), (1, None), (2, None)]
+    assert {(event.phase, event.unit) for event in events} == {("read", "files")}
 
 
 def test_error_of_the_progress_function_stops_the_threads():
-    def report(done, total):
-        raise ZeroDivisionError
+    def report(event):
+        return 1 // (1 - event.done)
 
-    with pytest.raises(ZeroDivisionError):
-        list(run(str, range(9), threads=2, progress=report))
+    with pytest.raises(ZeroDivisionError), options(progress=report):
+        list(run(str, range(9), threads=2, phase=PHASE))
     assert workers() == []
-
-
-def test_bar(monkeypatch):
-    log = []
-
-    class Bar:
-        def __init__(self, total):
-            log.append(total)
-
-        def update(self, n):
-            log.append(n)
-
-        def close(self):
-            log.append("closed")
-
-    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
-    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
-    with options(progress=True):
-        list(run(str, range(2)))
-        assert log == [2, 1, 1, "closed"]
-        with pytest.raises(ZeroDivisionError):
-            list(run(lambda i: 1 / i, [1, 0], threads=1))
-    assert log[4:] == [2, 1, "closed"]
-
-
-def test_missing_bar_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    importlib.invalidate_caches()
-    with options(progress=True), pytest.raises(Unsupported, match="tqdm"):
-        list(run(str, range(2)))
 
 
 def test_number_of_threads_is_positive():
@@ -241,9 +206,9 @@ def test_bundles_grow_and_results_come_one_by_one(threads, most):
         sizes.append(len(bundle))
         return [x * x for x in bundle]
 
-    with options(threads=threads, progress=lambda *event: events.append(event)):
-        assert list(run_bundles(square, range(40), lambda: most, weight=lambda _: 1)) == [x * x for x in range(40)]
-    assert events == [(i, 40) for i in range(1, 41)]
+    with options(threads=threads, progress=lambda event: events.append((event.done, event.total))):
+        assert list(run_bundles(square, range(40), lambda: most, weight=lambda _: 1, phase=PHASE)) == [x * x for x in range(40)]
+    assert events == [(i, 40) for i in range(41)]
     assert max(sizes) == min(most, 16)
     assert sizes.count(1) == (40 if most == 1 else 2)
 
@@ -255,11 +220,6 @@ def test_who_takes_the_first_results_does_not_wait_for_many():
     assert [next(results), next(results)] == [0, 1]
     results.close()
     assert taken == [0, 1]
-
-
-def test_progress_may_be_silent():
-    with options(progress=pytest.fail):
-        assert list(run(str, range(2), progress=False)) == ["0", "1"]
 
 
 def test_results_that_the_garbage_collector_finds_are_not_waited_for():

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
-from kartothek_cube.core.parquet import ParquetFormat, ParquetSource, open_file, read_columns
+from kartothek_cube.core.parquet import FittedFormat, ParquetFormat, ParquetSource, open_file, read_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -52,6 +52,32 @@ def test_size_of_row_groups_and_codec():
     metadata = pq.read_metadata(pa.BufferReader(ParquetFormat("ZSTD", 2).encode(pa.table({"x": range(5)}))))
     assert [metadata.row_group(g).num_rows for g in range(3)] == [2, 2, 1]
     assert metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+@pytest.mark.parametrize(
+    ("rows", "chunk_size", "codec"), [(0, None, "SNAPPY"), (8191, None, "SNAPPY"), (8192, None, "ZSTD"), (20_000, 8191, "SNAPPY"), (20_000, 8192, "ZSTD")]
+)
+def test_small_column_chunks_are_not_written_with_zstd(rows, chunk_size, codec):
+    table = pa.table(
+        {"x": np.arange(rows), "y": np.arange(rows), "l": pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), np.arange(rows, dtype=np.int32))}
+    )
+    sink = io.BytesIO()
+    FittedFormat(chunk_size=chunk_size).write_stream([table.slice(0, rows // 2), table.slice(rows // 2)], table.schema, sink)
+    for data in (FittedFormat(chunk_size=chunk_size).encode(table), pa.py_buffer(sink.getvalue())):
+        file = pq.ParquetFile(pa.BufferReader(data))
+        assert {file.metadata.row_group(0).column(j).compression for j in range(3)} == {codec}
+        assert file.read() == table
+
+
+def test_a_part_of_a_large_table_counts_as_what_it_is():
+    data = FittedFormat().encode(pa.table({"x": np.arange(100_000)}).slice(10, 100))
+    assert pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).compression == "SNAPPY"
+
+
+@pytest.mark.parametrize(("rows", "codec"), [(1, "SNAPPY"), (8192, "GZIP")])
+def test_another_codec_than_zstd_gives_way_to_snappy_too(rows, codec):
+    data = FittedFormat("GZIP").encode(pa.table({"x": np.arange(rows)}))
+    assert pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).compression == codec
 
 
 @pytest.mark.parametrize(("size", "error"), [(0, InvalidInput), (-1, InvalidInput), (1.5, InvalidType), (True, InvalidType), ("1", InvalidType)])

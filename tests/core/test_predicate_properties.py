@@ -160,7 +160,7 @@ def test_partition_values_and_indices_exclude_what_they_can_and_no_more(case):
         usable = indexed_clauses(conjunction, frozenset({"i1"}))
         if usable:
             on_i1 = [clause for clause in meant if clause[0] == "i1"]
-            found = index_mask(snapshot.indices["i1"], usable["i1"], snapshot.partitions.labels)
+            found = index_mask(snapshot.indices["i1"], usable["i1"], snapshot.partitions)
             assert found.tolist() == [any(case.matches(rows, [on_i1])) for rows in files]
 
 

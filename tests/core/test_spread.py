@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from kartothek_cube.core.parallel import Work, run, spread, use_driver
+from kartothek_cube.core.parallel import READ_FILES, Work, run, spread, use_driver
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.errors import KeyNotFound
 
 
@@ -63,14 +64,14 @@ def test_the_first_error_is_raised():
 
 
 def test_a_driver_gets_the_work_and_all_items(driver):
-    assert list(spread(partial(refuse, 9), [3, 1, 2], heavy=True, weight=int, what="merges")) == [3, 1, 2]
+    assert list(spread(partial(refuse, 9), [3, 1, 2], heavy=True, weight=int, phase=Phase("write", "merges"))) == [3, 1, 2]
     ((work, items),) = driver.taken
-    assert (work.heavy, work.weight, work.what, items) == (True, int, "merges", [3, 1, 2])
+    assert (work.heavy, work.weight, work.phase.unit, items) == (True, int, "merges", [3, 1, 2])
 
 
 def test_work_is_light_and_about_files_unless_it_says_so(driver):
     list(spread(operator.neg, [1, 2, 3]))
-    assert driver.taken == [(Work(operator.neg, heavy=False, weight=None, what="files"), [1, 2, 3])]
+    assert driver.taken == [(Work(operator.neg, heavy=False, weight=None, phase=READ_FILES), [1, 2, 3])]
 
 
 def test_an_error_of_the_driver_is_raised(driver):

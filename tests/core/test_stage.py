@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +12,7 @@ from kartothek_cube.core.change import Part
 from kartothek_cube.core.options import options
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.split import split_rows
-from kartothek_cube.core.stage import StageRequest, stage_parts
+from kartothek_cube.core.stage import StageRequest, Staging, stage_parts, stage_together
 from kartothek_cube.core.stores.memory import MemoryStore
 
 TABLE = pa.table({"p": range(40), "x": range(40)})
@@ -41,10 +43,27 @@ def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected
     assert all(len(store.get(r.key)) == r.size and r.entries["x"].to_pylist() == [i] for i, r in enumerate(receipts))
 
 
+def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
+    runs = []
+    monkeypatch.setattr(module, "run", lambda *args, real=module.run, **more: runs.append(more["phase"].total) or real(*args, **more))
+    store, other = MemoryStore(), replace(REQUEST, uuid="other")
+    empty = Staging(replace(REQUEST, uuid="none"), [], TABLE.schema)
+    parts = split_rows(TABLE, ["p"], "base", "uuid")
+    with options(threads=2):
+        found = stage_together(store, [Staging(REQUEST, parts, TABLE.schema), empty, Staging(other, parts[:8], TABLE.schema)])
+    assert [[(r.dataset, r.label) for r in receipts] for receipts in found] == [
+        [("uuid", part.label) for part in parts],
+        [],
+        [("other", part.label) for part in parts[:8]],
+    ]
+    assert sum(tasks) == 48
+    assert runs == [48]
+
+
 def test_a_bundle_has_few_bytes(monkeypatch):
     monkeypatch.setattr(module, "_BUNDLE_BYTES", 100)
     parts = [Part({}, str(n), pa.table({"x": pa.array(range(n), pa.int64())})) for n in (1, 11, 20, 2, 2, 2)]
-    bundles = module._bundles(parts, 2)
+    bundles = module._bundles(Staging(REQUEST, parts, TABLE.schema), 2)
     assert [[len(part.table) for part in bundle.parts] for bundle in bundles] == [[1, 11], [20], [2, 2], [2]]
     assert [bundle.nbytes for bundle in bundles] == [96, 160, 32, 16]
 
@@ -52,4 +71,4 @@ def test_a_bundle_has_few_bytes(monkeypatch):
 @pytest.mark.parametrize(("count", "most", "expected"), [(0, 5, []), (3, 0, [1, 1, 1]), (3, 1, [1, 1, 1]), (3, 64, [3])])
 def test_bundles_of_no_more_than_so_many(count, most, expected):
     parts = [Part({}, str(n), pa.table({"x": [n]})) for n in range(count)]
-    assert [len(bundle.parts) for bundle in module._bundles(parts, most)] == expected
+    assert [len(bundle.parts) for bundle in module._bundles(Staging(REQUEST, parts, TABLE.schema), most)] == expected

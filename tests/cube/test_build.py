@@ -185,7 +185,14 @@ def test_row_groups_are_those_of_the_serializer(store):  # cube 95
     build_cube(data, CUBE, store, overwrite=True)
     default = pq.ParquetFile(pa.BufferReader(store.get(files(store)[0]))).metadata
     assert (small.num_row_groups, small.row_group(0).column(0).compression) == (3, "SNAPPY")
-    assert (default.num_row_groups, default.row_group(0).column(0).compression) == (1, "ZSTD")
+    assert default.num_row_groups == 1
+
+
+@pytest.mark.parametrize(("rows", "codec"), [(10, "SNAPPY"), (10_000, "ZSTD")])
+def test_only_files_that_are_not_small_are_written_with_zstd(store, rows, codec):
+    build_cube(table(x=range(rows), y=range(rows), p=[0] * rows, v1=range(rows)), Cube(["x", "y"], ["p"], "cube"), store)
+    (key,) = files(store)
+    assert pq.read_metadata(pa.BufferReader(store.get(key))).row_group(0).column(0).compression == codec
 
 
 def test_metadata_has_what_the_user_gave_and_what_the_cube_needs(store):  # cube 85

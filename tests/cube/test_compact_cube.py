@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.api.cube import (
     C,
+    Cube,
     append_to_cube,
     build_cube,
     cleanup_cube,
@@ -30,6 +31,7 @@ from kartothek_cube.api.dataset import compact_dataset, store_dataframes_as_data
 from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.options import options
 from kartothek_cube.core.rowkeys import ascends
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores import ReadOnlyView
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import WRITES, StoreView
@@ -152,10 +154,23 @@ def test_one_commit_a_dataset_and_then_nothing(store):
 
 def test_the_codec_of_cubes_stays(store):
     compact_cube(CUBE, store)
-    assert codec(store) == "ZSTD"
-    append_to_cube(seed_rows(9), CUBE, store)
+    assert codec(store) == "SNAPPY"
+    append_to_cube(seed_rows(9), CUBE, store, df_serializer=ParquetSerializer("BROTLI"))
+    compact_cube(CUBE, store)
+    assert codec(store) == "BROTLI"
+    append_to_cube(seed_rows(10), CUBE, store)
     compact_cube(CUBE, store, df_serializer=ParquetSerializer("GZIP"))
     assert codec(store) == "GZIP"
+
+
+def test_small_files_become_a_large_one_with_zstd(store):
+    cube, rows = Cube("x", ["p"], "large", suppress_index_on="x"), 20_000
+    build_cube(table(x=[0], p=[0], v1=[0]), cube, store)
+    append_to_cube(table(x=range(rows), p=[0] * rows, v1=range(rows)), cube, store)
+    append_to_cube(table(x=[rows], p=[0], v1=[0]), cube, store)
+    compact_cube(cube, store)
+    (key,) = load_snapshot(store, "large++seed").files.to_pylist()
+    assert pq.read_metadata(pa.BufferReader(store.get(key))).row_group(0).column(0).compression == "ZSTD"
 
 
 def codec(store):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cube.join import Joinable, join_cells, newest_rows, positions_of
+from kartothek_cube.cube.join import Joinable, indices_of, join_cells, newest_rows, positions_of, rows_at
 from tests.cube.cubes import table
 
 
@@ -135,3 +135,38 @@ def test_a_column_that_no_table_has_is_null():
     found = join_cells(SEED, ["x"], [], [], {}).table(SCHEMA)
     assert found.column("v2").to_pylist() == [None] * 3
     assert found.schema.equals(SCHEMA)
+
+
+def test_aligned_rows_need_no_keys():
+    other = Joinable(table(v1=["a", "b", "c"]), ["x"], aligned=True)
+    inner = Joinable(table(x=[3, 1], i1=[0, 0]), ["x"])
+    assert join_cells(SEED, ["x"], [], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
+    assert join_cells(SEED, ["x"], [inner], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "c"]
+    assert join_cells(SEED, ["x"], [other], [], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
+
+
+def test_keys_of_others_are_not_held():
+    found = join_cells(SEED, ["x"], [Joinable(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [Joinable(table(x=[9]), ["x"])], {})
+    assert [part.table.column_names for part in found.parts[1:]] == [["i1"], []]
+    assert found.slim([2]).table(SCHEMA).equals(found.table(SCHEMA))
+
+
+COLUMNS = {
+    "numbers": pa.chunked_array([[1, 2], [3]]),
+    "with null": pa.chunked_array([[1, None], [3]]),
+    "booleans": pa.chunked_array([[True, False, True]]),
+    "dates": pa.chunked_array([pa.array([1, 2, 3], pa.date32())]),
+    "texts": pa.chunked_array([["a", None], ["c"]]),
+    "sliced": pa.chunked_array([pa.array([0, 1, 2, 3])[1:]]),
+}
+
+
+@pytest.mark.parametrize("positions", [[2, -1, 0, 1], [-1, -1], [0, 2], [], [-1, 0, 1, 2, -1, 2, 1, 0, -1, 0]])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_rows_at_positions_are_null_where_there_is_none(name, positions):
+    values = COLUMNS[name].to_pylist()
+    found = rows_at(COLUMNS[name], indices_of(np.array(positions, dtype=np.int32)))
+    found.validate(full=True)
+    assert found.type.equals(COLUMNS[name].type)
+    assert found.to_pylist() == [None if at < 0 else values[at] for at in positions]
+    assert found.null_count == found.to_pylist().count(None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube import C, Conjunction, Cube, append_to_cube, build_cube, plan_cube_query
 from kartothek_cube.core.metadata import snapshot as snapshots
-from kartothek_cube.core.snapshots import forget
+from kartothek_cube.core.snapshots import forget, load_snapshot
 from kartothek_cube.core.stores import MemoryStore
 from kartothek_cube.cube import align as alignment
 
@@ -76,14 +76,35 @@ def test_a_search_plans_what_a_look_at_every_value_plans(parts, by):
         assert described(conditions, by) == plain
 
 
-def test_one_cell_is_searched_and_not_looked_for_in_every_label(monkeypatch):
-    looked = []
-    monkeypatch.setattr(snapshots, "matching_all", lambda *_: looked.append("all"))
-    monkeypatch.setattr(alignment, "pack", lambda tables, columns, pack=alignment.pack: looked.append([t.num_rows for t in tables]) or pack(tables, columns))
+@pytest.fixture
+def looked(monkeypatch):
+    """The rows that are looked at one by one, and "all" for values that are compared where they could be searched."""
+    found = []
+    monkeypatch.setattr(snapshots, "matching_all", lambda *_: found.append("all"))
+    monkeypatch.setattr(alignment, "pack", lambda tables, columns, pack=alignment.pack: found.append([t.num_rows for t in tables]) or pack(tables, columns))
+    return found
+
+
+def test_a_few_partitions_are_searched_and_not_looked_for_in_every_label(looked):
+    with searching():
+        plan = plan_cube_query(CUBE, store(), C("q") == "b", payload_columns=["i1", "i2"])
+    assert plan.file_counts() == {"seed": 4, "e": 4}
+    assert looked == [[2, 4]]
+
+
+def test_datasets_that_have_the_same_partitions_are_not_searched_at_all(looked):
     with searching():
         plan = plan_cube_query(CUBE, store(), C("p") == 3, payload_columns=["i1", "i2"])
     assert plan.file_counts() == {"seed": 2, "e": 2}
-    assert looked == [[1, 1]]
+    assert looked == []
+
+
+def test_a_plan_of_everything_is_no_copy_of_what_is_known():
+    made, snapshot = store(), load_snapshot(store(), "searched++seed")
+    everything, some = plan_cube_query(CUBE, made), plan_cube_query(CUBE, made, C("p") >= 3)
+    assert everything.file_columns["seed"] is snapshot.files
+    assert everything.value_columns["seed"] is snapshot.values
+    assert some.file_columns["seed"].to_pylist() == [f for f in snapshot.files.to_pylist() if f.split("/p=")[1][0] in "345"]
 
 
 def test_what_is_sorted_once_is_kept_with_the_snapshot(monkeypatch):

@@ -91,6 +91,17 @@ def test_the_whole_does_not_depend_on_them(store, arguments, monkeypatch):
         assert together.to_pylist() == whole_table(plan, store).to_pylist()
 
 
+def test_a_dataset_may_have_no_files_in_any_of_them():
+    store = open_store("hmemory://")
+    seed = table(x=[1, 2, 3], y=[0] * 3, p=[0, 1, 2], q=["a"] * 3, i1=[1] * 3)
+    build_cube({"seed": seed, "e": table(x=[1], y=[0], p=[0], q=["a"], v1=[7])}, CUBE, store)
+    plan = plan_of(store, {})
+    some_groups = list(plan.slices)[1:]
+    found = Bundles(Loader(store), plan.context, alone=False).load(some_groups)
+    assert [one.to_pylist() for one in found] == [Loader(store).load(group).to_pylist() for group in some_groups]
+    assert [row["v1"] for one in found for row in one.to_pylist()] == [None, None]
+
+
 def test_small_partitions_are_joined_together(store, monkeypatch):
     plan = plan_of(store, {"datasets": ["seed", "same", "part"]})
     alone, join = [], Loader.join
@@ -121,7 +132,7 @@ def test_large_partitions_are_loaded_alone(store):
 
 def test_progress_counts_partitions(store):
     events = []
-    with options(progress=lambda *event: events.append(event)):
+    with options(progress=lambda event: events.append((event.phase, event.unit, event.done, event.total))):
         query_cube_arrow(CUBE, store, datasets=["seed", "days"])
     n = len(plan_of(store, {"datasets": ["seed", "days"]}).slices)
-    assert events[-n:] == [(i, n) for i in range(1, n + 1)]
+    assert events == [("read", "partitions", i, n) for i in range(n + 1)]

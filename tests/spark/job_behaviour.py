@@ -57,7 +57,7 @@ class JobBehaviour:
 
     def test_progress_is_told_in_the_calling_thread_until_all_is_done(self, spark, store_url):
         ticks = []
-        with options(progress=lambda done, total: ticks.append((done, total, threading.current_thread()))):
+        with options(progress=lambda event: ticks.append((event.done, event.total, threading.current_thread()))):
             build_cube_from_spark(rows(spark), CUBE, store_url)
         done, totals, threads = zip(*ticks, strict=True)
         # Behind the tasks of Spark comes what the driver itself does for the commit.
@@ -66,7 +66,7 @@ class JobBehaviour:
         assert list(done[: end + 1]) == sorted(done[: end + 1])
         assert set(threads) == {threading.main_thread()}
 
-    @pytest.mark.parametrize("progress", [False, lambda done, total: None])
+    @pytest.mark.parametrize("progress", [False, lambda event: None])
     def test_an_interrupt_cancels_the_job_and_leaves_the_old_state(self, spark, store_url, server, progress):
         build_cube_from_spark(rows(spark), CUBE, store_url)
         stuck = rows(spark).coalesce(1).mapInArrow(waiting(server), "x long, p long")
@@ -86,7 +86,7 @@ class JobBehaviour:
         assert query_cube_arrow(CUBE, store_url).num_rows == spark.range(8).count()
 
     def test_an_error_of_the_progress_function_cancels_the_job(self, spark, server):
-        def broken(done, total):
+        def broken(event):
             raise ZeroDivisionError("of the user")
 
         with pytest.raises(ZeroDivisionError, match="of the user"), options(progress=broken):
@@ -99,7 +99,7 @@ class JobBehaviour:
 
     def test_nothing_is_left_behind_on_the_session(self, spark):
         tags = set(spark.getTags())
-        with options(progress=lambda done, total: None):
+        with options(progress=lambda event: None):
             assert [row.id for row in collect(spark.range(0, 2, 1, 1), Job("look", "around"))] == [0, 1]
         assert set(spark.getTags()) == tags
         assert not is_connect(spark) or spark.client._progress_handlers == []

@@ -139,7 +139,7 @@ def test_progress_says_once_that_all_is_done(spark_of, answers, told):
         return left[0]
 
     spark_of(watch)
-    with options(progress=lambda done, total: calls.append((done, total))):
+    with options(progress=lambda event: calls.append((event.done, event.total))):
         assert perform(None, lambda: last.wait(60), Job("write", "cube"))
     assert calls == told
 
@@ -181,7 +181,7 @@ def test_an_interrupt_never_hits_a_conversation_with_spark(spark_of):
         threads.add(threading.current_thread())
         cancelled.set()
 
-    def interrupted(done, total):
+    def interrupted(event):
         raise KeyboardInterrupt
 
     spark_of(watch)
@@ -201,7 +201,7 @@ def test_a_second_interrupt_does_not_wait_and_the_job_is_cancelled_nevertheless(
         else:
             ended.set()
 
-    def stopped(done, total):
+    def stopped(event):
         raise ZeroDivisionError
 
     returned = threading.Event()
@@ -255,12 +255,21 @@ def test_a_bar_that_cannot_be_shown_is_refused_before_the_action(spark, monkeypa
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_bar_is_closed_however_the_action_ends(spark_of, monkeypatch, fails):
     log = []
-    bar = SimpleNamespace(total=None, update=log.append, close=lambda: log.append("closed"))
-    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", SimpleNamespace(tqdm=lambda total: bar))
-    spark_of(lambda: (0, 0))
+
+    class Bar:
+        n = 0
+        update = log.append
+
+        def __init__(self, **_):
+            self.close = lambda: log.append("closed")
+
+    monkeypatch.setitem(__import__("sys").modules, "tqdm.auto", SimpleNamespace(tqdm=Bar))
+    shown = threading.Event()
+    answers = iter([(1, 2)])
+    spark_of(lambda: next(answers, shown.set() or (0, 0)))
     with options(progress=True), pytest.raises(ZeroDivisionError) if fails else nullcontext():
-        perform(None, lambda: 1 // (not fails), Job("write", "cube"))
-    assert log == ["closed"]
+        perform(None, lambda: shown.wait(60) // (not fails), Job("write", "cube"))
+    assert log == ([1, "closed"] if fails else [1, 2, "closed"])
 
 
 def test_options_of_the_call_hold_in_tasks(spark):
@@ -271,7 +280,7 @@ def test_options_of_the_call_hold_in_tasks(spark):
             held = current_options()
             yield pa.record_batch({"n": [held.threads], "progress": [held.progress is False]})
 
-    with options(threads=3, progress=lambda done, total: None):
+    with options(threads=3, progress=lambda event: None):
         work = in_task(threads)
     assert [tuple(row) for row in spark.range(0, 1, 1, 1).mapInArrow(work, "n long, progress boolean").collect()] == [(3, True)]
     with pytest.raises(InvalidInput, match="Unknown options"):

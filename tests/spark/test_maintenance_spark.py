@@ -331,7 +331,7 @@ def seen_in_task(store, item):
 
 def test_options_and_stores_that_do_not_pickle_hold_in_tasks(spark):
     store = open_unpicklable()
-    with spreading("look", "at nothing", [(store, open_unpicklable)], spark, 2), options(bytes_in_flight=12345, progress=lambda done, total: None):
+    with spreading("look", "at nothing", [(store, open_unpicklable)], spark, 2), options(bytes_in_flight=12345, progress=lambda event: None):
         found = list(spread(partial(seen_in_task, store), range(20), heavy=True))
         with options(threads=3):
             assert {seen[2] for seen in spread(partial(seen_in_task, store), range(2), heavy=True)} == {3}

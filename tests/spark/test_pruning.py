@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -11,7 +10,7 @@ import pytest
 
 from kartothek_cube import C, Cube, build_cube, extend_cube, open_store, plan_cube_query
 from kartothek_cube.spark import map_cube_groups, query_cube_spark, tasks
-from kartothek_cube.spark.tasks import CLOSURE_BYTES, as_task, pack, sampled_bytes, task_count, unpack, worker_settled
+from kartothek_cube.spark.tasks import CLOSURE_BYTES, pack, sampled_bytes, task_count, unpack
 from tests.spark.store_log import Log, LoggedStore
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
@@ -131,41 +130,6 @@ def test_files_that_are_large_in_a_period_are_counted(tmp_path, period):
     store.put("large", bytes(1000))
     keys = (["small"] * (period - 1) + ["large"]) * (160 // period)
     assert 0 < sampled_bytes(store, keys, lambda key: (key,)) < 3 * sum(1000 for key in keys if key == "large")
-
-
-def test_only_what_is_left_after_the_first_task_of_a_worker_stays_in_it(monkeypatch):
-    def task():
-        with worker_settled():
-            yield gc.get_freeze_count()
-
-    assert list(task()) == [0]
-    assert tasks._freeze not in gc.callbacks  # here is no worker
-    monkeypatch.setattr(tasks, "_is_worker", lambda: True)
-    try:
-        assert [*task(), *task()] == [0, 0]
-        assert gc.callbacks.count(tasks._freeze) == 1
-        gc.collect(0)
-        assert gc.get_freeze_count() == 0
-        gc.collect()
-        assert gc.get_freeze_count() > 0
-        assert list(task()) == [gc.get_freeze_count()]
-        assert tasks._freeze not in gc.callbacks
-    finally:
-        gc.unfreeze()
-
-
-def test_workers_are_settled_between_two_tasks(spark):
-    def frozen(batches):
-        import gc
-
-        import pyarrow as pa
-
-        for _ in batches:
-            yield pa.record_batch({"n": [gc.get_freeze_count()]})
-
-    work = as_task(frozen)
-    counts = [spark.range(0, 1, 1, 1).mapInArrow(work, "n long").collect()[0].n for _ in range(3)]
-    assert counts[-1] > 0
 
 
 @pytest.mark.parametrize(("n", "n_tasks"), [(0, 0), (1, 1), (7, 3), (10, 10), (1000, 8)])

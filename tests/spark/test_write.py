@@ -15,6 +15,7 @@ from kartothek_cube.spark import (
     extend_cube_from_spark,
     map_cube_groups,
     remove_partitions_spark,
+    stage,
     update_cube_from_spark,
 )
 
@@ -107,6 +108,15 @@ def test_options_are_a_value_of_their_own(cube, tmp_path, verb):
 def test_a_shuffle_makes_one_file_for_each_partition_value(cube, frame, store_url, files):
     build_cube_from_spark(frame, cube, store_url, shuffle=True)
     assert [name.split("/")[2] for name in files()] == ["p=0", "p=1", "p=2", "p=3"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+def test_a_shuffle_leaves_sorting_to_its_tasks(cube, frame, store_url, monkeypatch, layout):
+    staged = []
+    monkeypatch.setattr(stage, "collect", lambda frame, job: staged.append(frame) or frame.collect())
+    build_cube_from_spark(frame, cube, store_url, **layout)
+    plan = staged[0]._jdf.queryExecution().executedPlan().toString()
+    assert ("Exchange hashpartitioning" in plan, "Sort" in plan) == (True, False)
 
 
 def test_buckets_bound_the_files_and_keep_equal_values_together(cube, frame, seed, store_url, store, files):

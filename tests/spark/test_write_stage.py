@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -126,6 +127,41 @@ def test_rows_come_in_any_order_and_are_sorted_in_their_file(rows, memory):
     (receipt,) = staged(store, rows, table(p="a").take([i * 377 % 1000 for i in range(1000)]), memory)
     assert read(store, receipt).column("x").to_pylist() == list(range(1000))
     assert (receipt.low, receipt.high) == ((0,), (999,))
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from([-3, 0, 7, 2**40]), st.integers(0, 2)), max_size=60),
+    st.sampled_from([1, 200, 700, PLENTY]),
+    st.sampled_from([1, 5, 60]),
+    st.sampled_from([("p",), ("p", BUCKET), (BUCKET, "p"), (BUCKET,)]),
+)
+def test_each_file_has_its_rows_in_the_order_in_which_they_come(rows, memory, size, cut_by):
+    wanted = {}
+    for number, row in enumerate(rows):
+        named = dict(zip(("p", BUCKET), row, strict=True))
+        wanted.setdefault(tuple(named[c] for c in cut_by), []).append(number)
+    schema = pa.schema([("p", pa.int64()), ("v1", pa.int64())])
+    given = pa.table({"p": pa.array([p for p, _ in rows], pa.int64()), "v1": pa.array(range(len(rows)), pa.int64()), BUCKET: [b for _, b in rows]})
+    store, keys = open_store("hmemory://"), ["p"] if "p" in cut_by else []
+    receipts = staged(store, DatasetRows(plan_update("dataset", None, keys, []), "table", schema), given, memory, cut_by, size)
+    assert sorted(read(store, r).column("v1").to_pylist() for r in receipts) == sorted(wanted.values())
+
+
+def test_rows_that_fit_into_memory_make_no_temporary_file(monkeypatch):
+    monkeypatch.setattr(stage, "sorted_pieces", Mock(side_effect=ZeroDivisionError))
+    mixed = table().take([i * 377 % 2000 for i in range(2000)])
+    assert [r.rows for r in staged(open_store("hmemory://"), cube_rows(), mixed, PLENTY)] == [1000, 1000]
+    with pytest.raises(ZeroDivisionError):
+        staged(open_store("hmemory://"), cube_rows(), mixed, LITTLE)
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+def test_rows_of_many_partitions_are_put_together(memory):
+    rows = pa.table({"x": range(1000), "p": [f"{x % 50}" for x in range(1000)], "i1": [0] * 1000, "v1": ["value"] * 1000}, schema=SCHEMA)
+    store = open_store("hmemory://")
+    receipts = staged(store, cube_rows(), rows, memory, size=500)
+    assert sorted((r.values["p"], read(store, r).column("x").to_pylist()) for r in receipts) == sorted((f"{p}", [*range(p, 1000, 50)]) for p in range(50))
 
 
 @settings(max_examples=20)

@@ -29,7 +29,13 @@ __all__ = ["DatasetMetadata", "DatasetMetadataBase"]
 
 
 class DatasetMetadataBase:
-    """What `DatasetMetadata` and `DatasetFactory` have in common, for ``isinstance``."""
+    """What `DatasetMetadata` and `DatasetFactory` have in common, for ``isinstance``.
+
+    Examples
+    --------
+    >>> issubclass(DatasetMetadata, DatasetMetadataBase)
+    True
+    """
 
     __slots__ = ()
 

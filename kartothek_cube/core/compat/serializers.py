@@ -30,6 +30,11 @@ class ParquetReadError(CorruptData, OSError):
     """A Parquet file is damaged.
 
     Unlike in kartothek nothing is tried again: a damaged file stays damaged. An error of the store keeps its own type, which is an ``OSError``, too.
+
+    Examples
+    --------
+    >>> issubclass(ParquetReadError, OSError)
+    True
     """
 
 
@@ -40,6 +45,14 @@ class DataFrameSerializer(ABC):
     ----------
     type_stable : bool
         Whether a file itself knows the types of its columns.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
+    >>> serializer: DataFrameSerializer = ParquetSerializer(compression="ZSTD")
+    >>> serializer.store(open_store("hmemory://"), "sales/1", pa.table({"UNITS": [3, 4]}))
+    'sales/1.parquet'
     """
 
     __slots__ = ()

@@ -10,9 +10,10 @@ from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.plan_write import column_names
 from kartothek_cube.core.dataset.run import commit_change
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, current_options, use_options
+from kartothek_cube.core.options import Overrides, current_options
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import Entries, built_indices, file_entries, load_snapshot
 from kartothek_cube.core.store import check_key
@@ -68,7 +69,7 @@ def build_dataset_indices(
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Bolt"))
     2
     """
-    with use_options(options):
+    with verb("build_dataset_indices", options):
         source = source_of(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
         names = column_names(columns, "columns")

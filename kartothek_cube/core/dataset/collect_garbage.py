@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 
 __all__ = ["garbage_collect_dataset"]
 
@@ -76,6 +77,6 @@ def garbage_collect_dataset(
     >>> sum(file.key.endswith(".parquet") for file in report.removed), report.bytes > 0
     (2, True)
     """
-    with use_options(options):
+    with verb("garbage_collect_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"))

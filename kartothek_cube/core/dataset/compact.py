@@ -22,6 +22,7 @@ from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import (
     TARGET_ROWS,
     CellOrder,
@@ -35,11 +36,12 @@ from kartothek_cube.core.maintenance.compact import (
 from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport, FileFigures, Merge
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX
-from kartothek_cube.core.options import Overrides, current_options, use_options
+from kartothek_cube.core.options import Overrides, current_options
 from kartothek_cube.core.options import options as overrides
 from kartothek_cube.core.parallel import run, spread
-from kartothek_cube.core.parquet import CODECS, ParquetFormat, ParquetSource, open_file
+from kartothek_cube.core.parquet import CODECS, FittedFormat, ParquetFormat, ParquetSource, are_small_chunks, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunction_masks
 from kartothek_cube.core.snapshots import load_snapshot
@@ -138,9 +140,9 @@ def compact_dataset(
     >>> len(read_table("sales", store))
     60
     >>> compact_dataset("sales", store)
-    CompactionReport('sales': nothing to do, 2 partitions stay as they are)
+    CompactionReport('sales': nothing to do for 2 partitions)
     """
-    with use_options(options):
+    with verb("compact_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
         serializer = None if df_serializer is None else check_serializer(df_serializer)
@@ -265,7 +267,10 @@ class Rules:
         keys, figures = merge.files[table], merge.figures[table]
         if not any(key.endswith(DATA_SUFFIX) for key in keys):
             return CsvFormat(compress=keys[-1].endswith(".gz"))
-        codec = next((f.codec for f in reversed(figures) if f.codec is not None), "SNAPPY").replace("UNCOMPRESSED", "NONE")
+        newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
+        codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")
+        if codec == "SNAPPY" and self.order is not None and are_small_chunks(newest.unpacked, len(self.stored(table))):
+            return FittedFormat()  # as cubes write: what they choose for a small file is none for a large one
         return ParquetFormat(codec if codec in CODECS else "SNAPPY")
 
     def stored(self, table: str) -> pa.Schema:
@@ -281,7 +286,8 @@ def run_compaction(target: Source, work: Compaction, *, dry_run: bool) -> Compac
     for table, serializer in {(t, rules.format(m, t)) for m in work.plan.merges for t in m.files}:
         serializer.check(rules.stored(table))
     weight = partial(_weight, work.order is not None)
-    receipts = [r for staged in spread(partial(_stage, target.store, rules), work.plan.merges, heavy=True, weight=weight, what="merges") for r in staged]
+    phase = Phase("write", "merges")
+    receipts = [r for staged in spread(partial(_stage, target.store, rules), work.plan.merges, heavy=True, weight=weight, phase=phase) for r in staged]
     change = _change(work, receipts)
     commit_change(target, change, work.base)
     return CompactionReport(work.plan, False, change.commit, sum(r.rows for r in receipts), sum(r.size for r in receipts))

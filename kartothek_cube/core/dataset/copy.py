@@ -6,8 +6,9 @@ from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance import copy as run
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store
 
 __all__ = ["copy_dataset", "rename_dataset"]
@@ -71,7 +72,7 @@ def copy_dataset(
     >>> list(copy_dataset("sales", store, "sales_2024"))
     ['sales_2024.by-dataset-metadata.json']
     """
-    with use_options(options):
+    with verb("copy_dataset", options):
         replaces = check_flag(overwrite, "overwrite")
         source = source_of(source_dataset_uuid, store, None)
         target = source.store if target_store is None else open_store(target_store)
@@ -122,6 +123,6 @@ def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Ove
     >>> rename_dataset("sales", store, "sales_2024").uuid
     'sales_2024'
     """
-    with use_options(options):
+    with verb("rename_dataset", options):
         source = source_of(dataset_uuid, store, None)
         return DatasetMetadata.of(run.rename_dataset(source.store, source.uuid, new_uuid))

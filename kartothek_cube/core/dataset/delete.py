@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import source_of
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance import delete as run
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 
 __all__ = ["delete_dataset"]
 
@@ -49,7 +50,7 @@ def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: 
     >>> store.list(recursive=True).keys
     []
     """
-    with use_options(options):
+    with verb("delete_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         try:
             run.delete_dataset(source.store, source.uuid)

@@ -13,6 +13,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.evaluate import Mask, matching_all
 from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.predicates import Clause, Predicates
 from kartothek_cube.core.rowkeys import IntArray, empty_rows, expand_ranges, group_starts, pack_one, take_rows
@@ -95,13 +96,13 @@ def _with_values(snapshot: Snapshot, column: str, rows: IntArray, values: pa.Tab
     if column in snapshot.partition_keys:
         held = snapshot.values.column(column).take(pa.array(rows))
     else:
-        rows, values, held = _indexed_values(indices[column], snapshot.partitions.labels, rows, values)
+        rows, values, held = _indexed_values(indices[column], snapshot.partitions, rows, values)
     known = ~pc.is_null(held, nan_is_null=pt.is_floating(held.type)).to_numpy(zero_copy_only=False)
     return rows[known], values.append_column(column, held).filter(pa.array(known))
 
 
-def _indexed_values(index: SecondaryIndex, labels: pa.Array, rows: IntArray, values: pa.Table) -> tuple[IntArray, pa.Table, pa.Array]:
-    positions = index.positions(labels)
+def _indexed_values(index: SecondaryIndex, partitions: PartitionColumns, rows: IntArray, values: pa.Table) -> tuple[IntArray, pa.Table, pa.Array]:
+    positions = partitions.places(index.labels)
     order = np.argsort(positions, kind="stable")
     first, last = (np.searchsorted(positions[order], rows, side=side) for side in ("left", "right"))
     repeated, found = expand_ranges(first, last - first)

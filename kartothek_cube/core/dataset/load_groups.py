@@ -16,6 +16,7 @@ from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead
 from kartothek_cube.core.frames import encoded
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import Weight, run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
 
@@ -45,7 +46,8 @@ def iter_groups(store: Store, plan: GroupPlan) -> Generator[Frames, None, None]:
         weight.measured(sum(table.nbytes for table in tables.values()))
         return _frames(plan, tables)
 
-    return run(load, range(len(plan.groups)), at=store, weight=weight)
+    phase = Phase("read", "groups" if plan.dispatch_columns else "partitions")
+    return run(load, range(len(plan.groups)), at=store, weight=weight, phase=phase)
 
 
 def load_groups(store: Store, plan: GroupPlan) -> list[Frames]:

@@ -14,9 +14,10 @@ from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.requests import LabelFilter, check_table, checked_columns, names_of
 from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text, render
 from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, parse_predicates
 from kartothek_cube.core.rowkeys import take_rows
@@ -41,6 +42,17 @@ class ScanPlan:
         The dataset's partition columns, and the columns with a secondary index, without those that an older state does not have any more.
     scan : object
         The files with their partition values, and the request that each of them gets.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store, sales = open_store("hmemory://"), pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> plan = plan_table_scan("sales", store, predicates=[[("COUNTRY_CODE", "==", "DE")]])
+    >>> len(plan.files()), plan.partition_keys
+    (1, ('COUNTRY_CODE',))
     """
 
     dataset: str
@@ -118,7 +130,7 @@ def plan_table_scan(
     >>> plan_table_scan("sales++seed", store, predicates=[[("COUNTRY_CODE", "==", "FR")]])
     ScanPlan(dataset='sales++seed', table='table', files=1 of 2)
     """
-    with use_options(options):
+    with verb("plan_table_scan", options):
         names = names_of(columns, table, "columns")
         asked = parse_predicates(predicates)
         source = source_of(dataset_uuid, store, None, as_of)

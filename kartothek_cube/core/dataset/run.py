@@ -21,6 +21,7 @@ from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_store_can_commit, publish
 from kartothek_cube.core.snapshots import with_indices
 from kartothek_cube.core.stage import stage_parts
@@ -87,7 +88,8 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> Staged:
         known = _refuse_equal_labels(request, list(prepared))
         check_final(request, schemas.tables)
         prepared = _given_up(known)
-    receipts = tuple(chain.from_iterable(run(lambda e: stage_element(store, request, e), prepared, weight=lambda e: e.nbytes)))
+    phase = Phase("write", "partitions")
+    receipts = tuple(chain.from_iterable(run(lambda e: stage_element(store, request, e), prepared, weight=lambda e: e.nbytes, phase=phase)))
     check_final(request, schemas.tables)
     return Staged(request, receipts, schemas.tables, counted.seen)
 

@@ -95,5 +95,5 @@ def _matching(snapshot: Snapshot, clauses: Sequence[Clause]) -> Mask:
     mask = partition_mask(snapshot, clauses)
     for clause in clauses:
         if clause.column not in snapshot.partition_keys:
-            mask &= index_mask(snapshot.indices[clause.column], [clause], snapshot.partitions.labels)
+            mask &= index_mask(snapshot.indices[clause.column], [clause], snapshot.partitions)
     return mask

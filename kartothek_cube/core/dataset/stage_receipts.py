@@ -18,9 +18,10 @@ from kartothek_cube.core.dataset.elements import as_items, elements_in
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_rules
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, parse_txn
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.renew import is_copy
@@ -134,7 +135,7 @@ def stage_partitions(
     >>> stage_partitions(pa.table({"WEEK": [1, 2], "UNITS": [3, 4]}), open_store("hmemory://"), "sales", partition_on="WEEK")
     StagedPartitions(uuid='sales', partitions=2, rows=2)
     """
-    with use_options(options):
+    with verb("stage_partitions", options):
         target = target_of(store, dataset_uuid, factory)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
@@ -208,7 +209,7 @@ def commit_receipts(
     >>> [commit_receipts(stage_partitions(rows, store, "sales"), store, "sales", txn=("weekly", 3)).commit.skipped for rows in [weeks[0]] * 2]
     [False, True]
     """
-    with use_options(options):
+    with verb("commit_receipts", options):
         target = target_of(store, dataset_uuid, factory)
         items = _only_staged(receipts)
         check_store_can_commit(target.store)

@@ -16,10 +16,11 @@ from kartothek_cube.core.dataset.plan import labels_of, make_file_plan
 from kartothek_cube.core.dataset.requests import checked_columns
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.frames import to_frame
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes, total_hash
 from kartothek_cube.core.maintenance.row_groups import row_group_table
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import group_starts, pack_one
@@ -104,7 +105,7 @@ def collect_dataset_metadata(
     >>> collect_dataset_metadata(store, "sales")["number_rows_total"].tolist()
     [2, 1]
     """
-    with use_options(options):
+    with verb("collect_dataset_metadata", options):
         share = _checked_share(frac)
         source = source_of(dataset_uuid, store, factory, as_of)
         snapshot = source.snapshot()
@@ -202,7 +203,7 @@ def hash_dataset(
     >>> one.equals(other), list(one.index)
     (True, ['DE', 'FR'])
     """
-    with use_options(options):
+    with verb("hash_dataset", options):
         source = source_of(dataset_uuid, store, factory, as_of)
         snapshot = source.snapshot()
         counted = None if subset is None else [str(c) for c in as_list(subset, "subset")]

@@ -10,7 +10,8 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
 from kartothek_cube.core.dataset.run import Rules, commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.journal import verb
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.errors import InvalidInput
 
@@ -92,7 +93,7 @@ def store_dataframes_as_dataset(
     >>> sorted(label.split("/")[0] for label in dataset.partitions)
     ['COUNTRY_CODE=DE', 'COUNTRY_CODE=FR']
     """
-    with use_options(options):
+    with verb("store_dataframes_as_dataset", options):
         check_version(metadata_version)
         rules = Rules(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
@@ -135,4 +136,5 @@ def store_dataframes_as_dataset__iter(
     3
     """
     args = (dataset_uuid, df_generator, metadata, partition_on, df_serializer, overwrite, secondary_indices, metadata_storage_format, metadata_version)
-    return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict, options=options)
+    with verb("store_dataframes_as_dataset__iter", options):
+        return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict)

@@ -16,10 +16,12 @@ from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import Undoing, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.history import State, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, current_options, use_options
+from kartothek_cube.core.options import Overrides, current_options
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
@@ -84,7 +86,7 @@ def undo(
     0           DE      3
     1           FR      4
     """
-    with use_options(options):
+    with verb("undo", options):
         if commit is not None and not isinstance(commit, str):
             raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
         source = source_of(dataset_uuid, store, factory)
@@ -207,7 +209,7 @@ def _receipts(store: Store, undoing: Undoing, positions: IntArray, columns: Sequ
     # Where the index of that state is still there, it has the values of all partitions.
     listed = sorted(set(columns) & before.pruning_columns) if bare else []
     values = {c: _values_by_label(store, before, c, positions) for c in listed}
-    return list(run(lambda receipt: _with_entries(store, before, receipt, columns, values), bare))
+    return list(run(lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")))
 
 
 def _bare_receipts(undoing: Undoing, positions: IntArray) -> Iterator[Receipt]:

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from kartothek_cube.core.explain import Explanation, Step, StepRow, render
+from kartothek_cube.core.markup import counted
 
 __all__ = ["CompactionPlan", "CompactionReport", "FileFigures", "Merge"]
 
@@ -87,6 +88,18 @@ class CompactionPlan:
     total, selected, neighbouring : int
         Stored partitions of the dataset; those in the physical partitions that were asked for; those of them beside which another one of the same
         physical partition lies.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store, sales = open_store("hmemory://"), pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales.slice(0, 1), sales.slice(1)])
+    >>> from kartothek_cube.api.dataset import compact_dataset
+    >>> plan = compact_dataset("sales", store, dry_run=True)
+    >>> plan.files_before, plan.files_after
+    (2, 1)
     """
 
     uuid: str
@@ -165,7 +178,7 @@ class CompactionReport:
     Examples
     --------
     >>> CompactionReport(CompactionPlan("sales", 1_000_000, (), 12, 12, 0), dry_run=False)
-    CompactionReport('sales': nothing to do, 12 partitions stay as they are)
+    CompactionReport('sales': nothing to do for 12 partitions)
     """
 
     plan: CompactionPlan
@@ -215,8 +228,9 @@ class CompactionReport:
 
 def _summary(plan: CompactionPlan) -> str:
     if not plan.merges:
-        return f"nothing to do, {plan.total:,} partitions stay as they are"
-    return f"{plan.files_before:,} files → {plan.files_after:,} in {len(plan.partitions):,} physical partitions, {plan.rows_before:,} rows"
+        return f"nothing to do for {counted(plan.total, 'partition')}"
+    where = counted(len(plan.partitions), "physical partition")
+    return f"{plan.files_before:,} files → {plan.files_after:,} in {where}, {plan.rows_before:,} rows"
 
 
 def _written(report: CompactionReport) -> str:
@@ -257,5 +271,5 @@ def _merging(plan: CompactionPlan, shown: int | None) -> Step:
 
 def _folder_row(folder: str, merges: Sequence[Merge]) -> StepRow:
     before, after = (sum(map(len, m.files.values())) for m in merges), (len(m.files) for m in merges)
-    note = f"{sum(m.rows for m in merges):,} rows, {sum(m.bytes for m in merges):,} bytes"
+    note = f"{counted(sum(m.rows for m in merges), 'row')}, {sum(m.bytes for m in merges):,} bytes"
     return StepRow(folder or "all rows", sum(before), sum(after), note)

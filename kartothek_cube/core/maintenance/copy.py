@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from kartothek_cube.core.formats import check_named_key
+from kartothek_cube.core.journal import note
 from kartothek_cube.core.maintenance.convert import mark_as_moving
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
@@ -22,6 +24,7 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_part
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
 from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
@@ -224,7 +227,7 @@ def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy
 def copy_files(copies: Sequence[PreparedCopy]) -> None:
     """Bring the files of some copies to their places; without its document none of the copies is visible."""
     files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
-    list(spread(_copy_file, files, at=copies[0].target.store if copies else None))
+    list(spread(_copy_file, files, at=copies[0].target.store if copies else None, phase=Phase("copy", "files")))
     for copy in copies:
         if not copy.replaces:
             _put_schemas(copy.target.store, copy.schemas)
@@ -328,10 +331,7 @@ def _created_meanwhile(target: _Target) -> AlreadyExists:
 def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
     source, key, target, new_key, dataset = file
     try:
-        if source == target:
-            target.copy(key, new_key)
-        else:
-            target.put_file(new_key, source.local_path(key) or _stream(source, key))
+        note(files_written=1, bytes_written=_copied(source, key, target, new_key))
     except (KeyNotFound, FileNotFoundError):
         raise KeyNotFound(
             f"The file {key!r}, which dataset {dataset!r} names, is not in the store {source.name}; "
@@ -339,8 +339,18 @@ def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
         ) from None
 
 
-def _stream(store: Store, key: str) -> io.BufferedReader:
-    return io.BufferedReader(_ObjectReader(store, key), _BLOCK)
+def _copied(source: Store, key: str, target: Store, new_key: str) -> int:
+    """Copy a file; its bytes, where they pass here."""
+    if source == target:
+        target.copy(key, new_key)
+        return 0
+    path = source.local_path(key)
+    if path is not None:
+        target.put_file(new_key, path)
+        return Path(path).stat().st_size
+    reader = _ObjectReader(source, key)
+    target.put_file(new_key, io.BufferedReader(reader, _BLOCK))
+    return reader.size
 
 
 class _ObjectReader(io.RawIOBase):
@@ -349,13 +359,13 @@ class _ObjectReader(io.RawIOBase):
     def __init__(self, store: Store, key: str) -> None:
         super().__init__()
         self._store, self._key, self._position = store, key, 0
-        self._size = store.tail(key, 0)[1]
+        self.size = store.tail(key, 0)[1]
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        stop = min(self._position + len(buffer), self._size)
+        stop = min(self._position + len(buffer), self.size)
         if stop == self._position:
             return 0
         (data,) = self._store.ranges(self._key, [(self._position, stop)])

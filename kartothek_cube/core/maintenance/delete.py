@@ -13,7 +13,7 @@ from kartothek_cube.core.maintenance.documents import dataset_exists, document_k
 from kartothek_cube.core.maintenance.garbage import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import DELETE_FILES, spread
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import ReadOnlyStore
 
@@ -139,7 +139,7 @@ def run_deletion(store: Store, uuid: str, plan: Deletion) -> None:
     now = datetime.now(UTC)
     remove_leftovers(store, leftovers_of(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
-        list(spread(store.delete, phase, at=store))
+        list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
     if plan.kept:
         _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), ", ".join(plan.kept[:5]))
 

@@ -14,7 +14,7 @@ from kartothek_cube.core.metadata.history import HISTORY_FOLDER
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import INDEX_SUFFIX, SCHEMA_FILE, document_key, schema_key
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run, spread
+from kartothek_cube.core.parallel import DELETE_FILES, run, spread
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
@@ -154,7 +154,7 @@ def sweep(store: Store, site: Site, *, dry_run: bool) -> GarbageReport:
         if verdict.old:
             verdict = _confirmed(store, site, verdict, past, marked, rule)
         for phase in verdict.phases():
-            list(spread(store.delete, phase, at=store))
+            list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
         remove_leftovers(store, left, rule.before(rule.grace))
     return GarbageReport((*verdict.old, *(_as_garbage(e, rule.now) for e in left)), tuple(verdict.waiting), dry_run)
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.store import Entry
 
 __all__ = ["DAMAGED_HISTORY", "HISTORY", "INDEX", "KEPT", "LEFTOVER", "SCHEMA", "UNNAMED", "GarbageFile", "GarbageReport"]
@@ -54,7 +55,7 @@ class GarbageReport:
     Examples
     --------
     >>> GarbageReport((GarbageFile("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200),), (), dry_run=True)
-    GarbageReport(would remove 1 files of 1,200 bytes; 0 files of 0 bytes wait)
+    GarbageReport(would remove 1 file of 1,200 bytes; 0 files of 0 bytes wait)
     """
 
     removed: tuple[Entry, ...]
@@ -89,7 +90,9 @@ class GarbageReport:
 
     def __repr__(self) -> str:
         verb, kept = "would remove" if self.dry_run else "removed", len(self.kept)
-        counts = f"{verb} {len(self.removed):,} files of {self.bytes:,} bytes; {len(self.waiting):,} files of {self.bytes_waiting:,} bytes wait"
+        counts = (
+            f"{verb} {counted(len(self.removed), 'file')} of {self.bytes:,} bytes; {counted(len(self.waiting), 'file')} of {self.bytes_waiting:,} bytes wait"
+        )
         return f"{type(self).__name__}({counts}{f', {kept:,} of them for older snapshots' if kept else ''})"
 
 

@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, Commit
 from kartothek_cube.core.metadata.history import HistoryEntry, decode_entry, is_history_key
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound
 
@@ -66,7 +68,7 @@ def _is_linked(chain: Sequence[Commit]) -> bool:
 def history_of(store: Store, subject: Subject) -> History:
     """The history entries that lie below the dataset."""
     keys = [key for key in subject.entries if is_history_key(subject.uuid, key)]
-    found = list(run(lambda key: _entry(store, subject.uuid, key), keys))
+    found = list(run(lambda key: _entry(store, subject.uuid, key), keys, phase=Phase("verify", "commits")))
     entries = sorted((e for e in found if isinstance(e, HistoryEntry)), key=lambda e: e.time)  # None has been collected since it was listed
     return History(tuple(entries), tuple(f for f in found if isinstance(f, Finding)))
 
@@ -103,7 +105,7 @@ def _lost(subject: Subject, history: History) -> Iterator[Finding]:
     for entry in history.entries:
         if entry.commit not in chain and len(entry.added) and not pc.any(pc.is_in(entry.added, value_set=known)).as_py():
             when = f"{entry.time:%Y-%m-%d %H:%M} UTC"
-            text = f"Nothing is left of the {len(entry.added):,} partitions that commit {entry.commit} added at {when}:"
+            text = f"Nothing is left of the {counted(len(entry.added), 'partition')} that commit {entry.commit} added at {when}:"
             text += " it failed, or a writer without commit ids (kartothek, plateau) removed or overwrote them."
             mend = "write the rows again if they were lost; until garbage collection their files lie under the label"
             yield Finding("warning", "lost-commit", subject.uuid, text, label=entry.added[0].as_py(), mend=mend)

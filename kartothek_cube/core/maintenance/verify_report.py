@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.markup import Markup, escape, in_notebook, table
+from kartothek_cube.core.markup import Markup, counted, escape, in_notebook, table
 
 __all__ = ["Counts", "Finding", "Severity", "VerifyReport", "condensed", "report_of"]
 
@@ -96,7 +96,7 @@ class VerifyReport:
     --------
     >>> report = VerifyReport("dataset 'sales'", (), Counts(datasets=1, partitions=2, files=2, bytes=2_400))
     >>> report
-    Verified dataset 'sales' without reading data: 1 datasets, 2 partitions, 2 files, 2,400 bytes.
+    Verified dataset 'sales' without reading data: 1 dataset, 2 partitions, 2 files, 2,400 bytes.
     Nothing was found.
     >>> report.ok, report.clean
     (True, True)
@@ -156,14 +156,14 @@ class VerifyReport:
     def _headline(self) -> str:
         how = "with all data" if self.deep else "without reading data"
         c = self.counts
-        rows = "" if c.rows is None else f", {c.rows:,} rows"
-        size = f"{c.datasets:,} datasets, {c.partitions:,} partitions, {c.files:,} files, {c.bytes:,} bytes{rows}"
+        rows = "" if c.rows is None else f", {counted(c.rows, 'row')}"
+        size = f"{counted(c.datasets, 'dataset')}, {counted(c.partitions, 'partition')}, {counted(c.files, 'file')}, {c.bytes:,} bytes{rows}"
         return f"Verified {self.subject} {how}: {size}.\n{self._verdict()}"
 
     def _verdict(self) -> str:
         found = Counter(f.severity for f in self.findings)
-        words = {"error": "errors", "warning": "warnings", "info": "remarks"}
-        return ", ".join(f"{found[s]:,} {words[s]}" for s in SEVERITIES if found[s]) + ":" if found else "Nothing was found."
+        words = {"error": "error", "warning": "warning", "info": "remark"}
+        return ", ".join(counted(found[s], words[s]) for s in SEVERITIES if found[s]) + ":" if found else "Nothing was found."
 
     def _repr_html_(self) -> str:
         verified, verdict = self._headline().split("\n", 1)

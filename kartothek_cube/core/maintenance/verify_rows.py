@@ -14,10 +14,12 @@ from kartothek_cube.core.maintenance.verify_files import readable_files
 from kartothek_cube.core.maintenance.verify_indices import Indices, labelled_values, rebuild
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.parquet import open_file
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.schema import compatible, stored_type
 from kartothek_cube.core.store import Store
@@ -73,7 +75,7 @@ def row_findings(store: Store, subject: Subject, indices: Indices, cells: Sequen
         return found
 
     findings, rows = list[Finding](), 0
-    for found in run(check, partitions):
+    for found in run(check, partitions, phase=Phase("verify", "partitions")):
         findings.extend(found.findings)
         rows += found.rows
     return findings, rows
@@ -164,18 +166,16 @@ def _narrower(uuid: str, file: _File, column: str, kind: pa.DataType, wanted: pa
 def _contradictions(uuid: str, file: _File, inside: Contradictions) -> Iterator[Finding]:
     for column, rows in inside.rows.items():
         if rows:
-            text = (
-                f"{rows:,} rows have another value of the partition column in the file than in its path, {file.constants[column].as_py()!r}. The path counts."
-            )
+            text = f"{counted(rows, 'row')} with another value of the partition column than the path, {file.constants[column].as_py()!r}. The path counts."
             yield Finding("warning", "partition-column-in-file", uuid, text, key=file.key, label=file.label, column=column)
 
 
 def _cell_faults(uuid: str, file: _File, cells: CellPass) -> Iterator[Finding]:
     for column, rows in cells.nulls.items():
-        text = f"{rows:,} rows have null in a dimension. Queries take it for one value; kartothek loses such rows from groups."
+        text = f"{counted(rows, 'row')} with null in a dimension. Queries take it for one value; kartothek loses such rows from groups."
         yield Finding("warning", "null-dimension", uuid, text, key=file.key, label=file.label, column=column)
     if cells.repeated:
-        text = f"{cells.repeated:,} rows repeat a cell of the same file, for example {cells.example}. Which of them counts is not defined."
+        text = f"{counted(cells.repeated, 'row')} with a cell that the same file has before, for example {cells.example}. Which of them counts is not defined."
         yield Finding("error", "duplicate-cells", uuid, text, key=file.key, label=file.label)
     if not cells.is_sorted:
         text = "Files are not sorted by the dimension columns, as cube verbs write them; queries sort their rows each time."

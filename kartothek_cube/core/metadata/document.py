@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encode_partitions, from_mapping, to_mapping
+from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encoded_pieces, from_mapping, to_mapping
 from kartothek_cube.core.unpack import unpack
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
@@ -151,8 +151,8 @@ def render_document(document: Document, *, msgpack: bool = False) -> bytes:
     if document.partitions is None:
         return text
     before, after = text.rsplit(b', "partition_keys": ', 1) if document.partition_keys is not None else (text[:-1], None)
-    partitions = before + b', "partitions": ' + encode_partitions(document.partitions)
-    return partitions + (b"}" if after is None else b', "partition_keys": ' + after)
+    rest = b"}" if after is None else b', "partition_keys": ' + after
+    return b"".join((before, b', "partitions": ', *encoded_pieces(document.partitions), rest))
 
 
 def _members(document: Document, *, with_partitions: bool) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from kartothek_cube.core.metadata.labels import are_distinct, are_few, label_ord
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
-__all__ = ["PartitionColumns", "decode_partitions", "encode_partitions"]
+__all__ = ["PartitionColumns", "decode_partitions", "encode_partitions", "encoded_pieces"]
 
 T = TypeVar("T")
+_FIRST_BEYOND_ASCII = 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,15 @@ class PartitionColumns:
         """For each name the position of the partition with this label, -1 where there is none."""
         order = self.derived("label order", self.labels, lambda: label_order(self.labels)) if are_few(names, self.labels) else None
         return positions_among(names, self.labels, order)
+
+    def places(self, labels: pa.DictionaryArray) -> IntArray:
+        """For each of these labels, of which an index has many, the position of its partition; -1 where there is none."""
+        codes, names = labels.indices.to_numpy(), labels.dictionary
+        if len(codes) < len(names):
+            used, inverse = np.unique(codes, return_inverse=True)
+            codes, names = inverse.ravel(), names.take(pa.array(used))
+        found: IntArray = self.positions(names)[codes]
+        return found
 
     def take(self, positions: Any) -> PartitionColumns:
         """The partitions at these positions."""
@@ -136,30 +146,37 @@ def _files_of(label: Any, entry: Any, where: str) -> dict[str, str]:
 
 def encode_partitions(columns: PartitionColumns) -> bytes:
     """The JSON text of the member, in the order of the labels."""
+    return b"".join(encoded_pieces(columns))
+
+
+def encoded_pieces(columns: PartitionColumns) -> tuple[bytes | memoryview, ...]:
+    """The same in pieces: it may be long, and is a part of something longer."""
     if len(columns.files) == 1 and len(columns):
         ((table, keys),) = columns.files.items()
         if keys.null_count == 0 and _needs_no_escape(columns.labels) and _needs_no_escape(keys):
-            return _join_regular(columns.labels, table, keys)
-    return _dumps(to_mapping(columns))
+            return b"{", _join_regular(columns.labels, table, keys), b"}"
+    return (_dumps(to_mapping(columns)),)
 
 
 def _needs_no_escape(texts: pa.Array) -> bool:
-    data = _data(texts)
-    return data.isascii() and b'"' not in data and b"\\" not in data and not (np.frombuffer(data, dtype=np.uint8) < ord(" ")).any()
+    data = np.frombuffer(_data(texts.cast(pa.large_string())), dtype=np.uint8)
+    if not len(data):
+        return True
+    ascii_only = int(data.min()) >= ord(" ") and int(data.max()) < _FIRST_BEYOND_ASCII
+    return ascii_only and not any((data == ord(sign)).any() for sign in '"\\')
 
 
-def _data(texts: pa.Array) -> bytes:
+def _data(texts: pa.LargeStringArray) -> memoryview:
     """The bytes of all texts, one after the other."""
-    large = texts.cast(pa.large_string())
-    first, last = np.frombuffer(large.buffers()[1], dtype=np.int64)[[large.offset, large.offset + len(large)]]
-    return bytes(memoryview(large.buffers()[2] or b"")[first:last])
+    first, last = np.frombuffer(texts.buffers()[1], dtype=np.int64)[[texts.offset, texts.offset + len(texts)]]
+    return memoryview(texts.buffers()[2] or b"")[first:last]
 
 
-def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> bytes:
+def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> memoryview:
     large = pa.large_string()
     start, middle, end, nothing = (pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}, ', ""))
     entries = pc.binary_join_element_wise(start, labels.cast(large), middle, keys.cast(large), end, nothing)
-    return b"".join((b"{", memoryview(_data(entries))[:-2], b"}"))
+    return _data(entries)[:-2]
 
 
 def to_mapping(columns: PartitionColumns) -> dict[str, Any]:

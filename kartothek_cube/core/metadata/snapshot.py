@@ -145,15 +145,6 @@ class Snapshot:
         found = [positions[low:high] for low, high in matching_ranges(ascending, clauses)]
         return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
 
-    def positions_of(self, index: SecondaryIndex) -> IntArray:
-        """For each pair of an index the position of its partition, -1 where the document has no such label."""
-        codes, names = index.labels.indices.to_numpy(), index.labels.dictionary
-        if len(codes) < len(names):
-            used, inverse = np.unique(codes, return_inverse=True)
-            codes, names = inverse.ravel(), names.take(pa.array(used))
-        found: IntArray = self.partitions.positions(names)[codes]
-        return found
-
     def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
         """The same with more indices loaded."""
         return replace(self, indices={**self.indices, **indices})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from kartothek_cube.core.markup import Markup, escape, shortened, show_bytes, show_count
+from kartothek_cube.core.markup import Markup, counted, escape, shortened, show_bytes, show_count
 from kartothek_cube.cube.report.facts import Growth, HeatMap, Histogram
 from kartothek_cube.cube.report.style import LEVELS
 
@@ -47,7 +47,7 @@ def _tip(text: str, length: int) -> str:
 
 
 def _row_title(label: str, partitions: int) -> str:
-    return escape(shortened(label, _LABEL)) + (f' <span class="quiet">({partitions:,} partitions)</span>' if partitions > 1 else "")
+    return escape(shortened(label, _LABEL)) + (f' <span class="quiet">({counted(partitions, "partition")})</span>' if partitions > 1 else "")
 
 
 def _cell(value: int | None, show: Callable[[float | None], str], least: float, most: float) -> str:
@@ -101,7 +101,7 @@ def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
     xs, ys = _positions([moment for moment, _ in points], begin, end), [34 - 32 * n / most for _, n in points]
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
     line = f"M{xs[0]:.1f} {ys[0]:.1f}{steps}H300"
-    title = escape(f"{growth.dataset}: from {points[0][1]:,} to {points[-1][1]:,} files in {len(points):,} steps")
+    title = escape(f"{growth.dataset}: from {points[0][1]:,} to {counted(points[-1][1], 'file')} in {counted(len(points), 'step')}")
     return Markup(
         f'<svg viewBox="0 0 300 36" preserveAspectRatio="none" role="img" aria-label="{title}"><title>{title}</title>'
         f'<path class="area" d="{line}V36H{xs[0]:.1f}Z"/><path class="step" d="{line}"/></svg>'

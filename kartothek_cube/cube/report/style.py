@@ -36,13 +36,14 @@ font-variant-numeric:tabular-nums;box-sizing:border-box;max-width:1160px;margin:
 padding:1px 4px;border-radius:3px}
 .kartothek-report .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(132px,1fr));gap:1px;padding:1px;margin:20px 0 0}
 .kartothek-report .tiles div{box-shadow:0 0 0 1px var(--line);padding:10px 14px}
-.kartothek-report .tiles dt{color:var(--quiet);font-size:12.5px;margin:0;font-weight:400}
-.kartothek-report .tiles dd{font-size:17px;line-height:1.35;margin:0;font-weight:600}
+.kartothek-report .tiles :is(dt,dd){float:none;width:auto;margin:0;padding:0}
+.kartothek-report .tiles dt{color:var(--quiet);font-size:12.5px;font-weight:400}
+.kartothek-report .tiles dd{font-size:17px;line-height:1.35;font-weight:600}
 .kartothek-report .scroll{overflow-x:auto;max-width:100%}
-.kartothek-report table{border-collapse:collapse;width:100%;margin:6px 0 0;font-size:13px;color:inherit;border:0}
+.kartothek-report table{border-collapse:collapse;table-layout:auto;width:100%;margin:6px 0 0;font-size:13px;color:inherit;border:0}
 .kartothek-report :is(th,td){text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0;border-bottom:1px solid var(--line);background:none;
 color:inherit;overflow-wrap:break-word;white-space:normal;max-width:none}
-.kartothek-report tr{background:none}
+.kartothek-report :is(tr,tbody tr){background:none}
 .kartothek-report th{font-weight:600;color:var(--quiet);vertical-align:bottom;white-space:nowrap}
 .kartothek-report tfoot td{font-weight:600}
 .kartothek-report .n{text-align:right;white-space:nowrap}
@@ -88,7 +89,8 @@ STYLE = "\n".join(
         # A notebook has a theme of its own.
         _theme("[data-jp-theme-light=true] ", *_LIGHT_THEME),
         _theme("[data-jp-theme-light=false] ", *_DARK_THEME),
-        _RULES.strip(),
+        # A notebook has rules for everything that it shows, with a class and a position; ours count as much, and come later.
+        _RULES.strip().replace(".kartothek-report", ".kartothek-report.kartothek-report"),
         *(f".kartothek-report .heat .h{i},.kartothek-report .scale .h{i}{{background:var(--h{i});color:var(--i{i})}}" for i in range(LEVELS)),
     ]
 )

@@ -8,9 +8,10 @@ from typing import Any
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
@@ -58,7 +59,7 @@ def build_cube(
     partition_on : dict, optional
         Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not partitioned.
     df_serializer : ParquetSerializer or CsvSerializer, optional
-        How files are written; by default with ZSTD compression.
+        How files are written; by default with ZSTD compression, small ones with SNAPPY.
     on_conflict : {"raise", "reapply"}
         What happens where somebody else has, since this call began, changed what it overwrites. ``"raise"``: `CommitConflict`. ``"reapply"``:
         whatever is there by then goes all the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the page *Many writers*.
@@ -92,7 +93,7 @@ def build_cube(
     >>> build_cube(sales, cube, open_store("hmemory://"))
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    with use_options(options):
+    with verb("build_cube", options, cube=cube):
         gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
         check_arguments(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = existing_for_build(cube, opened)
@@ -142,7 +143,7 @@ def extend_cube(
     >>> extend_cube({"stock": pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    with use_options(options):
+    with verb("extend_cube", options, cube=cube):
         gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
         check_extension(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = load_cube(cube, opened)

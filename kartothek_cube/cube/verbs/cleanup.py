@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.garbage import GarbageReport, Site, sweep, tracked_keys
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
@@ -60,7 +61,7 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Over
     >>> cleanup_cube(cube, store, dry_run=True)
     GarbageReport(would remove 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with use_options(options):
+    with verb("cleanup_cube", options, cube=cube):
         opened, prefix = open_store(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
         entries = opened.list(prefix, recursive=True).entries
         site = Site(

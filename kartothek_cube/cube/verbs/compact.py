@@ -12,10 +12,11 @@ from kartothek_cube.core.dataset.compact import Compaction, plan_files, run_comp
 from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import TARGET_ROWS, cell_order, check_target_rows
 from kartothek_cube.core.maintenance.compact_report import CompactionReport
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.scan import check_predicate_columns, partition_mask
 from kartothek_cube.core.store import Store
@@ -61,7 +62,7 @@ def compact_cube(
         Only say what would be done. Footers of files are read.
     df_serializer : FileFormat, optional
         How the merged files are written, e.g. ``ParquetSerializer("ZSTD")``. By default as the newest of the merged files: its
-        format, and in Parquet its codec.
+        format, and in Parquet its codec, but ZSTD instead of SNAPPY where small files become a large one.
     options : optional
         What `options` returns: settings for this call.
 
@@ -101,7 +102,7 @@ def compact_cube(
     >>> report.files_after, len(query_cube(cube, store)[0])
     (2, 60)
     """
-    with use_options(options):
+    with verb("compact_cube", options, cube=cube):
         opened, names = open_store(store), converter_str_set_optional(ktk_cube_dataset_ids)
         most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
         serializer = None if df_serializer is None else check_serializer(df_serializer)

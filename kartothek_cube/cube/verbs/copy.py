@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
@@ -87,7 +88,7 @@ def copy_cube(
     >>> query_cube_arrow(open_cube("sales_2024", backup), backup).num_rows
     2
     """
-    with use_options(options):
+    with verb("copy_cube", options, cube=cube):
         renamed = _renamed(renamed_datasets)
         copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
         source, target = open_store(src_store), open_store(tgt_store)

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.delete import Deletion, find_deletion, find_listed_deletion, run_deletion
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.converters import converter_str_set_optional
@@ -68,7 +69,7 @@ def delete_cube(
     >>> store.list(recursive=True).keys
     []
     """
-    with use_options(options):
+    with verb("delete_cube", options, cube=cube):
         opened = open_store(store)
         for uuid, plan in plan_cube_deletion(cube, opened, datasets).items():
             run_deletion(opened, uuid, plan)

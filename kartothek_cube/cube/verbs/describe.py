@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kartothek_cube.core.markup import Markup, details, escape, in_notebook, show_count, table
+from kartothek_cube.core.journal import verb
+from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
@@ -35,7 +36,18 @@ class DatasetDescription:
 
 @dataclass(frozen=True, slots=True)
 class CubeDescription:
-    """A cube at a glance; prints as text, shows as a table in notebooks, and turns into JSON."""
+    """A cube at a glance; prints as text, shows as a table in notebooks, and turns into JSON.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> description = describe_cube("sales", store)
+    >>> description.seed_dataset, dict(description.dimensions), description.datasets[0].files
+    ('seed', {'PRODUCT_ID': 'int64'}, 2)
+    """
 
     uuid_prefix: str
     seed_dataset: str
@@ -73,7 +85,7 @@ def _typed(columns: Mapping[str, str]) -> str:
 def _dataset_lines(dataset: DatasetDescription, width: int) -> list[str]:
     keys = ", ".join(dataset.partition_keys) or "nothing"
     return [
-        f"  {dataset.id:<{width}}  cells by {', '.join(dataset.dimensions)}; {dataset.files:,} files, partitioned by {keys}",
+        f"  {dataset.id:<{width}}  cells by {', '.join(dataset.dimensions)}; {counted(dataset.files, 'file')}, partitioned by {keys}",
         f"  {'':<{width}}  {_typed(dataset.payload)}",
     ]
 
@@ -119,7 +131,7 @@ def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: O
       seed  cells by PRODUCT_ID; 2 files, partitioned by COUNTRY_CODE
             UNITS int64
     """
-    with use_options(options):
+    with verb("describe_cube", options, cube=uuid_prefix):
         members = read_members(uuid_prefix, open_store(store), as_of=as_of)
         return description_of(cube_of(uuid_prefix, members), members)
 

@@ -8,9 +8,10 @@ from typing import Any, NoReturn
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.build_indices import Entries, built_indices, repeated
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, check_key
 from kartothek_cube.core.stores import open_store
@@ -89,7 +90,7 @@ def build_cube_index(
     >>> [key for key, _ in iter_cube(cube, store, partition_by="BRAND")]
     [{'BRAND': 'Acme'}, {'BRAND': 'Bolt'}]
     """
-    with use_options(options):
+    with verb("build_cube_index", options, cube=cube):
         opened = open_store(store)
         check_store_can_commit(opened)
         names, ids, known = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids), Entries()
@@ -154,7 +155,7 @@ def drop_cube_index(
     >>> cube.index_columns, cube.suppress_index_on
     (frozenset(), frozenset({'PRODUCT_ID'}))
     """
-    with use_options(options):
+    with verb("drop_cube_index", options, cube=cube):
         opened = open_store(store)
         check_store_can_commit(opened)
         members = _members(cube, opened, ktk_cube_dataset_ids)

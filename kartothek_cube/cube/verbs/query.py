@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.index import SecondaryIndex
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.snapshots import load_index, remember
 from kartothek_cube.core.store import Store
@@ -99,11 +100,11 @@ def query_cube(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with use_options(options):
+    with verb("query_cube", options, cube=cube) as entry:
         opened = open_store(store)
         plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
-        return [to_frame(table) for table in tables if table.num_rows]
+        return [entry.returned(to_frame(table)) for table in tables if table.num_rows]
 
 
 def query_cube_arrow(
@@ -135,9 +136,9 @@ def query_cube_arrow(
     >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
     [None, 7]
     """
-    with use_options(options):
+    with verb("query_cube_arrow", options, cube=cube) as entry:
         opened = open_store(store)
-        return whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        return entry.returned(whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened))
 
 
 def iter_cube(
@@ -175,9 +176,10 @@ def iter_cube(
     >>> [(key, table.num_rows) for key, table in iter_cube(cube, store, partition_by="BRAND")]
     [({'BRAND': 'A'}, 2)]
     """
-    with use_options(options):
+    with verb("iter_cube", options, cube=cube) as entry:
         opened = open_store(store)
-        return iter_groups(make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
+        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        return entry.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
 
 
 def plan_cube_query(
@@ -208,7 +210,7 @@ def plan_cube_query(
     >>> plan_cube_query(cube, store, C("PRODUCT_ID") == 2)
     QueryPlan(cube='sales', groups=1, files=1)
     """
-    with use_options(options):
+    with verb("plan_cube_query", options, cube=cube):
         return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
 
 
@@ -246,8 +248,8 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
     >>> load_group(plan.groups[1], store).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
-    with use_options(options):
-        return Loader(open_store(store)).load(group)
+    with verb("load_group", options, cube=group) as entry:
+        return entry.returned(Loader(open_store(store)).load(group))
 
 
 def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any, as_of: Any = None) -> QueryPlan:

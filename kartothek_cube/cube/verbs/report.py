@@ -16,9 +16,11 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.dataset.arguments import check_flag
 from kartothek_cube.core.files import file_rows
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.verify import Look
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.markup import counted
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.store import Store
@@ -43,6 +45,18 @@ class CubeReport(str):
     ----------
     facts : ReportFacts
         Everything that the page shows, as values; ``facts.to_json()`` is for programs.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store
+    >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> report = cube_report(cube, store)
+    >>> report.startswith("<!doctype html>"), [dataset.files for dataset in report.facts.datasets]
+    (True, [2])
+    >>> report.save("sales.html").name
+    'sales.html'
     """
 
     __slots__ = ("facts",)
@@ -78,7 +92,8 @@ class CubeReport(str):
         facts = self.facts
         files, size = sum(d.files for d in facts.datasets), sum(d.bytes for d in facts.datasets)
         found = sum(a.severity != "info" for a in facts.advice)
-        return f"CubeReport({facts.uuid_prefix!r}: {len(facts.datasets):,} datasets, {files:,} files, {size:,} bytes, {found:,} errors and warnings)"
+        what = f"{counted(len(facts.datasets), 'dataset')}, {counted(files, 'file')}, {size:,} bytes, {found:,} errors and warnings"
+        return f"CubeReport({facts.uuid_prefix!r}: {what})"
 
     def _repr_html_(self) -> str:
         return article(self.facts)
@@ -128,13 +143,13 @@ def cube_report(
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
     >>> report = cube_report("sales", store)
     >>> report
-    CubeReport('sales': 1 datasets, 2 files, ... bytes, 0 errors and warnings)
+    CubeReport('sales': 1 dataset, 2 files, ... bytes, 0 errors and warnings)
     >>> report.facts.heat.labels, report.facts.heat.rows
     (('DE', 'FR'), ((2,), (1,)))
     >>> report.startswith("<!doctype html>")
     True
     """
-    with use_options(options):
+    with verb("cube_report", options, cube=cube):
         opened = open_store(store)
         found = verified(cube, opened, deep=check_flag(deep, "deep"))
         files = sum(len(s.files) for s in found.members.values())

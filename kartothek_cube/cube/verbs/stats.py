@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.files import file_rows
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.store import Store
@@ -94,7 +95,7 @@ def collect_stats(
     >>> stats["partitions"], stats["files"], stats["rows"]
     (2, 2, 2)
     """
-    with use_options(options):
+    with verb("collect_stats", options, cube=cube):
         opened = open_store(store)
         if isinstance(datasets, Mapping):
             check_not_loaded(as_of)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag
+from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.verify import Look, look_at, look_deeper
 from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid
-from kartothek_cube.core.options import Overrides, use_options
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
@@ -63,10 +65,10 @@ def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Ov
     >>> _ = build_cube({"seed": sales, "prices": prices}, cube, store)
     >>> verify_cube(cube, store, deep=True)
     Verified cube 'sales' with all data: 2 datasets, 3 partitions, 3 files, ... bytes, 4 rows.
-    1 remarks:
+    1 remark:
     · info unseen-cells [sales++prices]: 1 cells have no cell of the seed 'seed': no query of the cube shows them.
     """
-    with use_options(options):
+    with verb("verify_cube", options, cube=cube):
         return verified(cube, open_store(store), deep=check_flag(deep, "deep")).report
 
 
@@ -107,7 +109,7 @@ def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, Look]:
     names = sorted(dataset_ids(prefix, store))
     if not names:
         raise DatasetNotFound(f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'.")
-    looks = run(lambda name: look_at(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names)
+    looks = run(lambda name: look_at(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
     return dict(zip(names, looks, strict=True))
 
 

@@ -17,8 +17,9 @@ from kartothek_cube.spark.datasource.filters import push
 from kartothek_cube.spark.datasource.options import SourceOptions
 from kartothek_cube.spark.datasource.plan import View, load_items, view_of
 from kartothek_cube.spark.errors import task_errors
-from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack, worker_settled
+from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack
 from kartothek_cube.spark.types import arrow_schema, spark_schema, to_spark, wire_schema
+from kartothek_cube.spark.worker import worker_settled
 
 __all__ = ["CubeReader", "PushingReader", "make_reader", "source_schema"]
 

@@ -176,13 +176,13 @@ def test_of_many_partitions_the_first_are_shown_and_json_has_all():
 def test_a_report_says_what_came_of_it():
     compaction = plan(dataset("", "", keys=()), [10, 20], 1000)
     planned, done = CompactionReport(compaction, True), CompactionReport(compaction, False, "abc", 30, 250)
-    assert repr(planned) == "CompactionReport('uuid': would be 2 files → 1 in 1 physical partitions, 30 rows)"
-    assert repr(done) == "CompactionReport('uuid': 2 files → 1 in 1 physical partitions, 30 rows, 300 → 250 bytes; commit abc)"
+    assert repr(planned) == "CompactionReport('uuid': would be 2 files → 1 in 1 physical partition, 30 rows)"
+    assert repr(done) == "CompactionReport('uuid': 2 files → 1 in 1 physical partition, 30 rows, 300 → 250 bytes; commit abc)"
     assert "commit: none, a dry run" in planned.explain()
     assert "commit: abc\nrows after: 30\nbytes after: 250\n" in done.explain()
     assert "all rows" in done._repr_html_()
     nothing = CompactionReport(plan(dataset("", keys=()), [1], 1000), False)
-    assert repr(nothing) == "CompactionReport('uuid': nothing to do, 1 partitions stay as they are)"
+    assert repr(nothing) == "CompactionReport('uuid': nothing to do for 1 partition)"
     assert "nothing to do" in nothing.explain()
 
 

@@ -665,8 +665,8 @@ def test_a_change_meanwhile_is_no_damage(store):
 def test_options_hold(store):
     write(store)
     seen = []
-    verify_dataset(UUID, store, True, options=options(progress=lambda done, total: seen.append(done), threads=1))
-    assert seen
+    verify_dataset(UUID, store, True, options=options(progress=lambda event: seen.append(event.phase), threads=1))
+    assert set(seen) == {"verify"}
 
 
 def test_every_kind_of_store_is_taken(tmp_path):

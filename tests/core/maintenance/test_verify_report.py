@@ -25,8 +25,8 @@ def test_ok_and_clean():
 
 def test_it_prints_as_text():
     assert repr(REPORT) == (
-        "Verified dataset 'uuid' without reading data: 1 datasets, 2 partitions, 3 files, 4,000 bytes.\n"
-        "1 errors, 1 warnings, 1 remarks:\n"
+        "Verified dataset 'uuid' without reading data: 1 dataset, 2 partitions, 3 files, 4,000 bytes.\n"
+        "1 error, 1 warning, 1 remark:\n"
         "✗ error missing-file [uuid, uuid/table/<b>.parquet]: It is gone.\n"
         "    mend: restore('it')\n"
         "! warning two-documents [uuid]: There are two.\n"

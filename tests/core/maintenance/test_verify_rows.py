@@ -95,7 +95,7 @@ def test_partition_columns_in_a_file_that_contradict_its_path_are_found(store, v
     edit_file(store, data_keys(store)[0], lambda t: t.append_column("p", pa.array(values)))
     (finding,) = verify(store, deep=True).findings
     assert (finding.severity, finding.check, finding.column) == ("warning", "partition-column-in-file", "p")
-    assert finding.message.startswith("1 rows")
+    assert finding.message.startswith("1 row ")
 
 
 def test_partition_columns_of_another_type_in_a_file_are_found(store):
