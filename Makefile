@@ -92,7 +92,7 @@ format: $(VENV)/.full ## lay out the source and sort its imports
 
 .PHONY: docs
 docs: $(VENV)/.full ## the documentation as HTML, in docs/_build/html
-	$(VENV)/bin/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(VENV)/bin/python -m sphinx -E -W --keep-going -b html docs docs/_build/html
 
 .PHONY: demo
 demo: $(VENV)/.demo ## the grocery cube, end to end through Spark; SIZE=full|small, STORE=<url>
@@ -101,6 +101,10 @@ demo: $(VENV)/.demo ## the grocery cube, end to end through Spark; SIZE=full|sma
 .PHONY: demo-streaming
 demo-streaming: $(VENV)/.demo ## weeks that stream into the grocery cube, killed in the middle; SIZE=full|small, STORE=<url>
 	$(VENV)/bin/python examples/streaming.py --size $(SIZE) $(if $(STORE),--store '$(STORE)')
+
+.PHONY: notebook
+notebook: $(VENV)/.demo ## runs examples/grocery.ipynb; the notebook with its outputs, and a page of HTML, are in docs/_build/notebook
+	$(VENV)/bin/python scripts/notebook.py examples/grocery.ipynb docs/_build/notebook
 
 .PHONY: bench
 bench: $(VENV)/.full ## the benchmarks, each against its peers on the same files; the figures go to docs/benchmarks.md; ARGS="--only cube", ARGS=--small

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grocery_arrow
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from grocery_report import Report, say, table
 from grocery_spark import start_spark
-from grocery_tables import find_source
 
 from kartothek_cube import Cube, build_cube, list_cubes, open_store, query_cube_arrow
 from kartothek_cube.api.dataset import history, read_table_arrow
@@ -155,27 +155,7 @@ def wait_for_sign(query: subprocess.Popen[bytes], sign: Path) -> None:
         time.sleep(0.05)
 
 
-# --- the tables -------------------------------------------------------------------------------------------------------
-
-
-def sales_until(week: int) -> pa.Table:
-    """What was sold of a product in a store in a week."""
-    folder = find_source()
-    columns = ["product_id", "store_id", "week", "quantity", "sales_value"]
-    rows = pq.read_table(folder / "transactions.parquet", columns=columns, filters=[("week", "<=", week)])
-    cells = rows.group_by(["product_id", "store_id", "week"]).aggregate([("quantity", "sum"), ("sales_value", "sum")])
-    cells = cells.select(["product_id", "store_id", "week", "quantity_sum", "sales_value_sum"])
-    cells = cells.rename_columns(["PRODUCT_ID", "STORE_ID", "WEEK", "UNITS", "SALES_VALUE"])
-    period = pc.min_element_wise(pc.add(pc.divide(pc.subtract(cells["WEEK"], 1), 4), 1), 13)
-    recorded = pc.unique(pq.read_table(folder / "promotions.parquet", columns=["store_id"])["store_id"]).cast(pa.int64())
-    group = pc.if_else(pc.is_in(cells["STORE_ID"], value_set=recorded), "MAIN", "OTHER")
-    return cells.append_column("PERIOD", period).append_column("STORE_GROUP", group).select([c.split()[0] for c in COLUMNS.split(", ")])
-
-
-def products() -> pa.Table:
-    """The master of products."""
-    found = pq.read_table(find_source() / "products.parquet", columns=["product_id", "department"]).rename_columns(["PRODUCT_ID", "DEPARTMENT"])
-    return found.set_column(0, "PRODUCT_ID", found["PRODUCT_ID"].cast(pa.int64()))
+# --- what arrives ----------------------------------------------------------------------------------------------------
 
 
 def arrive(sales: pa.Table, weeks: Sequence[int], places: Places) -> None:
@@ -196,8 +176,9 @@ def story(places: Places, first: int, last: int, report: Report) -> bool:
     middle = len(weeks) // 2
 
     with report.step("Build", f"The sales of weeks 1 to {first} and the master of products; the weeks {weeks[0]} to {last} lie ready as files."):
-        sales = sales_until(last)
-        build_cube({"sales": sales.filter(pc.less_equal(sales["WEEK"], first)), "products": products()}, CUBE, places.store, partition_on={"products": []})
+        sales = grocery_arrow.sales(last).select([column.split()[0] for column in COLUMNS.split(", ")])
+        products = grocery_arrow.products().select(["PRODUCT_ID", "DEPARTMENT"])
+        build_cube({"sales": sales.filter(pc.less_equal(sales["WEEK"], first)), "products": products}, CUBE, places.store, partition_on={"products": []})
         arrive(sales, weeks, places)
         show_state(places)
 
