@@ -41,10 +41,11 @@ MARKER_OF_FIXTURE = {
 }
 
 
-# Tests that share something dear, a session or servers or an environment: one process of a parallel run gets them all.
+# Tests that share something dear, a session or servers or an environment or the built documentation: one process of a parallel run gets them all.
 TOGETHER = {
     "spark": ("tests/spark/", "tests/drivers/", "tests/examples/", "tests/test_docs.py", "tests/core/test_store_review.py"),
     "interop": ("tests/interop/",),
+    "docs": ("tests/docs/",),
     "servers": ("tests/core/test_servers.py", "tests/soak/"),
 }
 
