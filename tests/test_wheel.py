@@ -17,6 +17,9 @@ REFUSED = {
     "from kartothek_cube.spark import query_cube_spark": (
         "kartothek_cube.spark.query_cube_spark needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'"
     ),
+    "from kartothek_cube import options, verify_cube; verify_cube('sales', 'hmemory://', options=options(progress=True))": (
+        "options(progress=True) needs the package tqdm, which is not installed: pip install 'kartothek-cube[progress]'"
+    ),
     "from kartothek_cube.cli import cli": "The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'",
     **{
         f"import kartothek_cube; kartothek_cube.open_store('{url}')": (
