@@ -232,6 +232,7 @@ DATASET_CASES = [
     ),
     Case("read_schema_metadata", "", lambda s, z, g: api.read_schema_metadata(UUID, s), "1 get", make=stored),
     read("collect_dataset_metadata", "", lambda s, z, g: api.collect_dataset_metadata(s, UUID), "1 get_versioned, P tail", "1 changed, P tail"),
+    read("list_datasets", "", lambda s, z, g: api.list_datasets(s), "1 list", "1 list"),
     read("hash_dataset", "", lambda s, z, g: api.hash_dataset(s, UUID), "1 get_versioned, P tail", "1 changed, P tail"),
     Case("verify_dataset", "", lambda s, z, g: api.verify_dataset(UUID, s), "1 get_versioned, 1 contains, 1 list, T+H get, I tail", make=stored),
     Case(

@@ -59,19 +59,26 @@ def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> Encoded | None:
     rows, places = _rows(source), _places(source, columns)
     if places is None or sum(rows) < _FEW_ROWS:
         return None
-    groups = range(len(rows))
-    layout, spans = _layout(source, columns, places, [[source.metadata.row_group(g).column(place) for place in places] for g in groups])
+    groups = [[source.metadata.row_group(g).column(place) for place in places] for g in range(len(rows))]
+    layout, spans = _layout(source, columns, places, groups)
     if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow takes another start
         return None
     return Encoded(columns, rows, layout, [source.packed(span) for span in spans])
 
 
 def _holds(source: ParquetSource, known: Encoded) -> bool:
+    """Whether the known columns lie in a file in the same way. Where one of them is damaged they do not: reading it says what is wrong."""
     rows, places = _rows(source), _places(source, known.columns)
     if rows != known.rows or places is None:
         return False
-    chunks = column_chunks(source.metadata, source.size, range(len(rows)), places)
-    layout, spans = _layout(source, known.columns, places, chunks)
+    try:
+        return _is_alike(source, known, places, range(len(rows)))
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _is_alike(source: ParquetSource, known: Encoded, places: Sequence[int], groups: Sequence[int]) -> bool:
+    layout, spans = _layout(source, known.columns, places, column_chunks(source.metadata, source.size, groups, places))
     return layout == known.layout and all(source.packed(span) == chunk for span, chunk in zip(spans, known.chunks, strict=True))
 
 
@@ -82,8 +89,16 @@ def _rows(source: ParquetSource) -> list[int]:
 def _places(source: ParquetSource, columns: Sequence[str]) -> list[int] | None:
     """Where the columns are in a row group; None for columns whose bytes are not at hand or do not say it all."""
     places = [source.positions.get(c, range(0)) for c in columns]
-    is_plain = source.is_near and str(source.metadata.created_by).startswith(_WRITER) and all(len(own) == 1 for own in places)
+    is_plain = source.is_near and _writer(source).startswith(_WRITER) and all(len(own) == 1 for own in places)
     return [place for (place,) in places] if is_plain else None
+
+
+def _writer(source: ParquetSource) -> str:
+    """What has written the file, without the version: Arrow reads compressed pages of old writers otherwise."""
+    try:
+        return str(source.metadata.created_by).partition(" ")[0]
+    except UnicodeDecodeError:
+        return ""
 
 
 def _layout(source: ParquetSource, columns: Sequence[str], places: Sequence[int], groups: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], list[Span]]:
@@ -91,7 +106,7 @@ def _layout(source: ParquetSource, columns: Sequence[str], places: Sequence[int]
     chunks = [chunk for group in groups for chunk in group]
     spans = list(chunk_spans(chunks))
     types, kinds = [source.schema.field(c).type for c in columns], [_kind(source.metadata.schema.column(place)) for place in places]
-    return (types, kinds, [_shape(chunk, start) for chunk, (start, _) in zip(chunks, spans, strict=True)]), spans
+    return (_writer(source), types, kinds, [_shape(chunk, start) for chunk, (start, _) in zip(chunks, spans, strict=True)]), spans
 
 
 def _kind(column: Any) -> tuple[Any, ...]:
@@ -101,6 +116,9 @@ def _kind(column: Any) -> tuple[Any, ...]:
 
 
 def _shape(chunk: Any, start: int) -> tuple[Any, ...]:
-    """What the footer says of a column chunk, with places counted from its start."""
+    """What the footer says of a column chunk, with places counted from its start.
+
+    It is not asked for the codec: Arrow ends the process for one that it does not know, and what another codec makes of values of this size are other bytes.
+    """
     sizes = chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size
-    return chunk.data_page_offset - start, *sizes, chunk.has_dictionary_page, chunk.physical_type, chunk.compression, chunk.encodings
+    return chunk.data_page_offset - start, *sizes, chunk.has_dictionary_page, chunk.physical_type, chunk.encodings

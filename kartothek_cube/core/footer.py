@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["check_rows", "chunk_spans", "column_chunks", "column_positions", "repeats_texts", "statistics", "unpacked_bytes"]
+__all__ = ["check_rows", "chunk_spans", "column_chunks", "column_positions", "first_codec", "repeats_texts", "statistics", "unpacked_bytes"]
 
 # Rows that a file may claim however small it is, and for each of its bytes: columns that a file lacks are made up of nulls, so many rows take memory at once.
 _ROWS, _ROWS_PER_BYTE = 2**27, 2**16
@@ -86,6 +86,26 @@ def _check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], p
             raise
 
 
+def first_codec(metadata: pq.FileMetaData, size: int) -> str | None:
+    """The codec of the first column chunk, if there is one.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        If the chunk is damaged, or its codec none that Arrow knows.
+    """
+    if not metadata.num_row_groups or not metadata.num_columns:
+        return None
+    ((chunk,),) = column_chunks(metadata, size, [0], [0])
+    try:  # the codec is looked at behind the first byte and before what the bytes say
+        file = pq.ParquetFile(pa.PythonFile(_Empty(size), mode="r"), metadata=metadata)
+        file.reader.read_row_groups([0], column_indices=[0], use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        if "codec" in str(error):
+            raise
+    return str(chunk.compression)
+
+
 class _Unreadable:
     """A file of some size that ends where it is read, and knows that it was."""
 
@@ -107,6 +127,13 @@ class _Unreadable:
 
     def close(self) -> None:
         self.closed = True
+
+
+class _Empty(_Unreadable):
+    """A file of some size that is all zeros."""
+
+    def read(self, nbytes: int) -> bytes:
+        return bytes(max(0, min(nbytes, self._size - self._position)))
 
 
 def chunk_spans(chunks: Sequence[Any]) -> Iterator[tuple[int, int]]:

@@ -224,9 +224,15 @@ class _NoEntry:
 _CURRENT: ContextVar[Entry | None] = ContextVar("kartothek_cube_entry", default=None)
 _NO_ENTRY = _NoEntry()
 
+
+def _forget() -> None:
+    """Begin anew in a forked process: it writes lines of its own. A thread that is not there may have left the lock of the entry closed."""
+    _CURRENT.set(None)
+    _LATE.clear()
+
+
 if hasattr(os, "register_at_fork"):
-    # Another process writes lines of its own. A thread that is not there may have left the lock of the entry closed.
-    os.register_at_fork(after_in_child=lambda: _CURRENT.set(None))
+    os.register_at_fork(after_in_child=_forget)
 
 Returning: TypeAlias = Entry | _NoEntry
 """What the body of a verb tells of its result."""

@@ -120,7 +120,7 @@ def run(
 
 
 def run_bundles(
-    func: Callable[[list[T]], Sequence[R]],
+    func: Callable[[list[T]], Iterable[R]],
     items: Sequence[T],
     most: Callable[[], int],
     *,
@@ -150,7 +150,7 @@ def _bundles(items: Sequence[T], most: Callable[[], int]) -> Iterator[list[T]]:
         begin += len(bundle)
 
 
-def _flat(results: Generator[Sequence[R], None, None]) -> Generator[R, None, None]:
+def _flat(results: Generator[Iterable[R], None, None]) -> Generator[R, None, None]:
     with closing(results):
         for found in results:
             yield from found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,33 +14,54 @@ from kartothek_cube.core.journal import note
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["read_together"]
+__all__ = ["TooLarge", "read_together"]
 
 _LOCAL = pa_fs.LocalFileSystem()
 # Of larger files not all bytes may be needed. In a file of more rows, texts that repeat may come as dictionaries.
 _MANY_BYTES, _MANY_ROWS = 256 * 2**10, 32_768
+# All bytes of so many files are held at a time.
+_AT_ONCE = 64
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def read_together(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest) -> tuple[pa.Table, list[int]]:
+class TooLarge(Exception):
+    """Files are larger than was thought; no one but the caller of `read_together` sees this."""
+
+
+def read_together(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, room: int) -> tuple[pa.Table, list[int]]:
     """What `read_rows` gives for each of these files and its constants, in one table; and how many rows each of them has.
 
     Raises
     ------
+    TooLarge
+        As soon as the rows take more than ``room`` bytes.
     KartothekCubeError
         As `read_rows`.
     """
     schema = pa.schema([(name, request.schema.field(name).type) for name in request.columns])
-    quickly = zip(files, _read_quickly(store, files, request, schema), strict=True)
-    tables = [read_rows(store, key, request, constants) if found is None else found for (key, constants), found in quickly]
+    tables = []
+    for table in _tables(store, files, request, schema):
+        tables.append(table)
+        room -= table.nbytes
+        if room < 0:
+            raise TooLarge
     table = pa.concat_tables(tables) if tables else schema.empty_table()
     is_exact = table.schema.equals(schema, check_metadata=True)
     return table if is_exact else pa.table(table.columns, schema=schema), [len(found) for found in tables]
 
 
-def _read_quickly(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, schema: pa.Schema) -> list[pa.Table | None]:
+def _tables(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of one file after the other; of so many small ones at a time that their bytes are not many."""
+    opener = _Opener(schema)
+    for begin in range(0, len(files), _AT_ONCE):
+        some = files[begin : begin + _AT_ONCE]
+        for (key, constants), found in zip(some, _read_quickly(store, some, request, opener), strict=True):
+            yield read_rows(store, key, request, constants) if found is None else found
+
+
+def _read_quickly(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, opener: _Opener) -> list[pa.Table | None]:
     """The rows of small local files whose columns have the types of the request; the metadata of the columns may differ. None for all others.
 
     It is done step by step: by turns the steps take half as long again, as each finds the processor's caches full of the others.
@@ -49,7 +70,7 @@ def _read_quickly(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], 
     is_plain = [request.predicates is None and key.endswith(".parquet") and columns.isdisjoint(constants) for key, constants in files]
     paths = _each(store.local_path, [key if plain else None for plain, (key, _) in zip(is_plain, files, strict=True)])
     contents = _each(_content, paths)
-    tables = _each(_rows, _each(_Opener(schema).open, contents))
+    tables = _each(_rows, _each(opener.open, contents))
     sizes = [content.size() for content, table in zip(contents, tables, strict=True) if content is not None and table is not None]
     note(files_read=len(sizes), bytes_read=sum(sizes), rows_read=sum(len(table) for table in tables if table is not None))
     return tables

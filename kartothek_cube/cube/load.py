@@ -160,11 +160,11 @@ class Loader:
             table = filter_table(table, matching_rows(table, (late,)))
         return table.select(list(_columns(context, role)))
 
-    def read_all(self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles]) -> tuple[pa.Table, IntArray]:
-        """What `read` gives without clauses for each of several aligned partitions; and how many rows each of them has."""
+    def read_all(self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles], room: int) -> tuple[pa.Table, IntArray]:
+        """What `read` gives without clauses for each of several aligned partitions, and how many rows each of them has; `TooLarge` for more bytes than that."""
         request = _request(context, role, ())
         files = [(key, _own(values, request)) for part in parts for key, values in zip(part.keys, part.values, strict=True)]
-        table, counts = read_together(self._store, files, request)
+        table, counts = read_together(self._store, files, request, room)
         ends = np.cumsum([len(part.keys) for part in parts])
         return table, np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[ends], prepend=0)
 

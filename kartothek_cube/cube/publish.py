@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -83,13 +84,23 @@ def _stage(store: Store, write: DatasetWrite, part: Part) -> tuple[str, list[Rec
 def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table]) -> dict[str, DatasetMetadata]:
     """Check, stage and publish tables. Nothing is stored before the rows of every dataset have been checked."""
     check_store_can_commit(store)
-    prepared = run(lambda name: prepare_parts(write.datasets[name], tables[name], fresh_id()), list(tables))
-    parts = dict(zip(tables, prepared, strict=True))
+    tried = list(run(lambda name: _tried(write.datasets[name], tables[name]), list(tables)))
+    parts = {name: result() for name, result in zip(tables, tried, strict=True)}
     if not write.allow_empty:
         _refuse_empty([i for i, p in parts.items() if not p])
     _refuse_empty([i for i in write.datasets if _would_be_empty(write, i, parts)])
     staged = stage_together(store, [Staging(write.datasets[i].request, p, write.datasets[i].schema) for i, p in parts.items()])
     return commit_cube_write(store, write, dict(zip(parts, staged, strict=True)))
+
+
+def _tried(write: DatasetWrite, table: pa.Table) -> Callable[[], list[Part]]:
+    """What gives the parts or raises what is wrong with them: of several wrong datasets always the first one, whichever thread was faster."""
+    prepared: Future[list[Part]] = Future()
+    try:
+        prepared.set_result(prepare_parts(write, table, fresh_id()))
+    except KartothekCubeError as error:
+        prepared.set_exception(error)
+    return prepared.result
 
 
 def stage_table(store: Store, write: DatasetWrite, table: pa.Table) -> list[Receipt]:

@@ -53,10 +53,13 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
     """
     bundles, weight = _bundles(plan, store), Weight()
 
-    def load(groups: Sequence[Group]) -> list[tuple[dict[str, Any], pa.Table]]:
+    def load(groups: Sequence[Group]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
         tables = bundles.load(groups)
-        weight.measured(max(table.nbytes for table in tables))
-        return [(dict(group.key), table) for group, table in zip(groups, tables, strict=True)]
+        return chain([weighed(groups[0], next(tables))], map(weighed, groups[1:], tables))
+
+    def weighed(group: Group, table: pa.Table) -> tuple[dict[str, Any], pa.Table]:
+        weight.measured(table.nbytes)
+        return dict(group.key), table
 
     if shares_seed_files(plan):
         loaded = run_bundles(load, plan.slices, bundles.most, at=store, weight=weight, phase=_PARTITIONS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.rowkeys import IntArray
+from kartothek_cube.core.small_files import TooLarge
 from kartothek_cube.cube.intention import DatasetRole
 from kartothek_cube.cube.join import Joinable, Joined, Part, join_cells, newest_rows
 from kartothek_cube.cube.load import Loader, clauses_of, in_cell_order, is_ordered, is_shared
@@ -20,6 +21,8 @@ __all__ = ["Bundles"]
 
 # Memory of partitions that are joined together, and how many there may be.
 _BYTES, _MOST = 4 * 2**20, 64
+# The rows of one dataset may take so many times that memory before all are given up to be loaded alone.
+_SPARE = 4
 _NONE = DatasetFiles((), ())
 
 
@@ -34,12 +37,13 @@ class Bundles:
         """How many groups are to be taken at a time, going by the largest so far."""
         return 1 if self._alone or not self._largest else min(_MOST, max(1, self._room // self._largest))
 
-    def load(self, groups: Sequence[Group]) -> list[pa.Table]:
-        """What `Loader.load` gives for each of them."""
+    def load(self, groups: Sequence[Group]) -> Iterator[pa.Table]:
+        """What `Loader.load` gives for each of them; where they turn out to be large, one is loaded after the other when it is asked for."""
         context, together = groups[0].context, self._together(groups)
-        if together is None:
-            return [in_cell_order(context, [joined.table(context.schema) for joined in self._alone_joined(group)]) for group in groups]
-        return _apart(*together, context.schema)
+        if together is not None:
+            return iter(_apart(*together, context.schema))
+        first = self._load_alone(groups[0])
+        return chain([first], map(self._load_alone, groups[1:]))
 
     def join(self, groups: Sequence[Group]) -> list[list[Joined]]:
         """What `Loader.join` gives for each of them, or for all of them as the first; only with rows that are needed, where these are few."""
@@ -48,6 +52,9 @@ class Bundles:
             return [[together[0]], *([] for _ in groups[1:])]
         own = [i for i, role in enumerate(groups[0].context.roles) if not is_shared(groups[0].context, role)]
         return [[joined.slim(own) for joined in self._alone_joined(group)] for group in groups]
+
+    def _load_alone(self, group: Group) -> pa.Table:
+        return in_cell_order(group.context, [joined.table(group.context.schema) for joined in self._alone_joined(group)])
 
     def _alone_joined(self, group: Group) -> list[Joined]:
         found = self._loader.join(group)
@@ -60,7 +67,10 @@ class Bundles:
     def _together(self, groups: Sequence[Group]) -> tuple[Joined, IntArray] | None:
         if self._alone or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
             return None
-        return _joined(self._loader, groups[0].context, [group.partitions[0] for group in groups])
+        try:
+            return _joined(self._loader, groups[0].context, [group.partitions[0] for group in groups], _SPARE * self._room)
+        except TooLarge:  # than those before
+            return None
 
 
 def _suits(context: GroupContext) -> bool:
@@ -69,30 +79,30 @@ def _suits(context: GroupContext) -> bool:
     return is_ordered(context) and not filtered and bool(context.partition_columns)
 
 
-def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartition]) -> tuple[Joined, IntArray] | None:
+def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartition], room: int) -> tuple[Joined, IntArray] | None:
     """The rows of several partitions, and how many each of them has; None if they differ in what they share with others."""
     seed_role, *roles = context.roles
     if any(len({p.files[r.id].keys if r.id in p.files else () for p in parts}) > 1 for r in roles if is_shared(context, r)):
         return None
     # Partition columns are not read, so that the number of the partition can have the name of one.
     number, cells = context.partition_columns[0], context.cell_columns
-    seed = newest_rows(_numbered(loader, context, seed_role, parts), (number, *seed_role.dimensions))
+    seed = newest_rows(_numbered(loader, context, seed_role, parts, room), (number, *seed_role.dimensions))
     seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
-    others = (_other(loader, context, role, parts) for role in roles)
+    others = (_other(loader, context, role, parts, room) for role in roles)
     joined = join_cells(seed, (number, *cells), (), others, {})
     numbers = seed.column(number)
     return _with_values(joined, context, parts, numbers), np.bincount(numbers.to_numpy(), minlength=len(parts))
 
 
-def _other(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition]) -> Joinable:
+def _other(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int) -> Joinable:
     if is_shared(context, role):
         return loader.other(context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True)
-    return Joinable(_numbered(loader, context, role, parts), (context.partition_columns[0], *role.dimensions))
+    return Joinable(_numbered(loader, context, role, parts, room), (context.partition_columns[0], *role.dimensions))
 
 
-def _numbered(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition]) -> pa.Table:
+def _numbered(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int) -> pa.Table:
     """The rows of a dataset in all of these partitions, with the number of the partition in a column that has the name of a partition column."""
-    table, counts = loader.read_all(context, role, [part.files.get(role.id, _NONE) for part in parts])
+    table, counts = loader.read_all(context, role, [part.files.get(role.id, _NONE) for part in parts], room)
     return table.append_column(context.partition_columns[0], pa.array(np.repeat(np.arange(len(parts)), counts)))
 
 
@@ -101,7 +111,8 @@ def _with_values(joined: Joined, context: GroupContext, parts: Sequence[GroupPar
     if not joined.rows:
         return joined
     tables = [_without(part.table, context.partition_columns[0]) for part in joined.parts]
-    columns = [c for c in context.partition_columns if c in context.schema.names]
+    # In the order of the schema, as in the parts that are joined alone: all of them become one table.
+    columns = [c for c in context.schema.names if c in context.partition_columns]
     for column in columns:
         field = context.schema.field(column)
         values = pc.take(pa.array([part.values[column] for part in parts], field.type), numbers, boundscheck=False)

@@ -33,10 +33,12 @@ def sorted_pieces(pieces: Iterable[pa.Table], columns: Sequence[str], most: int)
     and each range is put together from its part of each block.
     """
     rest = iter(pieces)
-    for first in rest:
-        arrival = max((_ARRIVAL, *first.column_names), key=len) + "_"  # longer than the name of any column, thus none of them
-        for piece in _sorted(_numbered(chain((first,), rest), arrival), (*columns, arrival), most):
-            yield piece.drop_columns([arrival])
+    first = next(rest, None)
+    if first is None:
+        return
+    arrival = max((_ARRIVAL, *first.column_names), key=len) + "_"  # longer than the name of any column, thus none of them
+    for piece in _sorted(_numbered(chain((first,), rest), arrival), (*columns, arrival), most):
+        yield piece.drop_columns([arrival])
 
 
 def _numbered(pieces: Iterable[pa.Table], arrival: str) -> Iterator[pa.Table]:

@@ -162,6 +162,49 @@ def test_a_damaged_file_is_named():
         read_rest(store, RIGHT, request(with_payload(KEYS).schema), {}, known)
 
 
+def replaced(data, old, new):
+    """Another footer of the same length."""
+    assert data.count(old) == 1
+    return data.replace(old, new)
+
+
+def test_a_writer_without_a_readable_name_is_another_writer():
+    store = open_store("hmemory://")
+    for key in (LEFT, RIGHT):
+        put(store, key, KEYS)
+    _, known = read_with(store, LEFT, request(KEYS.schema), {}, ["x", "y"])
+    store.put(RIGHT, replaced(store.get(RIGHT), b"parquet-cpp-arrow", b"parquet-cpp-arr\xff\xff"))
+    found, alike = read_rest(store, RIGHT, request(KEYS.schema), {}, known)
+    assert (alike, found) == (False, KEYS)
+    assert read_with(store, RIGHT, request(KEYS.schema), {}, ["x", "y"])[1] is None
+
+
+def test_old_writers_are_others():
+    """They say of pages that they are not compressed which are."""
+    store = open_store("hmemory://")
+    for key in (LEFT, RIGHT):
+        put(store, key, KEYS)
+    store.put(RIGHT, replaced(store.get(RIGHT), b"parquet-cpp-arrow version", b"parquet-cpp version 1.5.1"))
+    found, alike, plain = both(store)
+    assert not alike
+    assert found.equals(plain)
+
+
+@pytest.mark.parametrize("codec", [b"\x01", b"\x64"], ids=["none", "unknown"])
+def test_a_codec_that_does_not_exist_does_not_end_the_process(codec):
+    """Only the footer is damaged, of keys that are not decoded; and of payload, which is."""
+    store, one = open_store("hmemory://"), KEYS.select(["x"])
+    plain = {"write_statistics": False, "store_schema": False, "use_dictionary": False, "compression": "gzip"}
+    for key in (LEFT, RIGHT):
+        put(store, key, one, **plain)
+    data, footer = store.get(RIGHT), store.get(RIGHT).rindex(b"\x01x\x15\x04\x16")
+    store.put(RIGHT, data[: footer + 3] + codec + data[footer + 4 :])
+    _, known = read_with(store, LEFT, request(one.schema), {}, ["x"])
+    assert read_rest(store, RIGHT, request(one.schema), {}, known)[0].num_rows == 4
+    with pytest.raises(CorruptData, match=RIGHT):
+        read_rows(store, RIGHT, request(one.schema))
+
+
 rows = st.lists(st.tuples(st.integers(0, 3), st.none() | st.sampled_from(["a", "b"])), min_size=1, max_size=12)
 writing = st.fixed_dictionaries(
     {

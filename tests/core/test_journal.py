@@ -392,6 +392,23 @@ def test_what_could_not_be_deleted_is_not_counted_as_deleted(store):
     assert entry.counts == Counts(store_calls=2, keys_deleted=1)
 
 
+def test_an_operation_that_calls_its_parent_is_one_call(store):
+    class Parent(MemoryStore):
+        def get(self, key):
+            return super().get(key)
+
+    class Child(Parent):
+        def get(self, key):
+            assert self.local_path(key) is None
+            return super().get(key)
+
+    child = Child()
+    child.put("k", b"v")
+    with counting() as entry:
+        assert child.get("k") == b"v"
+    assert entry.counts == Counts(store_calls=1)
+
+
 def test_operations_that_are_no_plain_methods_work(store):
     class Odd(MemoryStore):
         @staticmethod

@@ -17,7 +17,7 @@ from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.journal import counting
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.small_files import read_together
+from kartothek_cube.core.small_files import TooLarge, read_together
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
@@ -31,6 +31,7 @@ STORED = {
     "l": [pa.list_(pa.int64()), pa.list_(pa.int32())],
     "s": [pa.struct([("a", pa.int64()), ("b", pa.int64())]), pa.int64()],
 }
+ROOM = 2**30
 NOTED = ("files_read", "bytes_read", "rows_read")
 VALUES = {"x": 1, "v1": 0.5, "y": "b", "l": [2, None], "s": None}
 
@@ -68,7 +69,7 @@ def put(store, name, table, **options):
 def check(store, files, asked):
     """Together as alone."""
     with counting() as together:
-        found, counts = read_together(store, files, asked)
+        found, counts = read_together(store, files, asked, ROOM)
     found.validate(full=True)
     with counting() as apart:
         alone = [read_rows(store, key, asked, constants) for key, constants in files]
@@ -114,7 +115,7 @@ def test_files_are_read_together_as_alone(folder, tables, repeated, columns, con
 
 
 def test_no_files_have_no_rows(local):
-    found, counts = read_together(local, [], request("y", "x"))
+    found, counts = read_together(local, [], request("y", "x"), ROOM)
     assert (found.schema, found.num_rows, counts) == (pa.schema([("y", pa.string()), ("x", pa.int64())]), 0, [])
 
 
@@ -132,7 +133,7 @@ def test_files_of_the_datasets_types_take_the_short_way(local, plainly):
     keys = [f"uuid/table/{i}.parquet" for i in range(3)]
     for key in keys:
         local.put(key, memoryview(ParquetFormat().encode(table)))
-    found, counts = read_together(local, [(key, {"q": "b"}) for key in keys], request("y", "x"))
+    found, counts = read_together(local, [(key, {"q": "b"}) for key in keys], request("y", "x"), ROOM)
     assert (found.to_pylist(), counts, plainly) == ([{"y": "a", "x": 1}] * 3, [1, 1, 1], [])
 
 
@@ -154,6 +155,24 @@ def test_others_do_not(local, plainly, table, options):
     keys = [put(local, "a", good), put(local, "b", table, **options), put(local, "c", good)]
     check(local, [(key, {}) for key in keys], request("x"))
     assert plainly == [keys[1]]
+
+
+def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
+    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
+    keys = [put(local, name, pa.table({"x": [k]})) for k, name in enumerate("abcde")]
+    steps, each = [], small_files._each
+    monkeypatch.setattr(small_files, "_each", lambda func, items: steps.append(len(items)) or each(func, items))
+    check(local, [(key, {}) for key in keys], request("x"))
+    assert steps == [2] * 8 + [1] * 4
+
+
+def test_rows_that_take_more_memory_than_there_is_are_given_up(local, monkeypatch):
+    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
+    keys = [put(local, name, pa.table({"x": range(10)})) for name in "abcdef"]
+    with counting() as counted, pytest.raises(TooLarge):
+        read_together(local, [(key, {}) for key in keys], request("x"), 200)
+    assert counted.counts.files_read == 4
+    assert read_together(local, [(key, {}) for key in keys], request("x"), 6 * 82)[1] == [10] * 6
 
 
 def test_files_without_a_path_do_not(plainly):
@@ -184,14 +203,14 @@ def test_a_damaged_file_is_named(local, damage):
     local.put(good, data)
     local.put(bad, damage(data))
     with pytest.raises(CorruptData, match=rf"(?s){bad}.*'uuid'"):
-        read_together(local, [(good, {}), (bad, {})], request("x"))
+        read_together(local, [(good, {}), (bad, {})], request("x"), ROOM)
 
 
 def test_a_missing_file_is_named(local):
     with pytest.raises(KeyNotFound, match=r"uuid/table/a\.parquet"):
-        read_together(local, [("uuid/table/a.parquet", {})], request("x"))
+        read_together(local, [("uuid/table/a.parquet", {})], request("x"), ROOM)
 
 
 def test_a_key_that_is_none_is_the_fault_of_the_document(local):
     with pytest.raises(CorruptDocument, match="'uuid'"):
-        read_together(local, [("uuid/../a.parquet", {})], request("x"))
+        read_together(local, [("uuid/../a.parquet", {})], request("x"), ROOM)

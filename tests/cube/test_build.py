@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from threading import Event
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube, query_cube_arrow
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema_file import parse_common_metadata
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.cube import publish
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,
@@ -474,6 +477,22 @@ def test_the_message_of_duplicate_cells_says_what_differs(store):  # cube 62
         build_cube(data, CUBE, store)
     assert "i1" not in str(caught.value)
     assert "'p': 0, 'x': 0, 'y': 'a'" in str(caught.value)
+
+
+def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first(store, monkeypatch):
+    found, real = Event(), publish.prepare_parts
+
+    def prepare(write, *others):
+        assert write.id == "e" or found.wait(10)  # the seed only when the other one has failed
+        try:
+            return real(write, *others)
+        finally:
+            found.set()
+
+    monkeypatch.setattr(publish, "prepare_parts", prepare)
+    data = {"seed": pa.concat_tables([SEED, SEED]), "e": pa.concat_tables([ENRICH, ENRICH])}
+    with options(threads=2), refused(store, InvalidInput, '"seed"'):
+        build_cube(data, CUBE, store, partition_on={"e": []})
 
 
 def test_a_build_can_follow_its_own_refusal(store):

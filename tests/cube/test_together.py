@@ -97,9 +97,17 @@ def test_a_dataset_may_have_no_files_in_any_of_them():
     build_cube({"seed": seed, "e": table(x=[1], y=[0], p=[0], q=["a"], v1=[7])}, CUBE, store)
     plan = plan_of(store, {})
     some_groups = list(plan.slices)[1:]
-    found = Bundles(Loader(store), plan.context, alone=False).load(some_groups)
+    found = list(Bundles(Loader(store), plan.context, alone=False).load(some_groups))
     assert [one.to_pylist() for one in found] == [Loader(store).load(group).to_pylist() for group in some_groups]
     assert [row["v1"] for one in found for row in one.to_pylist()] == [None, None]
+
+
+def test_partition_columns_may_have_any_order():
+    store, cube = open_store("hmemory://"), Cube(["x"], ["q", "p"], "cube")
+    rows = [{"p": p, "q": q, "x": x} for x, (p, q) in enumerate([(0, "a"), (1, "a"), (0, "b"), (1, "b")] * 2)]
+    build_cube(pa.Table.from_pylist(rows), cube, store)
+    with options(threads=1):  # one partition alone, then the others together; their rows alternate
+        assert query_cube_arrow(cube, store).to_pylist() == rows
 
 
 def test_small_partitions_are_joined_together(store, monkeypatch):
@@ -127,6 +135,20 @@ def test_large_partitions_are_loaded_alone(store):
     with options(bytes_in_flight=100):
         bundles = Bundles(Loader(store), plan.context, alone=False)
     bundles.load(list(plan.slices)[:1])
+    assert bundles.most() == 1
+
+
+def test_partitions_that_are_larger_than_those_before_are_loaded_one_after_the_other(store, monkeypatch):
+    plan = plan_of(store, {})
+    groups, loader, loaded, join = list(plan.slices), Loader(store), [], Loader.join
+    bundles = Bundles(loader, plan.context, alone=False)
+    monkeypatch.setattr(bundles, "_room", 10)
+    monkeypatch.setattr(Loader, "join", lambda self, group: loaded.append(group) or join(self, group))
+    found = bundles.load(groups)
+    assert loaded == groups[:1]
+    next(found), next(found)
+    assert loaded == groups[:2]
+    assert [one.to_pylist() for one in found] == [Loader(store).load(group).to_pylist() for group in groups[2:]]
     assert bundles.most() == 1
 
 

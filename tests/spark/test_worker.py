@@ -1,16 +1,18 @@
-"""What is done to the process of a task: its connection to Spark, and its garbage."""
+"""What is done to the process of a task: its connection to Spark, its garbage, and its temporary files."""
 
 from __future__ import annotations
 
 import gc
 import os
 import socket
+import tempfile
+from contextlib import suppress
 
 import pytest
 
 from kartothek_cube.spark import worker
 from kartothek_cube.spark.tasks import as_task
-from kartothek_cube.spark.worker import send_at_once, worker_settled
+from kartothek_cube.spark.worker import send_at_once, spilling_beside_spark, worker_settled
 
 
 def test_only_what_is_left_after_the_first_task_of_a_worker_stays_in_it(monkeypatch):
@@ -74,6 +76,55 @@ def test_nothing_waits_in_connections_and_no_file_stays_open(connected, monkeypa
     assert again == free
     connected[0].sendall(b"still open")
     assert connected[1].recv(10) == b"still open"
+
+
+@pytest.mark.parametrize("system", ["Linux", "another one"])
+def test_a_connection_that_is_closed_meanwhile_does_no_harm(connected, monkeypatch, system):
+    gone, dup = connected[0].fileno(), os.dup
+    monkeypatch.setattr(worker, "_NUMBERS", 1 + max(end.fileno() for end in connected))
+    monkeypatch.setattr(os, "dup", lambda number: dup(number if number != gone else -1))
+    if system != "Linux":
+        monkeypatch.delattr(socket, "TCP_QUICKACK", raising=False)
+    send_at_once()
+    assert list(map(waits, connected)) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("environment", "beside"),
+    [
+        ({"SPARK_LOCAL_DIRS": "{0}"}, True),
+        ({"SPARK_LOCAL_DIRS": "{0}/gone,{0}"}, True),
+        ({"SPARK_LOCAL_DIRS": "{0}/gone"}, False),
+        ({"SPARK_LOCAL_DIRS": "{0}", "TMPDIR": "/somewhere"}, False),
+        ({}, False),
+    ],
+)
+def test_temporary_files_are_where_spark_has_its_own_unless_there_is_a_place_for_all(tmp_path, monkeypatch, environment, beside):
+    for name in ("TMPDIR", "TEMP", "TMP", "SPARK_LOCAL_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.format(tmp_path))
+    before = tempfile.gettempdir()
+    with suppress(ZeroDivisionError), spilling_beside_spark():
+        assert tempfile.gettempdir() == (str(tmp_path) if beside else before)
+        raise ZeroDivisionError
+    assert tempfile.gettempdir() == before
+
+
+def test_tasks_know_where_spark_has_its_files(spark):
+    def place(batches):
+        import os
+        import tempfile
+        from unittest.mock import patch
+
+        import pyarrow as pa
+
+        for _ in batches:
+            with patch.dict(os.environ, TMPDIR="", TEMP="", TMP=""), spilling_beside_spark():
+                yield pa.record_batch({"place": [tempfile.gettempdir()], "disks": [os.environ["SPARK_LOCAL_DIRS"]]})
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(place, "place string, disks string").collect()
+    assert row.place in row.disks.split(",")
 
 
 def test_connections_are_left_alone_where_no_worker_is(connected, monkeypatch):

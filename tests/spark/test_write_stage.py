@@ -236,6 +236,52 @@ def test_temporary_files_go_before_an_error_is_told(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
+def test_temporary_files_are_where_spark_has_its_own(tmp_path, monkeypatch):
+    spilled = []
+    monkeypatch.setattr(stage, "stage_stream", lambda *arguments: spilled.append([path.name for path in tmp_path.iterdir()]) or 1 / 0)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        staged(open_store("hmemory://"), cube_rows(), table(p="a"), LITTLE)
+    assert spilled[0][0].startswith("kartothek_cube-")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("names", [["__kartothek_cube_arrival"], ["__kartothek_cube_arrival", "__kartothek_cube_arrival_", "__kartothek_cube_arrival__"]])
+def test_no_name_of_a_column_is_taken(names):
+    schema = pa.schema([("x", pa.int64()), ("p", pa.string()), *((name, pa.int64()) for name in names)])
+    rows = pa.table({"x": range(1000), "p": ["a"] * 1000, **{name: range(i, i + 1000) for i, name in enumerate(names)}}, schema=schema)
+    store, write = open_store("hmemory://"), plan_build(Cube(["x"], ["p"], "cube"), {"seed": schema}, {})
+    (receipt,) = staged(store, CubeRows(write.datasets["seed"]), rows.sort_by([("x", "descending")]), LITTLE)
+    assert read(store, receipt).equals(rows.drop_columns(["p"]).select(read(store, receipt).column_names))
+
+
+def narrowed():
+    """Rows that are sorted by numbers which become equal in the type in which they are stored, and the schema that is stored."""
+    schema = pa.schema([("x", pa.float32()), ("y", pa.int64()), ("p", pa.string())])
+    return pa.table({"x": [0.1 * (1 + 1e-12 * i) for i in range(400)], "y": range(400, 0, -1), "p": ["a"] * 400}), schema
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+@pytest.mark.parametrize("cut_by", [("p",), ("p", BUCKET)])
+def test_rows_are_sorted_in_the_types_in_which_they_are_stored(memory, cut_by):
+    (rows, schema), store = narrowed(), open_store("hmemory://")
+    rows = rows.append_column(BUCKET, pa.array([y % 2 for y in rows.column("y").to_pylist()])) if BUCKET in cut_by else rows
+    dataset = DatasetRows(plan_update("dataset", None, ["p"], [], sort_partitions_by=["x", "y"]), "table", schema)
+    found = [read(store, receipt).column("y").to_pylist() for receipt in staged(store, dataset, rows, memory, cut_by)]
+    assert found == [[*range(1, 401)]] if cut_by == ("p",) else [[*range(2, 401, 2)], [*range(1, 401, 2)]]
+
+
+@pytest.mark.parametrize("memory", [PLENTY, LITTLE])
+def test_cells_that_become_equal_when_they_are_stored_are_found(memory):
+    rows, schema = narrowed()
+    twice = rows.set_column(1, "y", pa.array([i * 7 % 200 for i in range(400)]))
+    cube = CubeRows(plan_build(Cube(["x", "y"], ["p"], "cube"), {"seed": schema}, {}).datasets["seed"])
+    with pytest.raises(InvalidInput, match="duplicate cells"):
+        staged(open_store("hmemory://"), cube, twice, memory, size=200)
+
+
 def test_what_cannot_be_sorted_is_named_before_anything_is():
     schema = pa.schema([("p", pa.string()), ("x", pa.list_(pa.int64()))])
     rows = pa.table({"p": ["a"] * 1000, "x": [[1]] * 1000}, schema=schema)

@@ -21,6 +21,7 @@ from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
+from kartothek_cube.core.footer import first_codec
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import (
@@ -215,7 +216,7 @@ def _footer_figures(source: ParquetSource) -> FileFigures:
     # What lies before, between and behind the chunks are the marks of the format and the footer.
     size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
     unpacked = sum(max(c.total_uncompressed_size, c.num_values * (_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER)) for c in chunks)
-    return FileFigures(metadata.num_rows, size, unpacked, chunks[0].compression if chunks else None)
+    return FileFigures(metadata.num_rows, size, unpacked, first_codec(metadata, source.size))
 
 
 # --- doing it ---------------------------------------------------------------------------------------------------------
