@@ -44,7 +44,7 @@ def read_together(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], 
     tables = []
     for table in _tables(store, files, request, schema):
         tables.append(table)
-        room -= table.nbytes
+        room -= table.get_total_buffer_size()  # many times faster than `nbytes`
         if room < 0:
             raise TooLarge
     table = pa.concat_tables(tables) if tables else schema.empty_table()

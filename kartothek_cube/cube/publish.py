@@ -84,7 +84,8 @@ def _stage(store: Store, write: DatasetWrite, part: Part) -> tuple[str, list[Rec
 def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table]) -> dict[str, DatasetMetadata]:
     """Check, stage and publish tables. Nothing is stored before the rows of every dataset have been checked."""
     check_store_can_commit(store)
-    tried = list(run(lambda name: _tried(write.datasets[name], tables[name]), list(tables)))
+    # Twice, as keys and order of the rows take about as much as their sorted copy.
+    tried = list(run(lambda name: _tried(write.datasets[name], tables[name]), list(tables), weight=lambda name: 2 * tables[name].nbytes))
     parts = {name: result() for name, result in zip(tables, tried, strict=True)}
     if not write.allow_empty:
         _refuse_empty([i for i, p in parts.items() if not p])

@@ -169,10 +169,11 @@ def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
 def test_rows_that_take_more_memory_than_there_is_are_given_up(local, monkeypatch):
     monkeypatch.setattr(small_files, "_AT_ONCE", 2)
     keys = [put(local, name, pa.table({"x": range(10)})) for name in "abcdef"]
+    each = read_rows(local, keys[0], request("x")).get_total_buffer_size()
     with counting() as counted, pytest.raises(TooLarge):
-        read_together(local, [(key, {}) for key in keys], request("x"), 200)
+        read_together(local, [(key, {}) for key in keys], request("x"), 3 * each - 1)
     assert counted.counts.files_read == 4
-    assert read_together(local, [(key, {}) for key in keys], request("x"), 6 * 82)[1] == [10] * 6
+    assert read_together(local, [(key, {}) for key in keys], request("x"), 6 * each)[1] == [10] * 6
 
 
 def test_files_without_a_path_do_not(plainly):

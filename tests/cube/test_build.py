@@ -495,6 +495,13 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
         build_cube(data, CUBE, store, partition_on={"e": []})
 
 
+def test_datasets_that_are_checked_at_a_time_stay_within_the_bytes_in_flight(store, monkeypatch):
+    weights = []
+    monkeypatch.setattr(publish, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items))
+    build_two(store)
+    assert weights == [2 * SEED.nbytes, 2 * ENRICH.nbytes]
+
+
 def test_a_build_can_follow_its_own_refusal(store):
     with pytest.raises(InvalidInput):
         build_cube(SEED.drop_columns(["p"]), CUBE, store)
