@@ -28,7 +28,7 @@ def read_stores(path: str) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"Could not open load store YAML: {error}") from error
+        raise Failure(f"Could not open load store YAML: {error}. Name the store's URL with --url or KARTOTHEK_CUBE_URL, or such a file with --skv.") from error
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:

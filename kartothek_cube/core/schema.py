@@ -146,7 +146,7 @@ class _Rule:
 _RULES = (
     _Rule(pt.is_boolean, "True and False", lambda v, _: isinstance(v, (bool, np.bool_))),
     _Rule(pt.is_integer, "integers", _is_integer),
-    _Rule(pt.is_floating, "floats", lambda v, _: isinstance(v, (float, np.floating))),
+    _Rule(pt.is_floating, "floats, such as 2.0", lambda v, _: isinstance(v, (float, np.floating))),
     _Rule(pt.is_string, "text, or bytes in UTF-8", _is_text),
     _Rule(pt.is_binary, "bytes or text", lambda v, kind: isinstance(v, bytes) or _is_text(v, kind)),
     _Rule(pt.is_date, "dates or their ISO text", _is_date),

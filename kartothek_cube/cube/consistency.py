@@ -47,8 +47,8 @@ def infos_of(snapshots: Mapping[str, Snapshot]) -> dict[str, DatasetInfo]:
 def check_infos(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
     """Raise `InvalidInput` unless these datasets make a valid cube."""
     if cube.seed_dataset not in infos:
-        found = ", ".join(sorted(infos)) or "none"
-        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing. Datasets of the cube "{cube.uuid_prefix}": {found}.')
+        found, hint = ", ".join(sorted(infos)) or "none", "" if infos else " Is it the right store? list_cubes(store) says which cubes it has."
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing. Datasets of the cube "{cube.uuid_prefix}": {found}.{hint}')
     check_members(infos, cube)
 
 

@@ -132,7 +132,7 @@ def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], 
 
 
 def _columns_of(available: Collection[str]) -> str:
-    return f"It has: {', '.join(sorted(available))}."
+    return f"The cube has: {', '.join(sorted(available))}."
 
 
 def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> bool:
@@ -156,12 +156,9 @@ def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -
             kind = info.schema.field(clause.column).type
             try:
                 check_literal(value, kind, clause.column, f' of dataset "{name}"', strict=True)
-            except InvalidType:
+            except InvalidType as error:
                 text = f"{clause.column} {clause.op} {clause.value}"
-                raise InvalidType(
-                    f'Condition `{text}` has wrong type. Column "{clause.column}" of dataset "{name}" is {kind} but the value is {value!r} '
-                    f"({type(value).__name__})."
-                ) from None
+                raise InvalidType(f"Condition `{text}` has wrong type. {str(error).removeprefix('Unexpected type for predicate: ')}") from None
 
 
 def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: Any) -> frozenset[str]:

@@ -116,7 +116,12 @@ def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on:
         raise InvalidInput(f'Dataset "{name}" must have at least 1 of the following dimension columns: {dims}')
     absent = sorted(set(partition_on) - set(columns))
     if absent:
-        raise InvalidInput(f'Missing partition columns in dataset "{name}": {", ".join(absent)}')
+        hint = (
+            ""
+            if name == cube.seed_dataset
+            else f" A dataset without them is written with partition_on={{{name!r}: {[c for c in partition_on if c in columns]}}}."
+        )
+        raise InvalidInput(f'Missing partition columns in dataset "{name}": {", ".join(absent)}.{hint}')
     if set(columns) == set(partition_on):
         raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {name!r}.")
 

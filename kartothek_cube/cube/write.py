@@ -138,7 +138,10 @@ def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str
         raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing.')
     left = sorted(set(existing) - set(names))
     if left:
-        raise InvalidInput(f"Following datasets exists but are not overwritten (partial overwrite), this is not allowed: {', '.join(left)}")
+        raise InvalidInput(
+            f"The cube has datasets that would not be overwritten (partial overwrite), this is not allowed: {', '.join(left)}. "
+            "Give data for them, too, delete them first (delete_cube), or write with extend_cube or update_cube."
+        )
 
 
 def plan_extend(

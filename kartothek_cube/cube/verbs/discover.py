@@ -121,7 +121,7 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
     >>> from kartothek_cube import Cube
     >>> check_datasets({}, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
     Traceback (most recent call last):
-    kartothek_cube.errors.InvalidInput: Seed data ("seed") is missing. Datasets of the cube "sales": none.
+    kartothek_cube.errors.InvalidInput: Seed data ("seed") is missing. Datasets of the cube "sales": none. Is it ...
     """
     if not isinstance(datasets, Mapping):
         raise InvalidInput(f"Expected a dict dataset id → DatasetMetadata, got {type(datasets).__name__}.")
