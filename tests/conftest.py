@@ -46,6 +46,7 @@ TOGETHER = {
     "spark": ("tests/spark/", "tests/drivers/", "tests/examples/", "tests/test_docs.py", "tests/core/test_store_review.py"),
     "interop": ("tests/interop/",),
     "docs": ("tests/docs/",),
+    "wheel": ("tests/test_wheel.py",),
     "servers": ("tests/core/test_servers.py", "tests/soak/"),
 }
 

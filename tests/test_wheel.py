@@ -51,8 +51,9 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]
 pytestmark = pytest.mark.slow
 
 
-def pip(python: str, *arguments: str) -> None:
-    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True)
+def pip(python: str, folder: Path, *arguments: str) -> None:
+    """In a folder: in the repository, pip would find the package installed already."""
+    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True, cwd=folder)
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -68,7 +69,7 @@ def wheel(tmp_path_factory):
     shutil.copytree(REPOSITORY / "kartothek_cube", source / "kartothek_cube", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+    pip(sys.executable, folder, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
     return next(folder.glob("*.whl"))
 
 
@@ -78,7 +79,7 @@ def bare(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = str(folder / "bin" / "python")
-    pip(python, "install", str(wheel))
+    pip(python, folder, "install", str(wheel))
     return python
 
 
