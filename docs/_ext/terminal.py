@@ -85,7 +85,7 @@ def session(text: str, folder: Path) -> list[list[Shown]]:
             found.append(list(shown_by(step, folder, environment)))
         else:
             with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
-                exec(step.code, namespace)  # noqa: S102
+                exec(step.code, namespace)  # noqa: S102 - the page's own blocks, as its reader runs them
     return found
 
 
@@ -178,7 +178,7 @@ class Terminal(SphinxDirective):
     """Shows the next terminal of the page's session."""
 
     has_content = True
-    option_spec = {"status": directives.nonnegative_int}  # noqa: RUF012
+    option_spec = {"status": directives.nonnegative_int}  # noqa: RUF012 - Sphinx reads it from the class
 
     def run(self) -> list[nodes.Node]:
         """Take the place of the block."""
