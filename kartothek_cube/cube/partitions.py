@@ -61,11 +61,25 @@ class DatasetPartitions:
 
 
 def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) -> dict[str, list[Clause]]:
-    """Secondary indices that planning reads of a dataset, each with the conditions that limit what is read of it."""
+    """Secondary indices that planning reads of a dataset, each with the conditions that limit what is read of it.
+
+    None is asked which files to drop where the conditions on partition keys leave one of a single partition of the cube:
+    the index takes as long to read as that file, which knows its values itself.
+    """
     clauses = by_column(role.clauses)
-    helpful = {c for c, asked in clauses.items() if any(map(rejects_null, asked))}
-    columns = (helpful & snapshot.pruning_columns) | (set(intention.partition_by) & snapshot.secondary_columns)
-    return {c: clauses.get(c, []) for c in sorted(columns)}
+    helpful = {c for c, asked in clauses.items() if any(map(rejects_null, asked))} & snapshot.pruning_columns
+    grouping = set(intention.partition_by) & snapshot.secondary_columns
+    if helpful and _is_one_file(role, intention.cube, snapshot):
+        helpful = set()
+    return {c: clauses.get(c, []) for c in sorted(helpful | grouping)}
+
+
+def _is_one_file(role: DatasetRole, cube: Cube, snapshot: Snapshot) -> bool:
+    """Whether partition keys leave one file at most, and one partition of the cube."""
+    if not set(cube.partition_columns).issubset(snapshot.partition_keys):
+        return False
+    alive = _Labels(role, cube, snapshot, {}, ()).alive()
+    return (len(snapshot.partitions) if alive is None else len(alive)) <= 1
 
 
 def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> DatasetPartitions:

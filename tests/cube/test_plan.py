@@ -46,6 +46,8 @@ def kept(store, conditions=None, **arguments):
         ((C("i2") == "odd") & (C("x") < 4), {"seed": 1, "e": 1, "f": 1}),
         ((C("i1") == 0) & (C("x") < 2), {"seed": 1, "e": 1, "f": 1}),
         (C("i2") == "neither", {"seed": 0, "e": 0, "f": 0}),
+        # Of one partition no index is asked.
+        ((C("p") == 0) & (C("i2") == "odd"), {"seed": 1, "e": 1, "f": 1}),
         # No index answers these.
         (C("v1") == 3, {"seed": 10, "e": 10, "f": 1}),
         (C("i2") != "odd", {"seed": 10, "e": 10, "f": 1}),
@@ -114,6 +116,10 @@ QUERIES = [
     ({"conditions": C("p") == 1}, 0),
     ({"conditions": C("x") == 1}, 1),
     ({"conditions": (C("x") == 1) & (C("i1") > 0) & (C("i1") < 3)}, 2),
+    # Of one partition the rows say it themselves; of two, or of all of them, the index does.
+    ({"conditions": (C("p") == 0) & (C("x") == 1) & (C("i2") == "odd")}, 0),
+    ({"conditions": (C("p") < 2) & (C("x") == 1)}, 1),
+    ({"conditions": (C("p") == 0) & (C("x") == 1), "partition_by": "x"}, 1),
     ({"conditions": C("i2") == "odd", "partition_by": ["i1", "i2"]}, 2),
     ({"partition_by": "x"}, 1),
 ]
