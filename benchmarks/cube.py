@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from data import LONG, WIDE, Place, tables, with_products
 from pairs import Row, Taken, absent, beside, faster, turns, within
-from peers import DuckDB, Question, polars, read_raw
-from pipe import Kartothek, start_kartothek, where
+from peers import Question, duckdb, polars, read_raw
+from pipe import Engine, Kartothek, start_kartothek, where
 from planning import forgotten
 from script import Bench, run
 
@@ -20,20 +22,9 @@ from kartothek_cube import C, build_cube, query_cube_arrow, stream_cube
 
 ALL = ("seed", "stock", "forecast", "products")
 SUMS = ("SALES", "UNITS", "FORECAST", "DAY")
-
-
-@dataclass(frozen=True)
-class Side:
-    """A cube, its name in the table, and who reads it."""
-
-    place: Place
-    name: str
-    bench: Bench
-    duckdb: DuckDB
-    kartothek: Kartothek | None
-
-    def ask(self, datasets: Sequence[str], order: bool = False, **conditions: Any) -> Question:
-        return Question(self.place, datasets, conditions, order)
+RAW, DUCKDB, POLARS, KARTOTHEK, OURS = "pyarrow, reading only", "DuckDB", "Polars", "kartothek 5.3", "ours"
+PEERS = {DUCKDB: duckdb, POLARS: polars}
+Works = Mapping[str, Callable[[], Any]]
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------
@@ -53,10 +44,42 @@ def cold(question: Question) -> pa.Table:
     return table(question)
 
 
-def ask_kartothek(kartothek: Kartothek, question: Question, sums: Sequence[str] = ()) -> list[float]:
-    """The number of rows and the sums of columns."""
-    found: list[float] = kartothek("query", **where(question.place), conditions=dict(question.conditions), sums=list(sums))
-    return found
+# --- who works --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """A cube, its name in the table, and the processes that read it."""
+
+    place: Place
+    name: str
+    bench: Bench
+    engines: Mapping[str, Engine]
+    kartothek: Kartothek | None
+
+    def ask(self, datasets: Sequence[str], order: bool = False, **conditions: Any) -> Question:
+        return Question(self.place, datasets, conditions, order)
+
+    def raw(self, question: Question) -> Works:
+        return {RAW: partial(self.engines[RAW], read_raw, question)}
+
+    def peers(self, question: Question) -> Works:
+        return {peer: partial(self.engines[peer], rows, work, question) for peer, work in PEERS.items()}
+
+    def ours(self, question: Question, work: Callable[[Question], Any] = table) -> Callable[[], Any]:
+        return partial(self.engines[OURS], rows, work, question)
+
+    def ask_kartothek(self, question: Question, sums: Sequence[str] = ()) -> list[float]:
+        """The number of rows and the sums of columns."""
+        assert self.kartothek
+        found: list[float] = self.kartothek("query", **where(self.place), conditions=dict(question.conditions), sums=list(sums))
+        return found
+
+
+def rows(work: Callable[[Question], Any], question: Question) -> int:
+    """Of an answer, which stays in the process."""
+    found = work(question)
+    return found if isinstance(found, int) else found.num_rows
 
 
 # --- the same result --------------------------------------------------------------------------------------------------
@@ -64,79 +87,64 @@ def ask_kartothek(kartothek: Kartothek, question: Question, sums: Sequence[str] 
 
 def check_same(side: Side, question: Question) -> None:
     """All have as many rows with the same sums."""
-    ours = table(question)
-    sums = [name for name in SUMS if name in ours.column_names]
-    expected = _facts(ours, sums)
-    found = {"DuckDB": _facts(side.duckdb(question), sums), "Polars": _facts(polars(question), sums)}
+    expected = side.engines[OURS](facts, table, question)
+    found = {peer: side.engines[peer](facts, work, question) for peer, work in PEERS.items()}
     if side.kartothek and question.conditions:
-        found["kartothek"] = ask_kartothek(side.kartothek, question, sums)
-    for peer, facts in found.items():
-        assert all(map(math.isclose, facts, expected)), (peer, facts, expected)
+        found[KARTOTHEK] = side.ask_kartothek(question, list(expected)[1:])
+    for peer, figures in found.items():
+        theirs = figures if isinstance(figures, list) else list(figures.values())
+        assert all(map(math.isclose, theirs, expected.values())), (peer, theirs, expected)
 
 
-def _facts(found: pa.Table, sums: Sequence[str]) -> list[float]:
-    return [found.num_rows, *(pc.sum(found.column(name)).as_py() or 0 for name in sums)]
+def facts(work: Callable[[Question], pa.Table], question: Question) -> dict[str, float]:
+    """The number of rows, and the sums of some columns."""
+    found = work(question)
+    return {"": found.num_rows} | {name: pc.sum(found.column(name)).as_py() or 0 for name in SUMS if name in found.column_names}
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- lines of the table -----------------------------------------------------------------------------------------------
 
 
 def whole(side: Side, datasets: Sequence[str], work: str, most: float) -> Iterator[Row]:
     """Rows batch by batch, in partition order."""
     question = side.ask(datasets)
     check_same(side, question)
-    works = {
-        "pyarrow, reading only": lambda: read_raw(side.place, datasets),
-        "DuckDB": lambda: side.duckdb(question),
-        "Polars": lambda: polars(question),
-        "ours": lambda: stream(question),
-    }
-    taken = turns(works, side.bench.rounds)
-    yield within(f"{side.name}: {work}", taken, "pyarrow, reading only", "ours", most)
-    for peer in ("DuckDB", "Polars"):
-        yield faster(f"{side.name}: {work}", taken, peer, "ours", 1)
+    yield from beside_all(side, question, f"{side.name}: {work}", most, stream)
 
 
 def in_order(side: Side, datasets: Sequence[str]) -> Iterator[Row]:
     """One table, in the order of the dimensions."""
     question, work = side.ask(datasets, order=True), f"{side.name}: whole cube, dimension order"
-    works: dict[str, Callable[[], Any]] = {
-        "pyarrow, reading only": lambda: read_raw(side.place, datasets),
-        "DuckDB": lambda: side.duckdb(question),
-        "Polars": lambda: polars(question),
-        "ours": lambda: table(question),
-    }
-    taken = turns(works, side.bench.rounds)
-    yield within(work, taken, "pyarrow, reading only", "ours", 2.5)
-    for peer in ("DuckDB", "Polars"):
-        yield faster(work, taken, peer, "ours", 1)
+    yield from beside_all(side, question, work, 2.5, table)
     yield from beside_kartothek(side, question, work, 5)
+
+
+def beside_all(side: Side, question: Question, work: str, most: float, ours: Callable[[Question], Any]) -> Iterator[Row]:
+    """The limit, and peers whom we have to beat."""
+    taken = turns({**side.raw(question), **side.peers(question), OURS: side.ours(question, ours)}, side.bench.rounds)
+    yield within(work, taken, RAW, OURS, most)
+    for peer in PEERS:
+        yield faster(work, taken, peer, OURS, 1)
 
 
 def beside_kartothek(side: Side, question: Question, work: str, least: float) -> Iterator[Row]:
     """It takes long, so it does so once."""
-    kartothek, peer = side.kartothek, "kartothek 5.3"
-    if kartothek is None:
-        yield absent(work, peer, f">= {least:g}x")
+    if side.kartothek is None:
+        yield absent(work, KARTOTHEK, f">= {least:g}x")
         return
-    works = {peer: lambda: ask_kartothek(kartothek, question), "ours": lambda: table(question)}
-    yield faster(work, turns(works, 1, warm_up=False), peer, "ours", least)
+    works = {KARTOTHEK: lambda: side.ask_kartothek(question), OURS: side.ours(question)}
+    yield faster(work, turns(works, 1, warm_up=False), KARTOTHEK, OURS, least)
 
 
 def selective(side: Side, work: str, question: Question) -> Iterator[Row]:
     """A small part of many partitions: with the plan's metadata in memory, and as the first query of a process."""
     check_same(side, question)
-    works: dict[str, Callable[[], Any]] = {
-        "DuckDB": lambda: side.duckdb(question),
-        "Polars": lambda: polars(question),
-        "again": lambda: table(question),
-        "first": lambda: cold(question),
-    }
+    works = {**side.peers(question), "again": side.ours(question), "first": side.ours(question, cold)}
     if side.kartothek:
-        works["kartothek 5.3"] = lambda: side.kartothek and ask_kartothek(side.kartothek, question)
+        works[KARTOTHEK] = lambda: side.ask_kartothek(question)
     taken = turns(works, side.bench.rounds)
     for ours in ("again", "first"):
-        for peer in ("DuckDB", "Polars", "kartothek 5.3"):
+        for peer in (*PEERS, KARTOTHEK):
             yield _against(f"{side.name}: {work}, {ours}", taken, peer, ours)
 
 
@@ -148,23 +156,22 @@ def brand(side: Side) -> Iterator[Row]:
     """An indexed column of an enrichment."""
     question = side.ask(ALL, BRAND="brand 5")
     check_same(side, question)
-    taken = turns({"DuckDB": lambda: side.duckdb(question), "Polars": lambda: polars(question), "ours": lambda: table(question)}, side.bench.rounds)
-    for peer in ("DuckDB", "Polars"):
-        yield beside(f"{side.name}: one brand of 97", taken, peer, "ours")
+    taken = turns({**side.peers(question), OURS: side.ours(question)}, side.bench.rounds)
+    for peer in PEERS:
+        yield beside(f"{side.name}: one brand of 97", taken, peer, OURS)
 
 
 def results(bench: Bench) -> Iterator[Row]:
-    duckdb = DuckDB()
-    with start_kartothek() as kartothek:
-        weeks = 50
-        wide = Side(Place(WIDE, bench.folder / "wide"), "50 partitions", bench, duckdb, kartothek)
-        build_cube(with_products(tables(bench.size(5_000_000, 20_000), weeks)), WIDE, wide.place.store, partition_on={"products": []})
+    with start_kartothek() as kartothek, ExitStack() as stack:
+        engines = {name: stack.enter_context(Engine()) for name in (RAW, *PEERS, OURS)}
+        wide = Side(Place(WIDE, bench.folder / "wide"), "50 partitions", bench, engines, kartothek)
+        build_cube(with_products(tables(bench.size(5_000_000, 20_000), 50)), WIDE, wide.place.store, partition_on={"products": []})
         yield from whole(wide, ALL, "whole cube", 1.5)
         yield from whole(wide, ALL[:2], "join of equal keys", 1.1)
         yield from in_order(wide, ALL)
         yield from brand(wide)
         weeks = bench.size(5000, 50)
-        long = Side(Place(LONG, bench.folder / "long"), f"{weeks:,} partitions", bench, duckdb, kartothek)
+        long = Side(Place(LONG, bench.folder / "long"), f"{weeks:,} partitions", bench, engines, kartothek)
         build_cube(tables(bench.size(2_500_000, 5000), weeks), LONG, long.place.store)
         yield from whole(long, ALL[:3], "whole cube", 1.5)
         yield from whole(long, ALL[:2], "join of equal keys", 1.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,18 +39,29 @@ class Place:
     cube: Cube
     root: Path
 
-    @cached_property
+    @property
     def store(self) -> Store:
-        """The folder as we read it. Nobody else waits for the disk after writing, so neither do we."""
-        return open_store(self.root, fsync=False)
+        """The folder as we read it."""
+        return _store(self.root)
 
     def files(self, dataset: str) -> list[str]:
-        """Local paths."""
-        return sorted(map(str, (self.root / self.cube.ktk_dataset_uuid(dataset) / "table").rglob("*.parquet")))
+        """Local paths, looked for once."""
+        return _files(self.root / self.cube.ktk_dataset_uuid(dataset) / "table")
 
     def pattern(self, dataset: str) -> str:
         """What DuckDB and Polars look for."""
         return f"{self.root}/{self.cube.ktk_dataset_uuid(dataset)}/table/**/*.parquet"
+
+
+@cache
+def _store(root: Path) -> Store:
+    """Nobody else waits for the disk after writing, so neither do we."""
+    return open_store(root, fsync=False)
+
+
+@cache
+def _files(folder: Path) -> list[str]:
+    return sorted(map(str, folder.rglob("*.parquet")))
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

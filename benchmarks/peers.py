@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from data import KEYS, Place, Tables
+from duckdb import DuckDBPyConnection, connect
 
 CORES = os.cpu_count() or 1
 Conditions = Mapping[str, Any]
@@ -30,19 +30,13 @@ class Question:
     conditions: Conditions = field(default_factory=dict)
     order: bool = False
 
-    @cached_property
-    def columns(self) -> Mapping[str, Sequence[str]]:
-        """Of each dataset."""
-        names = {name: pq.read_schema(self.place.files(name)[0]).names for name in self.datasets}
-        return {name: [*found, *(() if name == "products" else self.place.cube.partition_columns)] for name, found in names.items()}
-
     def conditions_of(self, dataset: str) -> Conditions:
         """Those that its columns answer: every peer gets them at the scan."""
-        return {column: value for column, value in self.conditions.items() if column in self.columns[dataset]}
+        return {column: value for column, value in self.conditions.items() if column in _columns(self.place, dataset)}
 
     def keys_of(self, dataset: str) -> list[str]:
         """What it is joined on."""
-        return [key for key in KEYS if key in self.columns[dataset]]
+        return [key for key in KEYS if key in _columns(self.place, dataset)]
 
     def is_restricted(self, dataset: str) -> bool:
         """Whether only cells that it has are asked for."""
@@ -54,12 +48,18 @@ class Question:
         return [*self.place.cube.dimension_columns, *self.place.cube.partition_columns] if self.order else []
 
 
+@cache
+def _columns(place: Place, dataset: str) -> frozenset[str]:
+    names = pq.read_schema(place.files(dataset)[0]).names
+    return frozenset([*names, *(() if dataset == "products" else place.cube.partition_columns)])
+
+
 # --- pyarrow ----------------------------------------------------------------------------------------------------------
 
 
-def read_raw(place: Place, datasets: Sequence[str]) -> int:
+def read_raw(question: Question) -> int:
     """Rows of all files, read and thrown away, one file in each thread."""
-    files = [file for name in datasets for file in place.files(name)]
+    files = [file for name in question.datasets for file in question.place.files(name)]
     with ThreadPoolExecutor(CORES) as pool:
         return sum(pool.map(lambda path: pq.ParquetFile(path, memory_map=True).read(use_threads=False).num_rows, files))
 
@@ -86,27 +86,27 @@ def _parts(table: pa.Table, folder: Path, by: str) -> Iterator[tuple[Path, pa.Ta
 # --- DuckDB and Polars ------------------------------------------------------------------------------------------------
 
 
-class DuckDB:
+def duckdb(question: Question) -> pa.Table:
     """Hive partitions, conditions at the scans, all cores, footers kept between queries; rows in any order where none is asked for."""
+    return _connection().sql(_statement(question)).to_arrow_table()
 
-    def __init__(self) -> None:
-        self.connection = duckdb.connect(config={"threads": CORES})
-        for setting in ("parquet_metadata_cache = true", "preserve_insertion_order = false"):
-            self.connection.sql(f"set {setting}")
 
-    def __call__(self, question: Question) -> pa.Table:
-        return self.connection.sql(self.statement(question)).to_arrow_table()
+@cache
+def _connection() -> DuckDBPyConnection:
+    connection = connect(config={"threads": CORES})
+    for setting in ("parquet_metadata_cache = true", "preserve_insertion_order = false"):
+        connection.sql(f"set {setting}")
+    return connection
 
-    @staticmethod
-    def statement(question: Question) -> str:
-        """SQL."""
-        first, *others = (_scan(question, name) for name in question.datasets)
-        joins = (
-            f"{'inner' if question.is_restricted(name) else 'left'} join {scan} using ({', '.join(question.keys_of(name))})"
-            for name, scan in zip(question.datasets[1:], others, strict=True)
-        )
-        order = f"order by {', '.join(question.sorted_by)}" if question.order else ""
-        return " ".join(["select * from", first, *joins, order])
+
+def _statement(question: Question) -> str:
+    first, *others = (_scan(question, name) for name in question.datasets)
+    joins = (
+        f"{'inner' if question.is_restricted(name) else 'left'} join {scan} using ({', '.join(question.keys_of(name))})"
+        for name, scan in zip(question.datasets[1:], others, strict=True)
+    )
+    order = f"order by {', '.join(question.sorted_by)}" if question.order else ""
+    return " ".join(["select * from", first, *joins, order])
 
 
 def _scan(question: Question, name: str) -> str:
