@@ -94,7 +94,7 @@ def duckdb(question: Question) -> pa.Table:
 @cache
 def _connection() -> DuckDBPyConnection:
     connection = connect(config={"threads": CORES})
-    for setting in ("parquet_metadata_cache = true", "preserve_insertion_order = false"):
+    for setting in ("parquet_metadata_cache = true", "preserve_insertion_order = false", "enable_progress_bar = false"):
         connection.sql(f"set {setting}")
     return connection
 
