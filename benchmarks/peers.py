@@ -75,21 +75,27 @@ def _read(question: Question, use: Callable[[pa.Table], T]) -> list[T]:
 
 
 def write_plain(tables: Tables, folder: Path, *, by: str = "WEEK", compression: str = "snappy") -> None:
-    """The partitions of sorted tables as plain files, one file in each thread."""
+    """The partitions of sorted tables as files in Hive folders, one file in each thread."""
+
+    def write(part: tuple[Path, pa.Table]) -> None:
+        path, table = part
+        path.parent.mkdir()
+        pq.write_table(table, path, compression=compression)
+
     parts = [part for name, table in tables.items() for part in _parts(table, folder / name, by)]
     with ThreadPoolExecutor(CORES) as pool:
-        list(pool.map(lambda part: pq.write_table(part[1], part[0], compression=compression), parts))
+        list(pool.map(write, parts))
 
 
 def _parts(table: pa.Table, folder: Path, by: str) -> Iterator[tuple[Path, pa.Table]]:
     folder.mkdir(parents=True, exist_ok=True)
     if by not in table.column_names:
-        yield folder / "all.parquet", table
+        yield folder / "all" / "part.parquet", table
         return
     counts = pc.value_counts(table.column(by))
     rest, start = table.drop_columns([by]), 0
     for value, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
-        yield folder / f"{value}.parquet", rest.slice(start, count)
+        yield folder / f"{by}={value}" / "part.parquet", rest.slice(start, count)
         start += count
 
 
