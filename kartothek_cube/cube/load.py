@@ -100,7 +100,8 @@ class Loader:
         return [self._partition(group, part) for part in group.partitions]
 
     def _partition(self, group: Group, part: GroupPartition) -> Joined:
-        whole = group.is_slice or not group.context.partition_by
+        # Values of partition columns leave nothing to choose inside a partition, which no other group needs then.
+        whole = group.is_slice or set(group.context.partition_by) <= set(group.context.partition_columns)
         return load_partition(self, group.context, part, None if whole else group.key)
 
     def seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> Seed:

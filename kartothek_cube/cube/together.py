@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -39,14 +40,23 @@ class Bundles:
 
     def load(self, groups: Sequence[Group]) -> Iterator[pa.Table]:
         """What `Loader.load` gives for each of them; where they turn out to be large, one is loaded after the other when it is asked for."""
-        context, together = groups[0].context, self._together(groups)
+        loaded, runs = list[Iterator[pa.Table]](), deque(_runs(groups))
+        while runs and (not loaded or self.most() >= len(groups)):
+            loaded.append(self._load_run(runs.popleft()))
+        return chain(chain.from_iterable(loaded), chain.from_iterable(map(self._load_run, runs)))
+
+    def join(self, groups: Sequence[Group]) -> list[list[Joined]]:
+        """What `Loader.join` gives for each of them, or for several of them as the first; only with rows that are needed, where these are few."""
+        return list(chain.from_iterable(map(self._join_run, _runs(groups))))
+
+    def _load_run(self, groups: Sequence[Group]) -> Iterator[pa.Table]:
+        together = self._together(groups)
         if together is not None:
-            return iter(_apart(*together, context.schema))
+            return iter(_apart(*together, groups[0].context.schema))
         first = self._load_alone(groups[0])
         return chain([first], map(self._load_alone, groups[1:]))
 
-    def join(self, groups: Sequence[Group]) -> list[list[Joined]]:
-        """What `Loader.join` gives for each of them, or for all of them as the first; only with rows that are needed, where these are few."""
+    def _join_run(self, groups: Sequence[Group]) -> list[list[Joined]]:
         together = self._together(groups)
         if together is not None:
             return [[together[0]], *([] for _ in groups[1:])]
@@ -79,11 +89,20 @@ def _suits(context: GroupContext) -> bool:
     return is_ordered(context) and not filtered and bool(context.partition_columns)
 
 
-def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartition], room: int) -> tuple[Joined, IntArray] | None:
-    """The rows of several partitions, and how many each of them has; None if they differ in what they share with others."""
+def _runs(groups: Sequence[Group]) -> list[list[Group]]:
+    """Neighbours that do not differ in the files that they share with others: only these can be joined together."""
+    context = groups[0].context
+    shared = [role.id for role in context.roles if is_shared(context, role)]
+
+    def files(group: Group) -> list[tuple[str, ...]]:
+        return [part.files.get(i, _NONE).keys for part in group.partitions for i in shared]
+
+    return [list(run) for _, run in groupby(groups, files)] if shared and len(groups) > 1 else [list(groups)]
+
+
+def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartition], room: int) -> tuple[Joined, IntArray]:
+    """The rows of several partitions, and how many each of them has."""
     seed_role, *roles = context.roles
-    if any(len({p.files[r.id].keys if r.id in p.files else () for p in parts}) > 1 for r in roles if is_shared(context, r)):
-        return None
     # Partition columns are not read, so that the number of the partition can have the name of one.
     number, cells = context.partition_columns[0], context.cell_columns
     seed = newest_rows(_numbered(loader, context, seed_role, parts, room), (number, *seed_role.dimensions))

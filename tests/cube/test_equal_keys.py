@@ -52,6 +52,13 @@ def test_keys_are_decoded_once_a_partition(decoded):
     assert sorted(map(sorted, decoded)) == [["i1", "v1", "x", "y"], ["i1", "v1", "x", "y"], ["v2"], ["v2"]]
 
 
+def test_keys_are_decoded_once_for_groups_of_partition_columns(decoded):
+    store = built()
+    found = [rows.column("v2").to_pylist() for _, rows in iter_cube(CUBE, store, datasets=["seed", "same"], partition_by="p")]
+    assert found == [[10, 20, None], [40, 50]]
+    assert sorted(map(sorted, decoded)) == [["i1", "v1", "x", "y"], ["i1", "v1", "x", "y"], ["v2"], ["v2"]]
+
+
 def test_only_columns_of_the_same_values_are_left_out(decoded):
     query_cube_arrow(CUBE, built(), datasets=["seed", "part"])
     assert decoded.count({"v3", "x", "y"}) == 2
@@ -66,6 +73,8 @@ QUERIES = {
     "a projection": partial(query_cube_arrow, CUBE, dimension_columns=["x"], payload_columns=["v4"]),
     "no payload of the seed": partial(query_cube_arrow, CUBE, payload_columns=["v2"]),
     "groups": lambda store: pa.concat_tables([rows for _, rows in iter_cube(CUBE, store, partition_by="i1")]),
+    "groups of a partition column": lambda store: pa.concat_tables([rows for _, rows in iter_cube(CUBE, store, partition_by="p")]),
+    "groups of both": lambda store: pa.concat_tables([rows for _, rows in iter_cube(CUBE, store, partition_by=["p", "i1"])]),
 }
 
 

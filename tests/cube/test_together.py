@@ -119,6 +119,43 @@ def test_small_partitions_are_joined_together(store, monkeypatch):
     assert 0 < len(alone) < len(plan.slices) / 2
 
 
+@pytest.fixture
+def alone(monkeypatch):
+    """The groups that are loaded alone."""
+    found, join = [], Loader.join
+    monkeypatch.setattr(Loader, "join", lambda self, group: found.append(group) or join(self, group))
+    return found
+
+
+def small_bundles(store, plan, monkeypatch):
+    """Bundles that have seen a small partition."""
+    bundles = Bundles(Loader(store), plan.context, alone=False)
+    monkeypatch.setattr(bundles, "_largest", 1)
+    return bundles
+
+
+@pytest.mark.parametrize("way", ["load", "join"])
+def test_partitions_are_joined_together_as_far_as_they_share_files(store, way, alone, monkeypatch):
+    plan = plan_of(store, {"datasets": ["seed", "days"]})  # `days` has a file for all partitions of a p
+    groups = list(plan.slices)
+    found = list(getattr(small_bundles(store, plan, monkeypatch), way)(groups))
+    assert not alone
+    tables = [[one] if way == "load" else [joined.table(plan.schema) for joined in one] for one in found]
+    assert [sum(map(len, own)) > 0 for own in tables] == ([True] * 6 if way == "load" else [True, False] * 3)
+    rows = pa.concat_tables([one for own in tables for one in own]).to_pylist()
+    assert rows == [row for group in groups for row in Loader(store).load(group).to_pylist()]
+
+
+def test_small_partitions_of_which_no_neighbours_share_files_are_loaded_before_they_are_asked_for(alone, monkeypatch):
+    store = open_store("hmemory://")
+    seed = table(x=[0] * 4, y=[0] * 4, p=[0, 0, 1, 1], q=["a", "b", "a", "b"], i1=[1] * 4)
+    build_cube({"seed": seed, "e": table(x=[0, 0], q=["a", "b"], v1=[1, 2])}, CUBE, store, partition_on={"e": ["q"]})
+    plan = plan_of(store, {})
+    found = small_bundles(store, plan, monkeypatch).load(list(plan.slices))
+    assert alone == list(plan.slices)
+    assert [row["v1"] for one in found for row in one.to_pylist()] == [1, 2, 1, 2]
+
+
 PARTLY = [{"conditions": C("v6") == 1}, {"conditions": C("i1") == 2}]
 
 
