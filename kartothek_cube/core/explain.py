@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kartothek_cube.core.markup import Markup, details, escape, in_notebook
+from kartothek_cube.core.markup import Markup, cell, details, escape, in_notebook
 from kartothek_cube.core.predicates import Clause, Predicates
 from kartothek_cube.errors import InvalidInput, Unsupported
 
@@ -130,7 +130,7 @@ def _shown(files: Sequence[str]) -> list[str]:
 def render_html(explanation: Explanation) -> str:
     """A small table, for notebooks; everything in it is escaped."""
     facts = "".join(f'<br><span class="q">{escape(name)}:</span> <code>{escape(value)}</code>' for name, value in explanation.facts)
-    head = '<tr><th>step</th><th></th><th class="n">before</th><th class="n">after</th><th></th></tr>'
+    head = '<tr><th>step</th><td></td><th class="n">before</th><th class="n">after</th><td></td></tr>'
     steps = "".join(f"<tbody>{_html_step(step)}</tbody>" for step in explanation.steps)
     files = "<br>".join(f"<code>{escape(key)}</code>" for key in _shown(explanation.files))
     shown = details(f"{len(explanation.files):,} files are read", Markup(files))
@@ -144,8 +144,7 @@ def _html_step(step: Step) -> str:
 
 
 def _html_row(row: StepRow) -> str:
-    cells = f'<td class="n">{_count(row.before)}</td><td class="n">{_count(row.after)}</td>'
-    return f'<td>{escape(row.name)}</td>{cells}<td class="q">{escape(row.note)}</td>'
+    return cell(row.name) + cell(_count(row.before), "n") + cell(_count(row.after), "n") + cell(row.note, "q")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

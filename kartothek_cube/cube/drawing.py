@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
-from kartothek_cube.core.markup import counted, escape, shortened, spelled
+from kartothek_cube.core.markup import DARK_PAGE, LIGHT_PAGE, counted, escape, shortened, spelled
 from kartothek_cube.cube.picture import Cell, Column, PlanPicture, Row
 
 __all__ = ["draw"]
@@ -30,7 +30,7 @@ def draw(picture: PlanPicture) -> str:
     rows, height = _rows(picture)
     width = max(2 * _MARGIN + _LABELS + len(picture.columns) * _COLUMN, 640)
     body = [*_heading(picture, width), *_headers(picture), *rows, *_legend(picture, height)]
-    height += 56
+    height += 56 + (20 if _has_parts(picture) else 0)
     title, text = escape(picture.title), escape(_description(picture))
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="kartothek-plan" role="img" aria-label="{title}" viewBox="0 0 {width} {height}" '
@@ -43,19 +43,18 @@ def draw(picture: PlanPicture) -> str:
 # --- colours ----------------------------------------------------------------------------------------------------------
 
 
-def _colours(prefix: str, colours: dict[str, str]) -> str:
-    s = f"{prefix}.kartothek-plan "
-    fills = "".join(f"{s}.{name}{{fill:{value}}}" for name, value in colours.items() if name != "line")
-    strokes = "".join(f"{s}.{name}-line{{fill:none;stroke:{colours[name]}}}" for name in ("line", "seed", "inner", "left"))
-    return fills + strokes
+def _theme(page: str, colours: dict[str, str]) -> str:
+    return f"{page}.kartothek-plan{{{''.join(f'--{name}:{value};' for name, value in colours.items())}}}"
 
 
+# What does not know variables takes the colours that every shape has as attributes.
 _STYLE = (
     ".kartothek-plan{max-width:100%;height:auto;font-variant-numeric:tabular-nums}"
-    f"{_colours('', _LIGHT)}"
-    f"@media (prefers-color-scheme:dark){{{_colours('', _DARK)}}}"
-    # A notebook has a theme of its own.
-    f"{_colours('[data-jp-theme-light=true] ', _LIGHT)}{_colours('[data-jp-theme-light=false] ', _DARK)}"
+    f"{''.join(f'.kartothek-plan .{name}{{fill:var(--{name})}}' for name in _LIGHT if name != 'line')}"
+    f"{''.join(f'.kartothek-plan .{name}-line{{fill:none;stroke:var(--{name})}}' for name in ('line', *_JOINS))}"
+    f"{_theme('', _LIGHT)}"
+    f"@media (prefers-color-scheme:dark){{{_theme('', _DARK)}}}"
+    f"{_theme(f'{LIGHT_PAGE} ', _LIGHT)}{_theme(f'{DARK_PAGE} ', _DARK)}"
 )
 
 
@@ -109,6 +108,8 @@ def _heading(picture: PlanPicture, width: int) -> Iterator[str]:
 
 
 def _headers(picture: PlanPicture) -> Iterator[str]:
+    by = f"by {', '.join(picture.by)}"
+    yield f"<g><title>{escape(by)}</title>{_text(_MARGIN, 104, 'partitions')}{_text(_MARGIN, 121, _fitted(by, _LABEL, 11.5), 'quiet', _SMALL)}</g>"
     for x, column in zip(_lefts(picture), picture.columns, strict=True):
         join = "seed" if column.join == "seed" else f"{column.join} join"
         shown = _text(x, 104, _fitted(column.dataset, _BAR, 14.5), column.join, _BOLD)
@@ -167,7 +168,7 @@ def _cell(row: Row, cell: Cell, column: Column, x: int, y: int, height: int) -> 
 
 
 def _files(n: int) -> str:
-    return f"{n:,} file{'' if n == 1 else 's'}"
+    return counted(n, "file")
 
 
 def _losses(columns: Sequence[Column]) -> Iterator[tuple[str, list[int], str]]:
@@ -201,7 +202,14 @@ def _legend(picture: PlanPicture, y: int) -> Iterator[str]:
         yield _text(x + 18, y + 37, _JOINS[join], "quiet", _SMALL)
         x += 30 + 6.1 * len(_JOINS[join])
     if picture.more:
-        yield _text(x, y + 37, f"and {picture.more:,} more datasets", "quiet", _SMALL)
+        yield _text(x, y + 37, f"and {counted(picture.more, 'more dataset')}", "quiet", _SMALL)
+    if _has_parts(picture):
+        yield _outline(_MARGIN, y + 47, 12, "left", _DASHED, 12)
+        yield _text(_MARGIN + 18, y + 57, "lacking in some partitions of the row; % says in how many it is", "quiet", _SMALL)
+
+
+def _has_parts(picture: PlanPicture) -> bool:
+    return any(0 < cell.present < row.partitions for row in picture.rows for cell in row.cells)
 
 
 def _description(picture: PlanPicture) -> str:

@@ -16,7 +16,7 @@ from kartothek_cube.cube.align import Aligned
 from kartothek_cube.cube.intention import DatasetRole, Intention
 from kartothek_cube.cube.partitions import DatasetPartitions
 
-__all__ = ["BANDS", "MOST_DATASETS", "MOST_ROWS", "Cell", "Column", "PlanPicture", "Row", "bands", "picture_of"]
+__all__ = ["BANDS", "MOST_DATASETS", "MOST_ROWS", "Cell", "Column", "PlanPicture", "Row", "bands", "picture_of", "show_value"]
 
 # What fits on a page; more partitions than rows are drawn as bands of neighbours, more datasets as a number.
 MOST_ROWS = 24
@@ -68,6 +68,8 @@ class PlanPicture:
         What it is.
     notes : tuple of str
         What was asked for and what comes of it, a line each.
+    by : tuple of str
+        The columns whose values tell the rows apart.
     columns : tuple of Column
         The datasets, seed first.
     rows : tuple of Row
@@ -78,6 +80,7 @@ class PlanPicture:
 
     title: str
     notes: tuple[str, ...]
+    by: tuple[str, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     more: int
@@ -102,20 +105,37 @@ def picture_of(
     cells = [_cells(partitions[r.id], aligned.parts[r.id][slice_order], slice_of, band_of_slice, read[r.id]) for r in roles]
     labels = _labels(aligned.keys, slice_order[slice_offsets[:-1]], starts, intention.cube.partition_columns)
     rows = [Row(*texts, int(n), own) for texts, n, own in zip(labels, np.diff(starts), zip(*cells, strict=True), strict=True)]
-    notes = (_asked(intention), _outcome(intention, n_slices, groups, partitions, read))
-    return PlanPicture(f"Query of cube {intention.cube.uuid_prefix!r}", notes, columns, tuple(rows), len(intention.roles) - len(roles))
+    notes = (_asked(intention), _outcome(intention, n_slices, groups, partitions, read) + _in_bands(starts))
+    title, by = f"Query of cube {intention.cube.uuid_prefix!r}", tuple(intention.cube.partition_columns)
+    return PlanPicture(title, notes, by, columns, tuple(rows), len(intention.roles) - len(roles))
 
 
 def bands(n: int, most: int) -> IntArray:
-    """Where each of at most ``most`` bands of about equal length begins in ``n`` things, and the end.
+    """Where each of at most ``most`` bands begins in ``n`` things, and the end. All are equally long, so that they can be compared; the last may be shorter.
 
     Examples
     --------
     >>> bands(7, 3).tolist(), bands(2, 3).tolist()
-    ([0, 3, 5, 7], [0, 1, 2])
+    ([0, 3, 6, 7], [0, 1, 2])
     """
-    count = min(n, most)
-    return np.array([-(-n * i // count) for i in range(count + 1)] if count else [0], dtype=np.int64)
+    width = -(-n // max(most, 1)) or 1
+    return np.append(np.arange(0, n, width, dtype=np.int64), n)
+
+
+def show_value(value: object) -> str:
+    """A partition value in a label; nothing would be overlooked.
+
+    Examples
+    --------
+    >>> show_value("DE"), show_value("")
+    ('DE', "''")
+    """
+    return str(value) or "''"
+
+
+def _in_bands(starts: IntArray) -> str:
+    width = int(starts[1] - starts[0]) if len(starts) > 1 else 1
+    return f"; {width:,} partitions a row" if width > 1 else ""
 
 
 def _join(role: DatasetRole) -> str:
@@ -137,8 +157,8 @@ def _labels(keys: pa.Table, firsts: IntArray, starts: IntArray, columns: Sequenc
     """Values of the first and the last partition of each band, with and without columns; nothing for the last where the band is one partition."""
     edges = np.stack([starts[:-1], starts[1:] - 1], axis=1).ravel()
     values = keys.select(list(columns)).take(pa.array(firsts[edges])).to_pylist()
-    full = [", ".join(f"{column}={value}" for column, value in row.items()) for row in values]
-    short = [", ".join(map(str, row.values())) for row in values]
+    full = [", ".join(f"{column}={show_value(value)}" for column, value in row.items()) for row in values]
+    short = [", ".join(map(show_value, row.values())) for row in values]
     several = (np.diff(starts) > 1).tolist()
     return [(full[2 * i], full[2 * i + 1] * two, short[2 * i], short[2 * i + 1] * two) for i, two in enumerate(several)]
 

@@ -278,7 +278,8 @@ class QueryPlan:
         return draw(picture_of(self.intention, self.aligned, order, offsets, self.partitions, self.file_counts(), len(self.groups)))
 
     def _repr_html_(self) -> str:
-        return self.explain("html") + details("drawing", Markup(self.to_svg()))
+        drawing = details("drawing", Markup(self.to_svg()))
+        return f'{self.explain("html")}<div class="kartothek-cube">{drawing}</div>'
 
     def make_groups(self, start: int, stop: int) -> list[Group]:
         """Groups number ``start`` to ``stop``, without the last one."""

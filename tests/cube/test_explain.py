@@ -204,7 +204,8 @@ def test_a_notebook_shows_a_table_in_which_everything_is_escaped():
     cube, store = Cube(["x"], ["<p>"], "sales"), MemoryStore()
     build_cube(table(**{"x": [1], "<p>": ["</table><script>alert(1)</script>"], "a&b": [1]}), cube, store)
     plan = plan_cube_query(cube, store, C("a&b") < 7)
-    assert plan._repr_html_() == f"{plan.explain('html')}<details><summary>drawing</summary>{plan.to_svg()}</details>"
+    drawing = f"<details><summary>drawing</summary>{plan.to_svg()}</details>"
+    assert plan._repr_html_() == f'{plan.explain("html")}<div class="kartothek-cube">{drawing}</div>'
     tags = Tags()
     tags.feed(plan.explain("html"))
     assert tags.open == []

@@ -101,7 +101,8 @@ def test_its_page_fits_and_has_its_pictures_and_colours(run, tmp_path):
     assert set(found) == {(name, str(width)) for name in names for width in WIDTHS}
     for page in found.values():
         assert (page["over"], page["empty"], page["wide"], page["clipped"]) == (0, 0, 0, [])
-        assert page["ours"] == 6
+        assert page["ours"] == 7
+        assert page["dim"] == []
         assert page["pictures"] > 60
         assert page["set"] == ["left none"]
     light, dark = "rgb(255, 255, 255)", "rgb(17, 22, 27)"

@@ -11,9 +11,11 @@ import shutil
 import signal
 import subprocess
 
+import pyarrow as pa
 import pytest
 
-from kartothek_cube import C, collect_stats, cube_report, describe_cube, plan_cube_query, verify_cube
+from kartothek_cube import C, Cube, build_cube, collect_stats, cube_report, describe_cube, plan_cube_query, verify_cube
+from kartothek_cube.core.stores.memory import MemoryStore
 from tests.report.world import CUBE, full_store
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -35,6 +37,20 @@ FLAGS = (
 
 # Each page is a frame of its own, as wide as a window; what a browser makes of it ends as JSON in the page around them.
 HARNESS = """<!doctype html><meta charset="utf-8"><title>harness</title>{frames}<pre id="found"></pre><script>
+// Red, green, blue from 0 to 1, and how much covers what is below.
+const parsed = text => {{
+  const n = text.match(/[\\d.]+/g).map(Number), unit = text.startsWith("color") ? 1 : 255;
+  return {{rgb: n.slice(0, 3).map(v => v / unit), alpha: n[3] ?? 1}};
+}};
+const luminance = rgb => rgb.map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const up = e => e ? [e, ...up(e.parentElement)] : [];
+const contrast = (e, view) => {{
+  const styles = up(e).map(p => view.getComputedStyle(p));
+  const ground = [...styles.map(s => parsed(s.backgroundColor)).filter(c => c.alpha > 0.99), parsed("rgb(255, 255, 255)")][0].rgb;
+  const ink = parsed(styles[0].color), cover = styles.reduce((share, s) => share * Number(s.opacity), ink.alpha);
+  const [low, high] = [luminance(ground), luminance(ink.rgb.map((v, i) => v * cover + ground[i] * (1 - cover)))].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}};
 addEventListener("load", () => {{
   const found = [...document.querySelectorAll("iframe")].map(frame => {{
     const page = frame.contentDocument, root = page.documentElement, view = frame.contentWindow;
@@ -44,10 +60,13 @@ addEventListener("load", () => {{
     const wide = ours.filter(e => e.getBoundingClientRect().right > root.clientWidth + 1).length;
     // What a notebook says of all tables and lists must not reach the report.
     const cells = [...page.querySelectorAll(".kartothek-report :is(td:not([class]), dt, dd)")].map(e => view.getComputedStyle(e));
+    const words = ours.flatMap(e => [...e.querySelectorAll(":not(style, svg *)")]).filter(e => e.checkVisibility());
+    const texts = words.filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()));
+    const dim = texts.filter(e => contrast(e, view) < 4.5).map(e => `${{contrast(e, view).toFixed(2)}} ${{e.textContent}}`);
     const shown = page.querySelector("article") ?? page.querySelector(".bg") ?? page.body;
     const style = view.getComputedStyle(shown);
     return {{name: frame.name, over: root.scrollWidth - root.clientWidth, empty: boxes.filter(b => !b.width || !b.height).length, pictures: boxes.length,
-             ours: ours.length, wide, clipped, set: [...new Set(cells.map(s => `${{s.textAlign}} ${{s.float}}`))],
+             ours: ours.length, wide, clipped, dim, texts: texts.length, set: [...new Set(cells.map(s => `${{s.textAlign}} ${{s.float}}`))],
              ground: shown.matches(".bg") ? style.fill : style.backgroundColor, ink: style.color}};
   }});
   document.getElementById("found").textContent = JSON.stringify(found);
@@ -55,11 +74,32 @@ addEventListener("load", () => {{
 </script>"""
 
 
-def notebook(*shown):
+# What a notebook says of its page: its theme, and the colours of text and ground.
+THEMES = {"": "color:#212121;background:#fff", "light": "color:#212121;background:#fff", "dark": "color:#e0e0e0;background:#111"}
+
+
+def notebook(*shown, theme=""):
     """A page with output cells, as notebooks have them."""
     cells = "".join(f"<div style='margin:0 0 12px'>{value._repr_html_()}</div>" for value in shown)
     body = cells.replace("<details>", "<details open>")
-    return f"<!doctype html><html><meta charset='utf-8'><body style='margin:8px;font:14px sans-serif'>{body}</body></html>"
+    attribute = f" data-jp-theme-light={'true' if theme == 'light' else 'false'}" if theme else ""
+    return f"<!doctype html><html><meta charset='utf-8'><body{attribute} style='margin:8px;font:14px sans-serif;{THEMES[theme]}'>{body}</body></html>"
+
+
+def awkward():
+    """A cube of many datasets with very long names, and what is left of it after most of its files are gone."""
+    store, cube = MemoryStore(), Cube(["x"], ["p"], "c" * 60)
+    build_cube(
+        {f"{'_very_long' * 6}{i}"[1:]: pa.table({"x": [1], "p": ["a" * 90], f"v{i}": [1]}) for i in range(12)}
+        | {"seed": pa.table({"x": [1], "p": ["a" * 90]})},
+        cube,
+        store,
+    )
+    shown = [describe_cube(cube.uuid_prefix, store), collect_stats(cube, store), plan_cube_query(cube, store), cube_report(cube, store)]
+    for key in store.list("", recursive=True).keys:
+        if "very_long" in key and "/" in key:
+            store.delete(key)
+    return *shown, verify_cube(cube, store), cube_report(cube, store)
 
 
 def pages():
@@ -67,13 +107,17 @@ def pages():
     store = full_store()
     plan = plan_cube_query(CUBE, store, C("q") == 2, partition_by="i1")
     report = cube_report(CUBE, store)
+    tables = (describe_cube("cube", store), plan, collect_stats(CUBE, store), verify_cube(CUBE, store))
     return {
         "report": report.replace("<details>", "<details open>"),
-        "notebook": notebook(describe_cube("cube", store), plan, collect_stats(CUBE, store), verify_cube(CUBE, store)),
+        "notebook": notebook(*tables),
+        "dark notebook": notebook(*tables, theme="dark"),
+        "awkward": notebook(*awkward(), theme="dark"),
         "drawing": f"<!doctype html><html><body style='margin:0'>{plan.to_svg()}</body></html>",
         "cell": notebook(report),
-        "dark cell": notebook(report).replace("<body", "<body data-jp-theme-light=false"),
-        "light cell": notebook(report).replace("<body", "<body data-jp-theme-light=true"),
+        "dark cell": notebook(report, theme="dark"),
+        "light cell": notebook(report, theme="light"),
+        "light cell of code": notebook(report).replace("<body", "<body data-vscode-theme-kind=vscode-light"),
     }
 
 
@@ -112,9 +156,12 @@ def test_pages_fit_and_have_their_pictures_and_colours(tmp_path):
     assert {name: one["over"] for name, one in found.items() if one["over"] > 0} == {}
     assert {name: one["empty"] for name, one in found.items() if one["empty"]} == {}
     assert {name: one["clipped"] for name, one in found.items() if one["clipped"]} == {}
+    assert {name: one["wide"] for name, one in found.items() if one["wide"] and name[0] not in ("notebook", "dark notebook", "awkward")} == {}
+    assert {name: one["dim"] for name, one in found.items() if one["dim"]} == {}
+    assert all(one["texts"] > 50 for (name, _), one in found.items() if name != "drawing")
     assert all(one["pictures"] >= (1 if name == "drawing" else 5) for (name, _), one in found.items())
     light, dark = "rgb(255, 255, 255)", "rgb(17, 22, 27)"
     grounds = {name: one["ground"] for (name, width), one in found.items() if width == "1280"}
-    assert [grounds[name] for name in ("report", "cell", "dark cell", "light cell")] == [dark, dark, dark, light]
+    assert [grounds[name] for name in ("report", "cell", "dark cell", "light cell", "light cell of code")] == [dark, dark, dark, light, light]
     assert grounds["drawing"] == "rgb(20, 24, 29)"
     assert len({found[name, "1280"]["ink"] for name in ("dark cell", "light cell")}) == 2

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.markup import Markup, details, escape, in_notebook, shortened, show_bytes, show_count, table
+from kartothek_cube.core.markup import Markup, cell, code, details, escape, in_notebook, shortened, show_bytes, show_count, table
 
 
 @given(st.text() | st.text(st.characters(min_codepoint=0, max_codepoint=0x20)) | st.just("\ud800\uffff"))
@@ -52,4 +52,18 @@ def test_what_is_no_markup_is_escaped_in_tables():
 def test_what_a_notebook_shows_says_no_colour_of_text_or_ground():
     style = in_notebook(Markup("")).split("<style>")[1]
     assert "background" not in style
-    assert style.count("color:#") == 2, "errors and warnings"
+    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 2, "errors and warnings, mixed with the colour of the text"
+
+
+def test_a_long_name_may_break_and_a_word_may_not():
+    assert cell("UNITS") == "<td>UNITS</td>"
+    assert cell("a" * 28 + " " + "b" * 28) == f"<td>{'a' * 28} {'b' * 28}</td>"
+    assert cell("a" * 29, "q") == f'<td class="q w">{"a" * 29}</td>'
+    assert cell(Markup(f"<i class='{'c' * 40}'>a</i>")).startswith("<td><i"), "what is shown counts"
+    assert cell(Markup(f"<i>{'a' * 29}</i>")).startswith('<td class="w"><i')
+
+
+def test_calls_are_code_and_words_are_not():
+    assert code("compact_cube(cube, '<store>')") == "<code>compact_cube(cube, &#x27;&lt;store&gt;&#x27;)</code>"
+    assert code("go back with undo(...), or restore <it>") == "go back with undo(...), or restore &lt;it&gt;"
+    assert code("") == ""

@@ -46,6 +46,15 @@ def test_the_description_shows_user_metadata_and_what_columns_are_called(store):
     assert "some" in text
 
 
+def test_the_description_begins_with_the_seed_and_leaves_out_what_the_library_keeps(store):
+    html = describe_cube("cube", store)._repr_html_()
+    rows = [["".join(cell.itertext()) for cell in row] for row in parsed(html).iter("tr")]
+    assert [row[0] for row in rows[1:]] == ["seed seed", "once", "some"]
+    assert rows[2][2] == "–", "not partitioned"
+    assert [word for word in ("ktk_cube_", "creation_time") if word in html] == []
+    assert html.count("<details>") == 1, "metadata of the one dataset that has some"
+
+
 def test_many_columns_open_on_a_click():
     description = describe_cube("cube", full_store())
     wide = type(description.datasets[0])("wide", (), 1, (), {f"c{i}": "int64" for i in range(40)}, (), {})
@@ -58,9 +67,31 @@ def test_statistics_are_a_dict_with_a_table(store):
     assert stats == dict(stats)
     assert pickle.loads(pickle.dumps(stats)) == stats
     rows = [[cell.text for cell in row] for row in parsed(stats._repr_html_()).iter("tr")]
-    assert rows[0] == ["dataset", "partitions", "files", "rows", "size", "a file"]
+    assert rows[0] == ["dataset", "partitions", "files", "rows", "size", "mean file"]
     assert rows[-1][:4] == ["total", "9", "10", "32"]
     assert CubeStats()._repr_html_().count("<tr>") == 1
+
+
+def test_a_drawing_stands_in_a_frame_that_moves_sideways(store):
+    (*_, frame) = parsed(plan_cube_query(CUBE, store)._repr_html_())
+    assert frame.get("class") == "kartothek-cube"
+    assert frame[0].tag == "details"
+    assert frame[0][1].tag.endswith("svg")
+
+
+def test_findings_that_are_alike_are_one_row():
+    store = full_store()
+    keys = [key for key in store.list("cube++seed/table/", recursive=True).keys if key.endswith(".parquet")]
+    for key in keys:
+        store.delete(key)
+    html = verify_cube(CUBE, store)._repr_html_()
+    missing = [row for row in parsed(html).iter("tr") if "missing-file" in "".join(row.itertext())]
+    assert len(missing) == 1
+    text = "".join(missing[0].itertext())
+    assert "missing-file, 7 times" in text
+    assert "6 more of them" in text
+    assert [key for key in verify_cube(CUBE, store).of("missing-file") if key.key not in text] == []
+    assert "<code>restore" not in html, "words are no code"
 
 
 def test_findings_are_marked_by_words_and_not_by_colour_alone(store):

@@ -100,6 +100,24 @@ def test_a_text_fits_its_place(text):
     assert fitted == text or "…" in fitted
 
 
+def test_an_empty_value_can_be_seen():
+    store, cube = MemoryStore(), Cube(["x"], ["p", "q"], "blank")
+    build_cube(pa.table({"x": [1], "p": [""], "q": [1]}), cube, store)
+    (row,) = picture(plan_cube_query(cube, store)).rows
+    assert (row.label, row.short) == ("p='', q=1", "'', 1")
+
+
+def test_bands_say_how_long_they_are_and_what_shares_mean(many):
+    cube, store = many
+    plan = plan_cube_query(cube, store, C("p") < 390)
+    assert picture(plan).notes[1].endswith("390 aligned partitions; 28 partitions a row")
+    _, words = texts(plan.to_svg())
+    legend = "lacking in some partitions of the row; % says in how many it is"
+    assert {"partitions", "by p", legend} <= set(words)
+    _, words = texts(plan_cube_query(cube, store, C("p") < 2).to_svg())
+    assert legend not in words
+
+
 def test_labels_that_do_not_fit_lose_the_names_of_the_columns():
     assert _label("COUNTRY_CODE=DE, YEAR=2024", "DE, 2024") == "COUNTRY_CODE=DE, YEAR=2024"
     assert _label("COUNTRY_CODE=DE, STORE_GROUP=MAIN, YEAR=2024", "DE, MAIN, 2024") == "DE, MAIN, 2024"
@@ -122,9 +140,11 @@ def test_nothing_to_read(store):
     assert "no partition is read" in words
 
 
-@pytest.mark.parametrize(("n", "most"), [(0, 3), (1, 3), (3, 3), (10, 3), (1_000_003, 14)])
-def test_bands_are_about_equally_long(n, most):
+@pytest.mark.parametrize(("n", "most"), [(0, 0), (0, 3), (1, 3), (3, 3), (10, 3), (31, 30), (1_000_003, 14)])
+def test_bands_are_equally_long_but_for_the_last(n, most):
     starts = bands(n, most).tolist()
-    lengths = [b - a for a, b in pairwise(starts)]
-    assert (starts[0], starts[-1], len(lengths)) == (0, n, min(n, most))
-    assert not lengths or max(lengths) - min(lengths) <= 1
+    *lengths, last = [b - a for a, b in pairwise(starts)] or [0]
+    assert (starts[0], starts[-1]) == (0, n)
+    assert len(starts) - 1 <= most
+    assert set(lengths) <= {-(-n // max(most, 1))}
+    assert 0 < last <= min([*lengths, n]) or n == 0

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import shlex
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import kartothek_cube
-from kartothek_cube import Cube, build_cube, collect_stats, cube_report, options, remove_partitions
+from kartothek_cube import C as Column
+from kartothek_cube import Cube, append_to_cube, build_cube, collect_stats, cube_report, open_store, options, remove_partitions
+from kartothek_cube.core.maintenance.compact import TARGET_ROWS
 from kartothek_cube.core.maintenance.verify_indices import rebuild
-from kartothek_cube.core.maintenance.verify_report import Finding
+from kartothek_cube.core.maintenance.verify_report import Counts, Finding, report_of
+from kartothek_cube.core.markup import show_count
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.charts import heat_figure, level, sparkline
 from kartothek_cube.cube.report.facts import Growth, HeatMap
-from kartothek_cube.cube.report.measure import histogram
+from kartothek_cube.cube.report.measure import Measured, histogram
+from kartothek_cube.cube.report.page import page
+from kartothek_cube.cube.report.style import STYLE
 from kartothek_cube.errors import DatasetNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.report.world import CUBE, full_store, many_partitions
@@ -59,8 +68,8 @@ def test_rows_and_bytes_by_partition_and_dataset(store, report):
 def test_many_partitions_become_bands_and_their_sums_are_those_of_all():
     cube, store = many_partitions(200)
     heat = cube_report(cube, store).facts.heat
-    assert (len(heat.labels), sum(heat.partitions)) == (30, 200)
-    assert (heat.labels[0], heat.labels[-1]) == ("0 … 6", "194 … 199")
+    assert heat.partitions == (7,) * 28 + (4,), "equally many, so that rows can be compared"
+    assert (heat.labels[0], heat.labels[-1]) == ("0 … 6", "196 … 199")
     assert [sum(row[i] or 0 for row in heat.rows) for i in (0, 1)] == [200, 100]
 
 
@@ -96,22 +105,96 @@ def test_what_to_mend_comes_with_call_and_command(report):
     assert "1 warning" in report
 
 
+@pytest.mark.parametrize("kind", ["index", "garbage", "small files", "overridden"])
+def test_commands_that_mend_do(kind, tmp_path):
+    pytest.importorskip("click")
+    from click.testing import CliRunner
+
+    from kartothek_cube.cli import cli
+
+    store = open_store(f"hfs://{tmp_path}")
+    build_cube(pa.table({"x": [1, 2], "y": [0, 0], "p": ["a", "b"], "q": [1, 1], "i1": ["a", "b"]}), CUBE, store)
+    if kind == "index":
+        store.delete(next(key for key in store.list("cube++seed/indices/i1", recursive=True).keys))
+    elif kind == "garbage":
+        store.put("cube++seed/table/p=a/q=1/garbage.parquet", b"nobody names it")
+        os.utime(tmp_path / "cube++seed/table/p=a/q=1/garbage.parquet", (0, 0))
+    else:
+        append_to_cube(pa.table({"x": [1], "y": [0], "p": ["a"], "q": [1], "i1": ["a"]}), CUBE, store)
+    check = {"index": "missing-index", "garbage": "garbage", "small files": "small-files", "overridden": "overridden-cells"}[kind]
+    (advice,) = (a for a in cube_report("cube", store, deep=kind == "overridden").facts.advice if a.check == check)
+    program, *arguments = shlex.split(advice.command)
+    assert program == "kartothek_cube"
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert [a for a in cube_report("cube", store, deep=kind == "overridden").facts.advice if a.check == check] == []
+
+
+def test_files_with_many_rows_are_not_small_however_well_they_compress(store):
+    """A compaction leaves them alone, so that the finding would stay."""
+    snapshot = as_measured(store, rows=TARGET_ROWS // 2 - 1)
+    assert [a.check for a in advice_of("cube", CUBE, "", [], {"seed": snapshot})] == ["small-files"]
+    assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=snapshot.rows + 1)}) == ()
+    between = snapshot.rows.copy()
+    between[-1] += 1
+    assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=between)}) == (), "one of the two in a partition"
+
+
+def test_a_partition_that_holds_up_the_others():
+    cube, store = many_partitions(20)
+    measured = as_measured(store, "many++seed")
+    sizes = measured.sizes * 0 + 30_000_000
+    sizes[3] = 300_000_000
+    (found,) = advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes)})
+    assert (found.check, found.severity, found.call) == ("skew", "info", "")
+    assert "The largest of 20 physical partitions has 300 MB, half of them have no more than 30.0 MB." in found.message
+    assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes // 2)}) == (), "small enough"
+    assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes * 0 + 300_000_000)}) == (), "all alike"
+
+
+def as_measured(store, dataset="cube++seed", rows=1):
+    """A dataset as a report looks at it, with so many rows in each file."""
+    snapshot = load_snapshot(store, dataset)
+    n = len(snapshot.partitions)
+    return Measured(snapshot, np.full(n, 1_000), np.full(n, rows), {})
+
+
+def test_findings_that_are_alike_are_one_piece_of_advice():
+    findings = [Finding("error", "missing-file", "c++d", "It is gone.", key=f"c++d/table/{i}.parquet") for i in range(30)]
+    (found,) = advice_of("c", None, "", report_of("", findings, Counts(), deep=False).findings, {})
+    assert (found.subject, len(found.more), found.count) == ("d, c++d/table/0.parquet", 19, 30)
+    other = Finding("error", "missing-file", "c++e", "It is gone.")
+    assert len(advice_of("c", None, "", [*findings, other], {})) == 2
+
+
+@pytest.mark.parametrize("how", ["unreadable", "unfit"])
+def test_what_cannot_be_loaded_as_a_cube_is_mended_dataset_by_dataset(how):
+    findings = [
+        Finding("error", "missing-index", "c++d", "It is gone.", column="a", mend=rebuild("c++d", "a")),
+        Finding("info", "garbage", "c++d", "Some.", mend="garbage_collect_dataset('c++d', store)"),
+    ]
+    whole = advice_of("c", None, "hfs:///a", findings, {})
+    assert all(a.command for a in whole)
+    unfit = [Finding("error", "cube-types", "c", "They differ.")] if how == "unfit" else []
+    found = [a for a in advice_of("c", None, "hfs:///a", [*findings, *unfit], {}, readable=how == "unfit") if a.call]
+    assert [(a.call, a.command) for a in found] == [(f.mend, "") for f in findings]
+
+
 def test_commands_are_quoted_for_the_shell():
     finding = Finding("error", "missing-index", "c++d", "It is gone.", column="a; rm -rf", mend=rebuild("c++d", "a; rm -rf"))
-    (found,) = advice_of("c", "hfs:///with space", [finding], {})
+    (found,) = advice_of("c", None, "hfs:///with space", [finding], {})
     assert found.command == "kartothek_cube --url 'hfs:///with space' c index d 'a; rm -rf'"
 
 
 @pytest.mark.parametrize("column", ["a,b", "a*", "[a]", "-a", " a"])
 def test_a_column_that_a_command_would_take_for_a_pattern_has_a_call_alone(column):
     finding = Finding("error", "missing-index", "c++d", "It is gone.", column=column, mend=rebuild("c++d", column))
-    (found,) = advice_of("c", "hfs:///a", [finding], {})
+    (found,) = advice_of("c", None, "hfs:///a", [finding], {})
     assert (found.call, found.command) == (f"build_cube_index(cube, store, [{column!r}], 'd')", "")
 
 
 def test_every_finding_that_an_index_build_mends_has_the_command():
     finding = Finding("warning", "index-coverage", "c++d", "Some are lacking.", column="a", mend=rebuild("c++d", "a"))
-    assert advice_of("c", "hfs:///a", [finding], {})[0].command == "kartothek_cube --url hfs:///a c index d a"
+    assert advice_of("c", None, "hfs:///a", [finding], {})[0].command == "kartothek_cube --url hfs:///a c index d a"
 
 
 @pytest.mark.parametrize("damage", ["none", "index"])
@@ -203,9 +286,22 @@ def test_an_empty_cube():
     store, cube = MemoryStore(), Cube(["x"], ["p"], "empty")
     build_cube(pa.table({"x": [1], "p": [1]}), cube, store)
     remove_partitions(cube, store)
-    facts = cube_report("empty", store).facts
+    report = cube_report("empty", store)
+    facts = report.facts
+    assert "There is no partition." in report
+    assert "Rows were not counted" not in report
+    assert "size of a file" not in report
     assert (facts.heat.labels, facts.sizes.counts, facts.datasets[0].largest) == ((), (), 0)
     assert [files for _, files in facts.growth[0].points] == [0, 1, 0]
+
+
+def test_a_document_that_names_no_files():
+    store = full_store()
+    document = json.loads(store.get("cube++once.by-dataset-metadata.json"))
+    for partition in document["partitions"].values():
+        partition["files"] = {}
+    store.put("cube++once.by-dataset-metadata.json", json.dumps(document).encode())
+    assert {d.id: d.bytes for d in cube_report("cube", store).facts.datasets}["once"] == 0
 
 
 def test_no_cube():
@@ -221,11 +317,56 @@ def test_equal_numbers_have_one_colour_and_zero_the_lightest():
     assert level(0, 1, 100) == 0
 
 
+@pytest.mark.parametrize("rows", [None, False])
+@pytest.mark.parametrize("n", [0, 1, 40])
+def test_every_table_is_a_rectangle(n, rows):
+    cube, store = many_partitions(40)
+    if n < 40:
+        remove_partitions(cube, store, Column("p") >= n)
+    root = ElementTree.fromstring(cube_report(cube, store, rows=rows)._repr_html_().replace("<br>", "<br/>"))
+    widths = [{len(row) for row in table.iter("tr")} for table in root.iter("table")]
+    assert len(widths) >= 4
+    assert [w for w in widths if len(w) != 1] == []
+
+
+def test_rows_of_a_heat_map_say_how_many_partitions_they_have():
+    report = cube_report(*many_partitions(200))
+    assert "Each row has 7 neighbouring partitions, the last one 4." in report
+    assert '<th scope="row" title="196 … 199: 4 partitions"><span class="edge">196 …</span> <span class="edge">199</span></th>' in report
+    assert "Each row has" not in cube_report(*many_partitions(20))
+
+
+def test_heat_maps_of_many_datasets_lie_one_below_the_other(report):
+    assert 'class="maps"' in report
+    facts = replace(report.facts, heat=HeatMap(tuple("abcde"), ("a",), (1,), ((1,) * 5,), ()))
+    assert 'class="maps wide"' in page(facts)
+
+
+def test_the_scale_begins_where_numbers_can():
+    heat = HeatMap(("a",), ("b",), (1,), (), ((4,),))
+    assert "below 1 <span" in heat_figure("Stored rows", heat, heat.rows, show_count)
+    assert "100 <span" in heat_figure("Stored rows", heat, ((3000,),), show_count)
+
+
+def test_commits_are_counted_however_few_are_drawn():
+    store, cube = MemoryStore(), Cube(["x"], ["p"], "long")
+    build_cube(pa.table({"x": [1], "p": [1]}), cube, store)
+    append_to_cube(pa.table({"x": [2], "p": [1]}), cube, store)
+    report = cube_report(cube, store)
+    (growth,) = report.facts.growth
+    assert (growth.commits, [n for _, n in growth.points]) == (2, [0, 1, 2])
+    assert "from 0 to 2 files in 2 commits" in report
+
+
+def test_what_is_shown_on_paper_keeps_its_colours():
+    assert "print-color-adjust:exact" in STYLE
+
+
 def test_more_datasets_than_fit_are_counted():
     heat = HeatMap(tuple(f"d{i}" for i in range(20)), ("a",), (1,), (tuple(range(20)),), ())
     html = heat_figure("Bytes", heat, heat.bytes, str)
-    assert "4 more datasets are not shown" in html
-    assert html.count("<td") == 16
+    assert "4 more datasets not shown" in html
+    assert html.count("<td class") == 16
 
 
 def test_a_line_goes_over_time_where_times_are_known():

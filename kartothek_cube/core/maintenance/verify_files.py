@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.maintenance.garbage import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import INDEX_SUFFIX
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.store import Entry, Store, check_key
@@ -137,9 +138,9 @@ def leftover_findings(subject: Subject, kept: Collection[str]) -> Iterator[Findi
     garbage = [e for e in others if e.key not in kept and e.key.startswith(folders) and (subject.is_explicit or e.key.endswith(INDEX_SUFFIX))]
     waste = {e.key for e in garbage}
     unknown = [e for e in others if e.key not in kept and e.key not in waste]
-    yield from _leftover(uuid, "kept-for-snapshots", spare, "are named by kept history only, for older snapshots")
-    yield from _leftover(uuid, "garbage", garbage, "are named by nobody", f"garbage_collect_dataset({uuid!r}, store)")
-    yield from _leftover(uuid, "unknown-files", unknown, "belong to no table and no index; nobody reads or removes them")
+    yield from _leftover(uuid, "kept-for-snapshots", spare, "Named by kept history only, for older snapshots")
+    yield from _leftover(uuid, "garbage", garbage, "Named by nobody", f"garbage_collect_dataset({uuid!r}, store)")
+    yield from _leftover(uuid, "unknown-files", unknown, "In no table and no index, read and removed by nobody")
 
 
 def _folders(subject: Subject) -> tuple[str, ...]:
@@ -150,5 +151,5 @@ def _folders(subject: Subject) -> tuple[str, ...]:
 
 def _leftover(uuid: str, check: str, entries: Sequence[Entry], what: str, mend: str = "") -> Iterator[Finding]:
     if entries:
-        text = f"{len(entries):,} files of {sum(e.size or 0 for e in entries):,} bytes {what}."
+        text = f"{what}: {counted(len(entries), 'file')}, {counted(sum(e.size or 0 for e in entries), 'byte')} in all."
         yield Finding("info", check, uuid, text, key=entries[0].key, mend=mend, count=len(entries))

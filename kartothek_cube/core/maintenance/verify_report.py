@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.markup import Markup, counted, escape, in_notebook, table
+from kartothek_cube.core.markup import Markup, code, counted, details, escape, in_notebook, table
 
-__all__ = ["Counts", "Finding", "Severity", "VerifyReport", "condensed", "report_of"]
+__all__ = ["SEVERITIES", "Counts", "Finding", "Severity", "VerifyReport", "alike", "condensed", "report_of"]
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 
@@ -168,7 +168,7 @@ class VerifyReport:
     def _repr_html_(self) -> str:
         verified, verdict = self._headline().split("\n", 1)
         head = Markup(f"<strong>{escape(verified)}</strong><br>{escape(verdict)}")
-        found = table(("", "check", "what and where", "mend"), map(_cells, self.findings))
+        found = table(("severity", "check", "what and where", "mend"), map(_cells, alike(self.findings)))
         return in_notebook(head, found) if self.findings else in_notebook(head)
 
 
@@ -188,11 +188,15 @@ def _where(finding: Finding) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _cells(finding: Finding) -> tuple[str, ...]:
-    mark = Markup(f'<span class="{finding.severity}">{_MARKS[finding.severity]}&nbsp;{finding.severity}</span>')
-    message = escape(finding.message).replace("\n", "<br>")
-    mend = Markup(f"<code>{escape(finding.mend)}</code>") if finding.mend else ""
-    return mark, finding.check, Markup(f'{message}<br><span class="q w">{escape(_where(finding))}</span>'), mend
+def _cells(group: Sequence[Finding]) -> tuple[str, ...]:
+    """One row for findings that are alike."""
+    first = group[0]
+    mark = Markup(f'<span class="{first.severity}">{_MARKS[first.severity]}&nbsp;{first.severity}</span>')
+    check = first.check if len(group) == 1 else f"{first.check}, {counted(sum(f.count for f in group), 'time')}"
+    message = escape(first.message).replace("\n", "<br>")
+    where, *others = [Markup(f'<span class="q w">{escape(text)}</span>') for text in (_where(first), *(f.key or f.label or _where(f) for f in group[1:]))]
+    more = details(f"{len(others):,} more of them", Markup("<br>".join(others))) if others else ""
+    return mark, check, Markup(f"{message}<br>{where}{more}"), code(first.mend)
 
 
 # --- making reports ---------------------------------------------------------------------------------------------------
@@ -212,6 +216,30 @@ def condensed(findings: Iterable[Finding]) -> list[Finding]:
     order = sorted(findings, key=_rank)
     groups = [list(group) for _, group in groupby(order, key=_rank)]
     return [finding for group in groups for finding in _shortened(group)]
+
+
+def alike(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """The findings of a report, those together that say the same of several files or partitions of a dataset.
+
+    Examples
+    --------
+    >>> one, other = (Finding("error", "missing-file", "sales", "It is gone.", key=key) for key in ("1.parquet", "2.parquet"))
+    >>> [len(group) for group in alike([one, other, Finding("warning", "two-documents", "sales", "There are two.")])]
+    [2, 1]
+    """
+    groups: list[list[Finding]] = []
+    for finding in findings:
+        if groups and _is_like(finding, groups[-1][0]):
+            groups[-1].append(finding)
+        else:
+            groups.append([finding])
+    return groups
+
+
+def _is_like(finding: Finding, first: Finding) -> bool:
+    # The last one of a kind may say how many more there are.
+    same_words = finding.message == first.message or finding.message.startswith(f"{first.message} And ")
+    return same_words and _rank(finding) == _rank(first) and finding.mend == first.mend
 
 
 def _shortened(group: Sequence[Finding]) -> list[Finding]:

@@ -8,13 +8,13 @@ from datetime import datetime
 from itertools import pairwise
 
 from kartothek_cube.core.markup import Markup, counted, escape, shortened, show_bytes, show_count
-from kartothek_cube.cube.report.facts import Growth, HeatMap, Histogram
+from kartothek_cube.cube.report.facts import BETWEEN, Growth, HeatMap, Histogram
 from kartothek_cube.cube.report.style import LEVELS
 
 __all__ = ["bar", "heat_figure", "histogram_table", "sparkline"]
 
 _MOST_COLUMNS = 16
-_LABEL, _TITLE = 60, 20
+_LABEL, _EDGE, _TITLE = 60, 28, 20
 # Where all numbers are about equal, small differences shall not look like large ones.
 _LEAST_RANGE = 30
 
@@ -26,28 +26,35 @@ def heat_figure(title: str, heat: HeatMap, numbers: Numbers, show: Callable[[flo
     found = [n for row in numbers for n in row if n]
     most, columns = max(found, default=1), heat.datasets[:_MOST_COLUMNS]
     least = min([*found, most / _LEAST_RANGE])
-    head = "".join(f'<th scope="col" class="n"{_tip(dataset, _TITLE)}>{escape(shortened(dataset, _TITLE))}</th>' for dataset in columns)
+    head = "".join(_column_title(dataset) for dataset in columns)
     rows = "".join(
-        f'<tr><th scope="row"{_tip(label, _LABEL)}>{_row_title(label, n)}</th>{"".join(_cell(v, show, least, most) for v in values[:_MOST_COLUMNS])}</tr>'
+        f"<tr>{_row_title(label, n)}{''.join(_cell(v, show, least, most) for v in values[:_MOST_COLUMNS])}</tr>"
         for label, n, values in zip(heat.labels, heat.partitions, numbers, strict=True)
     )
     scale = "".join(f'<i class="h{i}"></i>' for i in range(LEVELS))
     more = len(heat.datasets) - len(columns)
-    rest = f"; {more:,} more datasets are not shown" if more > 0 else ""
-    legend = f'<figcaption>{show(least)} <span class="scale">{scale}</span> {show(most)}, logarithmic{rest}</figcaption>'
+    rest = f"; {counted(more, 'more dataset')} not shown" if more > 0 else ""
+    lowest = show(least) if least >= 1 else f"below {show(1)}"
+    legend = f'<figcaption>{lowest} <span class="scale">{scale}</span> {show(most)}, logarithmic{rest}</figcaption>'
     return Markup(
-        f'<figure class="heat"><h3>{escape(title)}</h3><div class="scroll"><table><thead><tr><th></th>{head}</tr></thead>'
+        f'<figure class="heat"><h3>{escape(title)}</h3><div class="scroll"><table><thead><tr><td></td>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{legend}</figure>"
     )
 
 
-def _tip(text: str, length: int) -> str:
-    """The whole of a text that is shown shortened."""
-    return f' title="{escape(text)}"' if len(text) > length else ""
+def _column_title(dataset: str) -> str:
+    """The name of a dataset, which may break behind its underscores."""
+    tip = f' title="{escape(dataset)}"' if len(dataset) > _TITLE else ""
+    return f'<th scope="col" class="n"{tip}>{escape(shortened(dataset, _TITLE)).replace("_", "_<wbr/>")}</th>'
 
 
 def _row_title(label: str, partitions: int) -> str:
-    return escape(shortened(label, _LABEL)) + (f' <span class="quiet">({counted(partitions, "partition")})</span>' if partitions > 1 else "")
+    """The values of a partition, or those of the first and the last of a band; pointing at them shows the whole."""
+    if partitions > 1:
+        edges = f"{BETWEEN.rstrip()}</span> ".join(f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)) + "</span>"
+        return f'<th scope="row" title="{escape(label)}: {counted(partitions, "partition")}">{edges}</th>'
+    tip = f' title="{escape(label)}"' if len(label) > _LABEL else ""
+    return f'<th scope="row"{tip}>{escape(shortened(label, _LABEL))}</th>'
 
 
 def _cell(value: int | None, show: Callable[[float | None], str], least: float, most: float) -> str:
@@ -72,13 +79,17 @@ def level(value: float, least: float, most: float) -> int:
 def bar(share: float, text: str = "") -> Markup:
     """A bar of some share of the width, behind a text."""
     label = f"<span>{escape(text)}</span>" if text else ""
-    return Markup(f'<div class="bar">{label}<b><i style="width:{100 * min(max(share, 0), 1):.1f}%"></i></b></div>')
+    filled = f'<i style="width:{100 * min(share, 1):.1f}%"></i>' if share > 0 else ""
+    return Markup(f'<div class="bar">{label}<b>{filled}</b></div>')
 
 
 def histogram_table(sizes: Histogram) -> Markup:
-    """One bar for each range of sizes."""
-    most = max(sizes.counts, default=1)
-    return Markup(f'<div class="scroll"><table class="sizes"><tbody>{"".join(_bars(sizes, most))}</tbody></table></div>')
+    """One bar for each range of sizes; nothing without files."""
+    if not sizes.counts:
+        return Markup("")
+    head = '<tr><th class="n">size of a file</th><th class="n">files</th><td></td></tr>'
+    body = "".join(_bars(sizes, max(sizes.counts)))
+    return Markup(f'<div class="scroll"><table class="sizes"><thead>{head}</thead><tbody>{body}</tbody></table></div>')
 
 
 def _bars(sizes: Histogram, most: int) -> Iterator[str]:
@@ -101,7 +112,7 @@ def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
     xs, ys = _positions([moment for moment, _ in points], begin, end), [34 - 32 * n / most for _, n in points]
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
     line = f"M{xs[0]:.1f} {ys[0]:.1f}{steps}H300"
-    title = escape(f"{growth.dataset}: from {points[0][1]:,} to {counted(points[-1][1], 'file')} in {counted(len(points), 'step')}")
+    title = escape(f"{growth.dataset}: from {points[0][1]:,} to {counted(points[-1][1], 'file')} in {counted(growth.commits, 'commit')}")
     return Markup(
         f'<svg viewBox="0 0 300 36" preserveAspectRatio="none" role="img" aria-label="{title}"><title>{title}</title>'
         f'<path class="area" d="{line}V36H{xs[0]:.1f}Z"/><path class="step" d="{line}"/></svg>'

@@ -10,7 +10,10 @@ from typing import Any
 
 from kartothek_cube.core.maintenance.verify_report import Severity
 
-__all__ = ["Advice", "DatasetFacts", "Growth", "HeatMap", "Histogram", "IndexFacts", "ReportFacts"]
+__all__ = ["BETWEEN", "Advice", "DatasetFacts", "Growth", "HeatMap", "Histogram", "IndexFacts", "ReportFacts"]
+
+# Between the first and the last partition of a band.
+BETWEEN = " … "
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,10 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Files of a dataset after each commit that is kept, oldest first; a moment is None where it is not known. ``foreign``: another library wrote last."""
+    """Files of a dataset after each of the ``commits`` whose history is kept, oldest first; of very many commits some are left out.
+
+    A moment is None where it is not known. ``foreign``: another library wrote last.
+    """
 
     dataset: str
     points: tuple[tuple[datetime | None, int], ...]
@@ -94,7 +100,11 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to know or to mend, with the call and the command that mend it, if there are such."""
+    """Something to know or to mend, with the call and the command that mend it, if there are such.
+
+    ``call`` may also say in words what to do. ``more`` are further subjects of which the same is true, and ``count`` says how many there are with those
+    that are not listed.
+    """
 
     severity: Severity
     check: str
@@ -102,6 +112,8 @@ class Advice:
     message: str
     call: str = ""
     command: str = ""
+    more: tuple[str, ...] = ()
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.rowkeys import IntArray, pack, pack_one
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.picture import bands
-from kartothek_cube.cube.report.facts import DatasetFacts, Growth, HeatMap, Histogram, IndexFacts
+from kartothek_cube.cube.picture import bands, show_value
+from kartothek_cube.cube.report.facts import BETWEEN, DatasetFacts, Growth, HeatMap, Histogram, IndexFacts
 
 __all__ = ["Measured", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts", "physical_partitions"]
 
@@ -113,10 +113,10 @@ def _labels(values: Sequence[pa.Table], firsts: IntArray, starts: IntArray) -> l
         at = int(firsts[position])
         owner = int(np.searchsorted(ends, at, side="right"))
         row = values[owner].slice(at - (int(ends[owner - 1]) if owner else 0), 1).to_pylist()[0]
-        return ", ".join(str(value) for value in row.values())
+        return ", ".join(map(show_value, row.values()))
 
     edges = ((int(a), int(b) - 1) for a, b in pairwise(starts))
-    return [label(a) if a == b else f"{label(a)} … {label(b)}" for a, b in edges]
+    return [label(a) if a == b else f"{label(a)}{BETWEEN}{label(b)}" for a, b in edges]
 
 
 # --- sizes, indices, growth -------------------------------------------------------------------------------------------
@@ -155,15 +155,16 @@ def growth_of(name: str, found: Measured) -> Growth:
     """The files after each commit, by going back from those that there are."""
     snapshot = found.snapshot
     entries = {entry.commit: entry for entry in found.history}
-    n, points = len(snapshot.partitions), []
+    n, points, commits = len(snapshot.partitions), [], 0
     commit = None if snapshot.has_foreign_commit else snapshot.chain[-1].id
     while commit is not None and commit in entries:
         entry = entries.pop(commit)
         points.append((entry.time, n))
+        commits += 1
         n, commit = n - len(entry.added) + len(entry.removed), entry.parent
         if entry.before is None:
             points.append((entry.time, 0))
     points.reverse()
     step = -(-len(points) // _MOST_POINTS) or 1
     kept = [p for i, p in enumerate(points) if i % step == 0 or i == len(points) - 1]
-    return Growth(name, tuple(kept), len(snapshot.chain), snapshot.has_foreign_commit)
+    return Growth(name, tuple(kept), commits, snapshot.has_foreign_commit)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kartothek_cube.core.maintenance.verify_report import SEVERITIES
-from kartothek_cube.core.markup import Markup, details, escape, show_bytes, show_count, table
+from kartothek_cube.core.markup import Markup, code, counted, details, escape, or_dash, show_bytes, show_count, table
 from kartothek_cube.cube.report.charts import bar, heat_figure, histogram_table, sparkline
 from kartothek_cube.cube.report.facts import Advice, DatasetFacts, Growth, IndexFacts, ReportFacts
 from kartothek_cube.cube.report.style import STYLE
@@ -14,6 +14,8 @@ from kartothek_cube.cube.report.style import STYLE
 __all__ = ["article", "page"]
 
 _SHOWN_COLUMNS = 8
+# Of so many datasets two heat maps fit beside each other.
+_SIDE_BY_SIDE = 4
 _WORDS = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
 
 
@@ -64,7 +66,9 @@ def _totals(facts: ReportFacts) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(advice: Iterable[Advice]) -> str:
-    found = Counter(a.severity for a in advice)
+    found: Counter[str] = Counter()
+    for a in advice:
+        found[a.severity] += a.count
     return ", ".join(f"{found[s]:,} {_WORDS[s][found[s] != 1]}" for s in SEVERITIES if found[s] and s != "info")
 
 
@@ -79,9 +83,12 @@ def _health(advice: tuple[Advice, ...]) -> Markup:
 
 
 def _advice(advice: Advice) -> str:
-    lines = "".join(f'<span class="call">{how} <code>{escape(text)}</code></span>' for how, text in (("mend:", advice.call), ("or", advice.command)) if text)
-    head = f'<b>{advice.severity}</b> {escape(advice.check)} <span class="quiet">{escape(advice.subject)}</span>'
-    return f'<li class="{advice.severity}">{head}<br>{escape(advice.message)}{lines}</li>'
+    lines = f'<span class="call">mend: {code(advice.call)}</span>' if advice.call else ""
+    lines += f'<span class="call">or <code>{escape(advice.command)}</code></span>' if advice.command else ""
+    times = f", {counted(advice.count, 'time')}" if advice.more else ""
+    head = f'<b>{advice.severity}</b> {escape(advice.check)}{times} <span class="quiet">{escape(advice.subject)}</span>'
+    more = details(f"{len(advice.more):,} more of them", Markup("<br>".join(map(escape, advice.more)))) if advice.more else ""
+    return f'<li class="{advice.severity}">{head}<br>{escape(advice.message)}{lines}{more}</li>'
 
 
 # --- structure --------------------------------------------------------------------------------------------------------
@@ -91,7 +98,7 @@ def _structure(facts: ReportFacts) -> Markup:
     lines = f"Cells by {_typed(facts.dimensions)}; partitioned by {_typed(facts.partitions)}." if facts.dimensions else "The metadata describe no cube."
     head = ("dataset", "cells by", "partitioned by", "secondary indices", "payload", "document")
     rows = [
-        (_name(d), ", ".join(d.dimensions), ", ".join(d.partition_keys) or "nothing", ", ".join(d.indices), _payload(d.payload), d.encoding)
+        (_name(d), *(or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices)), _payload(d.payload), d.encoding)
         for d in facts.datasets
     ]
     return _section("Structure", lines, _scroll(table(head, rows)))
@@ -106,7 +113,7 @@ def _name(dataset: DatasetFacts) -> str:
 
 
 def _payload(payload: Mapping[str, str]) -> str:
-    text = _typed(payload)
+    text = or_dash(_typed(payload))
     return text if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(text))
 
 
@@ -114,19 +121,30 @@ def _payload(payload: Mapping[str, str]) -> str:
 
 
 def _partitions(facts: ReportFacts) -> Markup:
-    columns, heat = ", ".join(facts.partitions), facts.heat
-    intro = f"Rows are partitions by {columns}, columns are datasets." if columns else "Columns are datasets."
-    maps = [heat_figure("Bytes", heat, heat.bytes, show_bytes)]
+    title, heat = "Partitions and datasets", facts.heat
+    if not heat.labels:
+        return _section(title, "There is no partition.")
+    intro, maps = _rows_and_columns(facts), [heat_figure("Bytes", heat, heat.bytes, show_bytes)]
     if heat.rows:
         maps.append(heat_figure("Stored rows", heat, heat.rows, show_count))
     else:
         intro += " Rows were not counted: cube_report(..., rows=True) reads the footer of every file."
-    return _section("Partitions and datasets", intro, Markup(f'<div class="maps">{"".join(maps)}</div>'))
+    wide = " wide" if len(heat.datasets) > _SIDE_BY_SIDE else ""
+    return _section(title, intro, Markup(f'<div class="maps{wide}">{"".join(maps)}</div>'))
+
+
+def _rows_and_columns(facts: ReportFacts) -> str:
+    bands = [n for n in facts.heat.partitions if n]
+    if not bands:
+        return "Columns are datasets."
+    text = f"Rows are partitions by {', '.join(facts.partitions)}, columns are datasets."
+    last = f", the last one {bands[-1]:,}" if bands[-1] < bands[0] else ""
+    return text if max(bands) == 1 else f"{text} Each row has {bands[0]:,} neighbouring partitions{last}."
 
 
 def _files(facts: ReportFacts) -> Markup:
-    counted = ("rows",) if facts.heat.rows else ()
-    head = ("dataset", "partitions", "files", *counted, "size", "smallest file", "median", "largest")
+    rows = ("rows",) if any(d.rows is not None for d in facts.datasets) else ()
+    head = ("dataset", "partitions", "files", *rows, "size", "smallest file", "median", "largest")
     by_dataset = _scroll(table(head, map(_sizes, facts.datasets), numbers=range(1, 8)))
     return _section("Files", "Sizes of data files.", histogram_table(facts.sizes), by_dataset)
 
@@ -153,7 +171,7 @@ def _commits(facts: ReportFacts) -> Markup:
     known = [moment for g in facts.growth for moment, _ in g.points if moment is not None]
     begin = min(known, default=None)
     when = f", from {begin:%Y-%m-%d %H:%M} until now" if begin is not None else ""
-    head = ("dataset", "files", "first", "now", "steps", "since")
+    head = ("dataset", "files", "first", "now", "commits", "since")
     rows = [_growth(g, sparkline(g, begin, facts.made)) for g in facts.growth]
     return _section("Commits", f"Files after each commit whose history is kept{when}.", _scroll(table(head, rows, numbers=(2, 3, 4, 5))))
 
@@ -163,4 +181,4 @@ def _growth(g: Growth, line: Markup) -> tuple[str, ...]:
         return g.dataset, "another library wrote last" if g.foreign else "no history is kept", "", "", "", ""
     (since, first), (_, last) = g.points[0], g.points[-1]
     when = f"{since:%Y-%m-%d %H:%M}" if since is not None else ""
-    return g.dataset, Markup(f'<div class="spark">{line}</div>'), show_count(first), show_count(last), show_count(len(g.points)), when
+    return g.dataset, Markup(f'<div class="spark">{line}</div>'), show_count(first), show_count(last), show_count(g.commits), when

@@ -8,17 +8,30 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, show_count, table
+from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, or_dash, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
+from kartothek_cube.cube.constants import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+)
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import cube_of, list_cube_prefixes, read_members
 
 __all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
 
 _SHOWN_COLUMNS = 12
+_OF_THE_LIBRARY = {
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    "creation_time",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,8 @@ class CubeDescription:
         facts = (("dimensions", _typed(self.dimensions)), ("partitions", _typed(self.partitions)), ("indices", ", ".join(self.index_columns) or "(none)"))
         lines = "".join(f'<br><span class="q">{name}:</span> {escape(value)}' for name, value in facts)
         head = Markup(f"<strong>Cube {escape(self.uuid_prefix)}</strong>{lines}")
-        rows = (_cells(d, is_seed=d.id == self.seed_dataset) for d in self.datasets)
+        seed_first = sorted(self.datasets, key=lambda d: d.id != self.seed_dataset)
+        rows = (_cells(d, is_seed=d.id == self.seed_dataset) for d in seed_first)
         return in_notebook(head, table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)), *_metadata(self.datasets))
 
 
@@ -92,19 +106,22 @@ def _dataset_lines(dataset: DatasetDescription, width: int) -> list[str]:
 
 def _cells(d: DatasetDescription, *, is_seed: bool) -> tuple[str, ...]:
     name = Markup(f'{escape(d.id)} <span class="q">seed</span>') if is_seed else d.id
-    return name, ", ".join(d.dimensions), ", ".join(d.partition_keys), show_count(d.files), ", ".join(d.indices), _payload(d.payload)
+    texts = (", ".join(names) for names in (d.dimensions, d.partition_keys, d.indices))
+    dimensions, keys, indices = map(or_dash, texts)
+    return name, dimensions, keys, show_count(d.files), indices, _payload(d.payload)
 
 
 def _payload(payload: Mapping[str, str]) -> str:
     """Columns with their types; many of them open on a click."""
-    return _typed(payload) if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(_typed(payload)))
+    return or_dash(_typed(payload) if payload else "") if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(_typed(payload)))
 
 
 def _metadata(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
-    """What users have stored beside the data."""
+    """What users have stored beside the data; what the library keeps there is in the table."""
     for d in datasets:
-        if d.metadata:
-            text = json.dumps(d.metadata, default=str, indent=2, ensure_ascii=False)
+        own = {name: value for name, value in d.metadata.items() if name not in _OF_THE_LIBRARY}
+        if own:
+            text = json.dumps(own, default=str, indent=2, ensure_ascii=False)
             yield details(f"metadata of {d.id}", Markup(f"<pre>{escape(text)}</pre>"))
 
 

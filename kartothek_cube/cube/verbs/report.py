@@ -20,6 +20,7 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.verify import Look
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
 from kartothek_cube.core.markup import counted
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.rowkeys import IntArray
@@ -91,7 +92,7 @@ class CubeReport(str):
     def __repr__(self) -> str:
         facts = self.facts
         files, size = sum(d.files for d in facts.datasets), sum(d.bytes for d in facts.datasets)
-        found = sum(a.severity != "info" for a in facts.advice)
+        found = sum(a.count for a in facts.advice if a.severity != "info")
         what = f"{counted(len(facts.datasets), 'dataset')}, {counted(files, 'file')}, {size:,} bytes, {found:,} errors and warnings"
         return f"CubeReport({facts.uuid_prefix!r}: {what})"
 
@@ -152,7 +153,7 @@ def cube_report(
     with verb("cube_report", options, cube=cube):
         opened = open_store(store)
         found = verified(cube, opened, deep=check_flag(deep, "deep"))
-        files = sum(len(s.files) for s in found.members.values())
+        files = sum(len(s.partitions) for s in found.members.values())
         measured = _measured(opened, found, count=files <= _COUNTED_FILES if rows is None else check_flag(rows, "rows"))
         return CubeReport(_facts(opened, found, measured, now or datetime.now(UTC)))
 
@@ -162,9 +163,14 @@ def cube_report(
 
 def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, Measured]:
     """The datasets that can be read, with the sizes of their files by the listing, and the rows by the footers."""
-    files = [(s.uuid, key) for s in found.members.values() for key in s.files.to_pylist()] if count else []
+    files = [(s.uuid, key) for s in found.members.values() for key in _files(s).to_pylist()] if count else []
     with closing(spread(partial(_rows, store), files, at=store)) as rows:
         return {name: _measure(store, found.looks[name], rows if count else None) for name in found.members}
+
+
+def _files(snapshot: Snapshot) -> pa.Array:
+    """The file of each partition; of a damaged document, which names none at all, nulls."""
+    return snapshot.files if len(snapshot.files) == len(snapshot.partitions) else pa.nulls(len(snapshot.partitions), pa.string())
 
 
 def _rows(store: Store, file: tuple[str, str | None]) -> int:
@@ -180,13 +186,13 @@ def _measure(store: Store, look: Look, rows: Iterator[int] | None) -> Measured:
     assert look.subject is not None
     snapshot = look.subject.snapshot
     sizes = _sizes(store, look.subject, ask=rows is not None)
-    counted = None if rows is None else np.fromiter(islice(rows, len(snapshot.files)), dtype=np.int64, count=len(snapshot.files))
+    counted = None if rows is None else np.fromiter(islice(rows, len(snapshot.partitions)), dtype=np.int64, count=len(snapshot.partitions))
     return Measured(snapshot, sizes, counted, look.indices.loaded, look.history.entries)
 
 
 def _sizes(store: Store, subject: Subject, *, ask: bool) -> IntArray:
     """The size of each file; 0 where it is missing. Where a listing has no sizes, files whose footers are read anyway are asked for it."""
-    entries, files = subject.entries.values(), subject.snapshot.files
+    entries, files = subject.entries.values(), _files(subject.snapshot)
     keys = pa.array([e.key for e in entries], type=pa.string())
     positions = pc.index_in(files, value_set=keys)
     unsaid = {e.key for e in entries if e.size is None} if ask else set()
@@ -213,5 +219,5 @@ def _facts(store: Store, found: Verified, measured: Mapping[str, Measured], now:
         sizes=histogram(np.concatenate([np.zeros(0, np.int64), *(m.sizes for m in ordered.values())])),
         indices=tuple(i for name, m in ordered.items() for i in index_facts(name, m)),
         growth=tuple(growth_of(name, m) for name, m in ordered.items()),
-        advice=advice_of(found.prefix, store.name, found.report.findings, ordered),
+        advice=advice_of(found.prefix, cube, store.name, found.report.findings, ordered, readable=cube is not None and len(measured) == len(found.looks)),
     )

@@ -41,7 +41,7 @@ class CubeStats(dict[str, dict[str, int]]):
     def _repr_html_(self) -> str:
         rows = [_figures(name, stats) for name, stats in self.items()]
         total = {figure: sum(stats[figure] for stats in self.values()) for figure in ("blobsize", "files", "partitions", "rows")}
-        head = ("dataset", "partitions", "files", "rows", "size", "a file")
+        head = ("dataset", "partitions", "files", "rows", "size", "mean file")
         return in_notebook(table(head, rows, numbers=range(1, 6), foot=_figures("total", total) if len(self) > 1 else ()))
 
 
