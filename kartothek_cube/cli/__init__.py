@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +26,15 @@ def main() -> None:
         if error.name != "click":
             raise
         sys.exit(f"Error: {_MISSING.format('click')}")
+    _fill_streams()
     cli(prog_name="kartothek_cube")
+
+
+def _fill_streams() -> None:
+    """Whoever starts programs without a terminal may close their streams; then there is None, which cannot be asked whether it is one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
 
 
 def __getattr__(name: str) -> Any:

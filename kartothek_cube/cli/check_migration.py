@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from kartothek_cube.cli.failures import Failure, one_line
+from kartothek_cube.cli.failures import one_line
 from kartothek_cube.cli.migration import Remark, Verdict, documents, lines, of_members, outcome_of, unreadable
 from kartothek_cube.cli.output import show
 from kartothek_cube.cli.parameters import cube_command
 from kartothek_cube.cli.progress import working
-from kartothek_cube.cli.session import Session, open_source
-from kartothek_cube.errors import KartothekCubeError
+from kartothek_cube.cli.session import Session, loading, open_source
+from kartothek_cube.errors import DatasetNotFound, KartothekCubeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,20 +33,20 @@ SEEDLESS = (
 )
 
 
-@cube_command("check-migration")
+@cube_command("check-migration", "--deep")
 @click.option("--deep", is_flag=True, help="Read the data, too; without it the first file of each dataset tells the widths of its numbers.")
 @click.pass_context
 def command(ctx: click.Context, deep: bool) -> None:
-    """What of a store of kartothek reads equally here, differently, or not at all.
+    """Say what of a store of kartothek reads differently here.
 
-    Looks at every dataset and every cube of the store, or at those of CUBE. Each difference names the page of the documentation that tells of it. Nothing is
-    changed. The exit status is 1 if something cannot be read.
+    Every dataset and every cube of the store, or those of CUBE, read equally, differently or not at all. Each difference names the page of the documentation
+    that tells of it. Nothing is changed. The exit status is 1 if something cannot be read.
     """
     session: Session = ctx.obj
-    with working(session):
-        verdicts = verdicts_of(open_source(session), session.cube, deep=deep)
-    if session.cube and not verdicts:
-        raise Failure(f'Could not load cube: Could not find seed dataset for cube "{session.cube}".')
+    with working(session), loading(session) if session.cube else nullcontext(open_source(session)) as store:
+        verdicts = verdicts_of(store, session.cube, deep=deep)
+        if session.cube and not verdicts:
+            raise DatasetNotFound(f'Could not find seed dataset for cube "{session.cube}".')
     show(session, documents(verdicts), lambda: lines(verdicts))
     if any(verdict.outcome == "unreadable" for verdict in verdicts):
         ctx.exit(1)

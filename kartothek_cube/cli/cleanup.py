@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -23,15 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ["cleanup_lines", "command", "description"]
 
+_OF_LIBRARY = re.compile(r"options\((\w+)=[^)]*\)")
 
-@cube_command("cleanup")
+
+@cube_command("cleanup", "--dry-run", "--grace 12h --retain 30d --yes")
 @click.option("--grace", type=Duration(), help="Age below which files stay, as a running write may need them.  [default: 1d]")
 @click.option("--retain", type=Duration(), help="How long replaced files stay for readers of older states.  [default: 7d]")
 @dry_run("Only list what would be removed, and what waits.")
 @yes
 @click.pass_obj
 def command(session: Session, grace: timedelta | None, retain: timedelta | None, dry_run: bool, yes: bool) -> None:
-    """Remove non-required files from store."""
+    """Remove files that the cube does not need any more.
+
+    They are named by no dataset, nor by the history that is kept. On a terminal it asks before; without one it does not.
+    """
     loaded, settings = _loaded(session), _settings(grace, retain)
     if dry_run:
         found = description(_cleaned(session, loaded, settings, dry_run=True))
@@ -40,7 +46,7 @@ def command(session: Session, grace: timedelta | None, retain: timedelta | None,
     if not yes and sys.stdin.isatty():
         planned = _cleaned(session, loaded, settings, dry_run=True)
         if planned.removed:
-            confirm(f"Remove {counted(len(planned.removed), 'file')} ({size(planned.bytes)}) of cube {session.prefix}?", yes=yes)
+            confirm(f"Remove {counted(len(planned.removed), 'file')} ({size(planned.bytes)}) of cube {session.prefix}?", loaded.store, yes=yes)
     removed = _cleaned(session, loaded, settings, dry_run=False)
     if session.json:
         show(session, description(removed), tuple)
@@ -66,12 +72,12 @@ def _cleaned(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_r
 
 
 def description(report: CleanupReport) -> dict[str, Any]:
-    """A report as plain values."""
+    """A report as plain values. Settings of the library are called as the options are."""
     return {"dry_run": report.dry_run, "removed": [_file(e) for e in report.removed], "waiting": [_file(e) for e in report.waiting]}
 
 
 def _file(entry: Entry) -> dict[str, Any]:
-    return {"key": entry.key, "bytes": entry.size, "why": getattr(entry, "why", None)}
+    return {"key": entry.key, "bytes": entry.size, "why": _OF_LIBRARY.sub(r"--\1", getattr(entry, "why", None) or "") or None}
 
 
 def cleanup_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import click
 
 from kartothek_cube.cli.output import bold, show, size
 from kartothek_cube.cli.parameters import cube_command, dry_run, patterns
-from kartothek_cube.cli.patterns import chosen
+from kartothek_cube.cli.patterns import chosen_datasets
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.questions import conditions_of, where
 from kartothek_cube.cli.session import Session, load_cube
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["command", "compaction_lines"]
 
 
-@cube_command("compact")
-@click.option("--target_rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="Most rows of a merged file.")
+@cube_command("compact", "--dry-run", "--where 'WEEK >= 10' --target_rows 5000000")
+@click.option("--target_rows", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="Most rows of a merged file.", metavar="N")
 @where
 @patterns("compacted")
 @dry_run()
@@ -38,7 +38,7 @@ def command(session: Session, target_rows: int, where: tuple[str, ...], include:
     with working(session):
         loaded = load_cube(session)
         # Without conditions all datasets are meant; with them those which have the columns, unless some are named.
-        names = chosen(loaded.datasets, include, exclude) if include is not None or exclude is not None else None
+        names = chosen_datasets(loaded.datasets, include, exclude) if include is not None or exclude is not None else None
         conditions = conditions_of(where, loaded) if where else None
         reports = {} if names == [] else compact_cube(loaded.cube, loaded.store, target_rows, conditions, names, dry_run)
     found = {"dry_run": dry_run, "datasets": {name: _description(report) for name, report in reports.items()}}

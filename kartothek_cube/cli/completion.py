@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 from kartothek_cube.cli.session import LoadedCube, load_cube, open_source, session_of
 from kartothek_cube.cli.stores import store_names
 
-__all__ = ["columns", "cubes", "dataset", "datasets", "partition_columns", "stores"]
+__all__ = ["columns", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
 
 STORE_WIDE = ("check-migration",)
 """Commands that need no cube."""
@@ -30,6 +30,18 @@ def _offering(names: Callable[[click.Context], Collection[str]], *, several: boo
         return [CompletionItem(f"{head}{comma}{name}") for name in known if name.startswith(last)]
 
     return complete
+
+
+def _paths(kind: str) -> Completer:
+    """A completer that leaves files or directories to the shell."""
+    return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type=kind)]
+
+
+@add_completion_class
+class _Fish(FishComplete):
+    """Fish with values that hold commas: only the first comma parts the kind of an item from its value."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
 
 def _cube(ctx: click.Context) -> LoadedCube:
@@ -70,3 +82,4 @@ datasets = _offering(_datasets, several=True)
 columns = _offering(_columns, several=True)
 partition_columns = _offering(_groupable, several=True)
 stores = _offering(_stores, several=False)
+files, directories = _paths("file"), _paths("dir")

@@ -14,10 +14,11 @@ from kartothek_cube.cli.asking import confirm
 from kartothek_cube.cli.failures import Failure, one_line
 from kartothek_cube.cli.output import echo, show
 from kartothek_cube.cli.parameters import cube_command, dry_run, patterns, yes
-from kartothek_cube.cli.patterns import chosen
+from kartothek_cube.cli.patterns import chosen_datasets
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 from kartothek_cube.cli.stores import store_named
+from kartothek_cube.core.markup import counted
 
 if TYPE_CHECKING:
     from kartothek_cube.core.store import Store
@@ -37,9 +38,9 @@ class Plan:
     skips: bool = False
 
 
-@cube_command("copy")
+@cube_command("copy", "--tgt_store backup", "--tgt_url s3://bucket/cubes --dry-run")
 @click.option("--tgt_store", metavar="NAME", shell_complete=completion.stores, help="Target store to use.")
-@click.option("--tgt_url", metavar="URL", help="The target store as a URL or a directory, instead of a name.")
+@click.option("--tgt_url", metavar="URL", shell_complete=completion.directories, help="The target store as a URL or a directory, instead of a name.")
 @click.option("--overwrite/--no-overwrite", default=False, show_default=True, help="Whether datasets of the cube that are in the target are replaced.")
 @click.option(
     "--cleanup/--no-cleanup", default=True, show_default=True, help="Whether replaced datasets are deleted first, so that none of their files are left."
@@ -59,16 +60,19 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Copy cube from one store to another."""
+    """Copy the cube to another store.
+
+    The target is a name in the file of stores, or a URL. A dataset that is there already is an error, unless --overwrite replaces it.
+    """
     with working(session):
         loaded = load_cube(session)
         target = _target(session, tgt_store, tgt_url)
-        names = chosen(loaded.datasets, include, exclude)
+        names = chosen_datasets(loaded.datasets, include, exclude)
         existing = _existing(session, target) if overwrite else frozenset()
         plan = Plan(tuple(names), tuple(sorted(existing & set(names))) if cleanup else (), skips=bool(existing) and not cleanup)
         _check(loaded, target, plan, overwrite=overwrite, dry_run=dry_run)
     if not dry_run and existing & set(names):
-        confirm(f"Replace {', '.join(sorted(existing & set(names)))} of cube {session.prefix} in the target store?", yes=yes)
+        confirm(f"Replace {', '.join(sorted(existing & set(names)))} of cube {session.prefix} in the target store?", target, yes=yes)
     if not session.json:
         for line in plan_lines(plan):
             echo(line)
@@ -84,12 +88,13 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"Deleting existing datasets {','.join(plan.deleted)} from target store..."
     elif plan.skips:
         yield "Skip cleanup, leave old existing cube."
-    yield f"Copy datasets {','.join(plan.copied)} to target store..."
+    if plan.copied:
+        yield f"Copy datasets {','.join(plan.copied)} to target store..."
 
 
 def _target(session: Session, name: str | None, url: str | None) -> Store:
     if (name is None) == (url is None):
-        raise click.UsageError("Give --tgt_store or --tgt_url.")
+        raise click.UsageError(f"Give --tgt_store or --tgt_url{'' if name is None else ', not both'}.")
     if url is not None:
         from kartothek_cube.core.stores import open_store
 
@@ -150,7 +155,7 @@ def _refuse_missing(loaded: LoadedCube, files: Mapping[str, Sequence[str]]) -> N
         missing = [key for key in keys if key not in there and not loaded.store.contains(key)]
         if missing:
             raise Failure(
-                f"Failed to copy cube: {len(missing):,} files of dataset {name} are not in the source store, the first is {missing[0]}. Nothing was changed."
+                f"Failed to copy cube: the source store lacks {counted(len(missing), 'file')} of dataset {name}, first {missing[0]}. Nothing was changed."
             )
 
 
@@ -169,4 +174,6 @@ def _run(session: Session, loaded: LoadedCube, target: Store, plan: Plan, *, ove
 
 
 def _failed(error: Exception) -> Failure:
-    return Failure(f"Failed to copy cube: {one_line(error)}")
+    from kartothek_cube.errors import AlreadyExists
+
+    return Failure(f"Failed to copy cube: {one_line(error)}{'; --overwrite replaces it' if isinstance(error, AlreadyExists) else ''}")

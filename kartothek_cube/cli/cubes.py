@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from kartothek_cube.cli.failures import escaped
 from kartothek_cube.cli.output import show
 from kartothek_cube.cli.progress import working
-from kartothek_cube.cli.session import Session, open_source
+from kartothek_cube.cli.session import Session, missing_directory, open_source
 
 __all__ = ["show_cubes"]
 
@@ -15,8 +16,9 @@ def show_cubes(session: Session) -> None:
     """One cube a line."""
     from kartothek_cube.cube.verbs.describe import list_cubes
 
+    store = open_source(session)
     with working(session):
-        found = list_cubes(open_source(session))
+        found = list_cubes(store)
     if not found and not session.json:
-        click.echo("There is no cube in this store.", err=True)
+        click.echo(escaped(f"There is no cube in this store.{missing_directory(store)}"), err=True)
     show(session, {"cubes": found}, lambda: found)

@@ -10,7 +10,7 @@ import click
 from kartothek_cube.cli.asking import confirm
 from kartothek_cube.cli.output import bold, show
 from kartothek_cube.cli.parameters import cube_command, dry_run, patterns, yes
-from kartothek_cube.cli.patterns import chosen
+from kartothek_cube.cli.patterns import chosen_datasets
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 from kartothek_cube.core.markup import counted
@@ -18,16 +18,19 @@ from kartothek_cube.core.markup import counted
 __all__ = ["command", "deletion_lines"]
 
 
-@cube_command("delete")
+@cube_command("delete", "--dry-run", "--include 'forecast_*'")
 @patterns("deleted")
 @dry_run("Only list the files that would be deleted.")
 @yes
 @click.pass_obj
 def command(session: Session, include: str | None, exclude: str | None, dry_run: bool, yes: bool) -> None:
-    """Delete cube from store."""
+    """Delete the cube, or some of its datasets.
+
+    The files of the chosen datasets are deleted, and their history with them. On a terminal it asks before; without one it does not.
+    """
     with working(session):
         loaded = load_cube(session)
-        names = chosen(loaded.datasets, include, exclude)
+        names = chosen_datasets(loaded.datasets, include, exclude)
         planned = _planned(loaded, names) if dry_run or session.json or sys.stdin.isatty() else {}
     if not dry_run and names:
         _delete(session, loaded, names, planned, yes=yes)
@@ -50,7 +53,7 @@ def _delete(session: Session, loaded: LoadedCube, names: Sequence[str], planned:
     from kartothek_cube.cube.verbs.delete import delete_cube
 
     count = sum(map(len, planned.values()))
-    confirm(f"Delete {', '.join(names)} of cube {session.prefix} ({counted(count, 'file')})?", yes=yes)
+    confirm(f"Delete {', '.join(names)} of cube {session.prefix} ({counted(count, 'file')})?", loaded.store, yes=yes)
     with working(session):
         delete_cube(loaded.cube, loaded.store, names)
 

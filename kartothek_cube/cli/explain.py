@@ -15,7 +15,7 @@ from kartothek_cube.cli.session import Session, load_cube
 __all__ = ["command"]
 
 
-@cube_command("explain")
+@cube_command("explain", "--where 'BRAND == Acme & WEEK >= 10'")
 @question
 @click.pass_obj
 def command(session: Session, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None) -> None:

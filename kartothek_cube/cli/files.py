@@ -18,7 +18,7 @@ from kartothek_cube.core.markup import counted
 __all__ = ["command", "files_lines"]
 
 
-@cube_command("files")
+@cube_command("files", "", "--where 'COUNTRY_CODE == DE' --include seed")
 @where
 @patterns("listed")
 @click.pass_obj

@@ -17,12 +17,12 @@ from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 __all__ = ["command", "indexable"]
 
 
-@cube_command("index")
+@cube_command("index", "seed PRODUCT_ID,BRAND", "prices 'PRICE*'")
 @click.argument("dataset", shell_complete=completion.dataset)
 @click.argument("columns", shell_complete=completion.columns)
 @click.pass_obj
 def command(session: Session, dataset: str, columns: str) -> None:
-    """Build index for given columns.
+    """Build secondary indices on columns of a dataset.
 
     COLUMNS are comma separated globs over the columns of DATASET. Partition keys have an index already: a glob passes over them, and naming one is refused.
     """

@@ -16,10 +16,10 @@ from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 __all__ = ["command", "description", "info_lines"]
 
 
-@cube_command("info")
+@cube_command("info", "--format json")
 @click.pass_obj
 def command(session: Session) -> None:
-    """Show certain infos about the cube."""
+    """Show columns with their types, datasets and metadata."""
     with working(session):
         found = description(load_cube(session))
     show(session, found, lambda: info_lines(found))

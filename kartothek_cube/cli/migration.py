@@ -16,7 +16,7 @@ __all__ = ["Outcome", "Remark", "Verdict", "documents", "lines", "of_members", "
 Outcome: TypeAlias = Literal["equal", "different", "unreadable"]
 
 OUTCOMES: tuple[Outcome, ...] = ("equal", "different", "unreadable")
-_VERIFY = 'docs, page "Is it whole?"'
+_VERIFY = 'docs, page "Verify: is it whole?"'
 # True of every dataset that another library has written. What follows from it is looked for in the files: narrow types.
 _SUPPRESSED = frozenset({"foreign-dataset"})
 # Good to know, but no answer is another one.

@@ -37,9 +37,10 @@ def _set_format(ctx: click.Context, _: click.Parameter, value: str | None) -> No
         ctx.obj = replace(ctx.obj, format=value)
 
 
-def cube_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command; its help is the docstring."""
-    return click.command(name, cls=StoreCommand, context_settings={"help_option_names": ["-h", "--help"]})
+def cube_command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command; its help is the docstring, and examples of what stands behind the cube."""
+    epilog = "\n".join(["\b", "Examples:", *(f"  kartothek_cube sales {name}{example and ' '}{example}" for example in examples)]) if examples else None
+    return click.command(name, cls=StoreCommand, epilog=epilog, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -81,4 +82,8 @@ def yes(function: F) -> F:
 
 def as_of(function: F) -> F:
     """``--as-of``."""
-    return click.option("--as-of", metavar="<commit or time>", help="The cube as it was then; `history` lists the commits.")(function)
+    return click.option(
+        "--as-of",
+        metavar="<commit or time>",
+        help="The cube as it was then: a commit, or how its id begins (`history` lists them), or a time such as 2024-01-31T12:00.",
+    )(function)

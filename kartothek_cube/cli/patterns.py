@@ -1,18 +1,29 @@
-"""Comma separated globs that choose datasets and columns. Pure."""
+"""Comma separated globs that choose datasets and columns."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
+import click
+
 from kartothek_cube.cli.failures import Failure
 
-__all__ = ["chosen", "is_glob", "matches", "missing", "parts_of"]
+__all__ = ["chosen", "chosen_datasets", "is_glob", "matches", "missing", "parts_of"]
 
 
 def missing(what: str, name: str, known: Collection[str]) -> Failure:
-    """The error that a name, or a pattern, stands for nothing."""
-    return Failure(f"Could not find {what} {name}, known {what}s are {', '.join(sorted(known)) or 'none'}")
+    """The error that a name, or a pattern, stands for nothing.
+
+    Examples
+    --------
+    >>> print(missing("column", "units", ["PRICE", "UNITS"]).message)
+    Could not find column units, known columns are PRICE, UNITS. Did you mean 'UNITS'?
+    """
+    from kartothek_cube.core.naming import listed, meant
+
+    close = "" if is_glob(name) else meant([name], known)
+    return Failure(f"Could not find {what} {name or repr(name)}, known {what}s are {listed(known)}{close and f'.{close}'}")
 
 
 def parts_of(pattern: str) -> list[str]:
@@ -67,3 +78,11 @@ def chosen(names: Collection[str], include: str | None, exclude: str | None, wha
     included = set(names) if include is None else matches(include, names, what)
     excluded = set() if exclude is None else matches(exclude, names, what)
     return sorted(included - excluded)
+
+
+def chosen_datasets(names: Collection[str], include: str | None, exclude: str | None) -> list[str]:
+    """As `chosen`, for what changes a store: that nothing is left to do is said on stderr."""
+    found = chosen(names, include, exclude)
+    if not found:
+        click.echo("No dataset is left by --include and --exclude: nothing is done.", err=True)
+    return found

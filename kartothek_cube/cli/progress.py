@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,5 +16,5 @@ def working(session: Session) -> Iterator[None]:
     """The options of a verb: the threads that were asked for, and progress on stderr if that is a terminal."""
     from kartothek_cube.core.options import options
 
-    with options(threads=session.threads or os.cpu_count() or 1, progress=sys.stderr.isatty()):
+    with options(threads=session.threads or None, progress=sys.stderr.isatty()):
         yield

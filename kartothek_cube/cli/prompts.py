@@ -12,6 +12,8 @@ __all__ = ["Prompt"]
 
 T = TypeVar("T")
 
+_UNASKED = "\nThere are no more answers. A script says what it wants with --where, --columns, --limit or --output; --output - prints all rows."
+
 
 class Prompt:
     """One question that is asked again and again.
@@ -63,5 +65,9 @@ def _ask_plainly(message: str, default: str, parse: Callable[[str], T]) -> T:
             raise click.UsageError(str(error)) from error
 
     shown = f"{message.removesuffix(': ')} [{default}]" if default else message.removesuffix(": ")
-    answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
+    try:
+        answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
+    except click.Abort:
+        click.echo("" if sys.stdin.isatty() else _UNASKED, err=True)  # the cursor is behind the question
+        raise
     return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kartothek_cube.cli import completion
 from kartothek_cube.cli.parameters import cube_command
 from kartothek_cube.cli.questions import question
 from kartothek_cube.cli.session import Session
@@ -11,12 +12,19 @@ from kartothek_cube.cli.session import Session
 __all__ = ["command"]
 
 
-@cube_command("query")
+@cube_command(
+    "query",
+    "--where 'BRAND in (Acme, Bolt)' --limit 10",
+    "--where 'WEEK >= 10' --output weeks.parquet",
+    "--by BRAND --columns 'P*' --output '{BRAND}.csv'",
+    "--as-of 2024-01-31 --format json",
+)
 @question
-@click.option("--limit", type=click.IntRange(min=0), help="Stop after so many rows.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=0), help="Stop after so many rows.")
 @click.option(
     "--output",
     metavar="<file>",
+    shell_complete=completion.files,
     help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by in its name, one file a group.  [default: -]",
 )
 @click.pass_obj

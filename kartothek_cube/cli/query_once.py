@@ -6,17 +6,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kartothek_cube.cli.failures import Failure, StoreFailure, one_line
+from kartothek_cube.cli.failures import Failure, one_line
 from kartothek_cube.cli.output import show
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.questions import groups_of, plan_of
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
-from kartothek_cube.cli.sinks import CsvSink, JsonSink, ParquetSink, Sink, TerminalStream, kind_of
+from kartothek_cube.cli.sinks import CsvSink, JsonSink, ParquetSink, Sink, TerminalStream, kind_of, place_of
 from kartothek_cube.core.markup import counted
 
 if TYPE_CHECKING:
@@ -118,11 +117,7 @@ def _sink(session: Session, output: str, schema: pa.Schema) -> Sink:
 
 
 def _file_sink(name: str, schema: pa.Schema) -> Sink:
-    path = Path(name)
-    if path.is_dir():
-        raise StoreFailure(f"Could not write {name}: it is a directory.")
-    if not path.parent.is_dir():
-        raise StoreFailure(f"Could not write {name}: there is no directory {path.parent}.")
+    path = place_of(name)
     return ParquetSink(path, schema) if kind_of(name) == "parquet" else CsvSink(path, schema)
 
 
@@ -133,6 +128,8 @@ def _placeholders(output: str, by: list[str]) -> bool:
     """Whether the name has a place for the value of every column of ``--by``."""
     try:
         found = {name for _, name, _, _ in Formatter().parse(output) if name is not None}
+        if found == set(by):
+            group_file(output, dict.fromkeys(by, "value"))
     except ValueError as error:
         raise Failure(f"--output {output}: {error}") from error
     if found and found != set(by):

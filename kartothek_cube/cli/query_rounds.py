@@ -12,7 +12,7 @@ from kartothek_cube.cli.failures import Failure
 from kartothek_cube.cli.output import echo, red
 from kartothek_cube.cli.progress import working
 from kartothek_cube.cli.prompts import Prompt
-from kartothek_cube.cli.questions import ALL, payload_names
+from kartothek_cube.cli.questions import ALL, conditions_in, payload_names
 from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def query_rounds(session: Session) -> None:
     conditions, columns = "", ""
     with _whole_frames():
         while True:
-            conjunction = conditions_prompt.ask(conditions, _parser(loaded))
+            conjunction = conditions_prompt.ask(conditions, lambda text: conditions_in(text, loaded.types))
             selection = payload_prompt.ask(columns, lambda text: parse_payload(text, payload, always))
             conditions, columns = str(conjunction), shown_payload(selection, payload)
             _answer(session, loaded, conjunction, selection, embed)
@@ -62,24 +62,21 @@ def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ())
     >>> parse_payload("", ["BRAND"])
     []
     """
+    from kartothek_cube.core.naming import meant
+
     if text.strip() == ALL:
         return list(known)
     names = {name for part in text.split(",") if (name := part.replace(" ", ""))}
     unknown = sorted(names.difference(known, always))
     if unknown:
-        raise ValueError(f"Unknown: {', '.join(unknown)}")
+        close = meant(unknown, {*known, *always})
+        raise ValueError(f"Unknown: {', '.join(unknown)}{close and '.'}{close}")
     return sorted(names.intersection(known))
 
 
 def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
     """The text that selects these columns."""
     return ALL if sorted(selection) == sorted(known) else ",".join(selection)
-
-
-def _parser(loaded: LoadedCube) -> Callable[[str], Conjunction]:
-    from kartothek_cube.cube.conditions import Conjunction
-
-    return lambda text: Conjunction.from_string(text, loaded.types)
 
 
 def _answer(session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +17,11 @@ from kartothek_cube.cli.session import LoadedCube
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Conjunction, QueryPlan
 
-__all__ = ["ALL", "conditions_of", "groups_of", "moment_of", "payload_names", "payload_of", "plan_of", "question", "where"]
+__all__ = ["ALL", "conditions_in", "conditions_of", "groups_of", "payload_names", "payload_of", "plan_of", "question", "where"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
 
 ALL = "__all__"
 """Stands for all payload columns."""
@@ -53,10 +56,50 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
     from kartothek_cube.cube.conditions import Conjunction
 
     try:
-        parsed = [Conjunction.from_string(text, loaded.types) for text in texts]
+        parsed = [conditions_in(text, loaded.types) for text in texts]
     except ValueError as error:
         raise Failure(f"Could not parse conditions: {one_line(error)}") from error
     return Conjunction([condition for conjunction in parsed for condition in conjunction.conditions])
+
+
+def conditions_in(text: str, types: Mapping[str, Any]) -> Conjunction:
+    """The conditions of one text, as somebody means them who types it: what has no quotes and looks like more than a value is none.
+
+    Raises
+    ------
+    ValueError
+        If the text is no condition, or a doubtful one.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> print(conditions_in("BRAND == 'NULL' & WEEK > 3", {"BRAND": pa.string(), "WEEK": pa.int64()}))
+    (BRAND == NULL) & (WEEK > 3)
+    >>> conditions_in("BRAND == NULL", {"BRAND": pa.string()})
+    Traceback (most recent call last):
+    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": a null matches no condition. For the text, write 'NULL' in quotes.
+    """
+    from kartothek_cube.cube.conditions import Conjunction
+    from kartothek_cube.errors import InvalidInput
+
+    found = Conjunction.from_string(text, types)
+    for column, op, given in found.predicate or ():
+        for value in given if isinstance(given, tuple) else (given,):
+            if doubt := _doubt(value, text, types):
+                raise InvalidInput(f'Condition "{column} {op} {given}": {doubt}. For the text, write {value!r} in quotes.')
+    return found
+
+
+def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
+    """What a text without quotes may have been meant to be."""
+    if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
+        return None
+    if value.casefold() == "null" or value == "None":
+        return "a null matches no condition"
+    if value in columns:
+        return "a column is compared with a value, not with another column"
+    joined = _JOINED.search(value)
+    return "conditions are joined by &, and there is no or" if joined is not None and joined[1] in columns else None
 
 
 def payload_names(loaded: LoadedCube) -> list[str]:
@@ -80,25 +123,28 @@ def groups_of(text: str | None) -> list[str]:
     return [part for part in parts_of(text or "") if part]
 
 
-def moment_of(text: str | None) -> str | datetime | None:
-    """A time in ISO form, or else the id of a commit.
-
-    Examples
-    --------
-    >>> moment_of("2024-05-01T12:00")
-    datetime.datetime(2024, 5, 1, 12, 0)
-    >>> moment_of("0f1e2d")
-    '0f1e2d'
-    """
-    try:
-        return None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        return text
-
-
 def plan_of(loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None) -> QueryPlan:
     """The plan of a query."""
     from kartothek_cube.cube.verbs.query import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
-    return plan_cube_query(loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=moment_of(as_of))
+    return plan_cube_query(loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=_moment(as_of, loaded))
+
+
+def _moment(text: str | None, loaded: LoadedCube) -> str | None:
+    """A time, or the id of a commit, whole or as it begins."""
+    if text is None or len(text) >= 32 or _is_time(text):
+        return text
+    from kartothek_cube.cli.history import commits_of, resolved
+
+    try:
+        return resolved(commits_of(loaded, None), text)
+    except Failure as error:
+        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return bool(datetime.fromisoformat(text))
+    except ValueError:
+        return False

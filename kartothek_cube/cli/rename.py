@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "new_uuids", "rename_lines"]
 
 
-@cube_command("rename")
+@cube_command("rename", "sales_2024 --dry-run", "cells --dataset seed")
 @click.argument("new_name")
 @click.option("--dataset", metavar="ID", shell_complete=completion.dataset, help="Rename this dataset inside the cube, not the cube.")
 @dry_run()
@@ -40,7 +40,7 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
         names = new_uuids(loaded, new_name, dataset)
         _refuse_taken(loaded, names, None if dataset is not None else new_name)
     if not dry_run:
-        confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", yes=yes)
+        confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", loaded.store, yes=yes)
         with working(session):
             for old, new in names.items():
                 rename_dataset(old, loaded.store, new)
@@ -50,9 +50,11 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
 def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[str, str]:
     """Uuid → new uuid, in the order in which it happens."""
     cube = loaded.cube
+    if dataset is not None and dataset not in loaded.datasets:
+        raise missing("dataset", dataset, loaded.datasets)
+    if new_name == (dataset or cube.uuid_prefix):
+        raise Failure(f"The {'cube' if dataset is None else 'dataset'} is called {new_name} already. Nothing was renamed.")
     if dataset is not None:
-        if dataset not in loaded.datasets:
-            raise missing("dataset", dataset, loaded.datasets)
         return {cube.ktk_dataset_uuid(dataset): cube.ktk_dataset_uuid(new_name)}
     renamed = cube.copy(uuid_prefix=new_name)
     # While the seed is there, so is the cube, and the next call goes on.

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kartothek_cube.cli.failures import Failure, one_line
 from kartothek_cube.cli.stores import store_named
-from kartothek_cube.errors import KartothekCubeError
+from kartothek_cube.errors import DatasetNotFound, InvalidInput, KartothekCubeError
 
 if TYPE_CHECKING:
     from kartothek_cube.api.cube import Cube
     from kartothek_cube.api.dataset import DatasetMetadata
     from kartothek_cube.core.store import Store
 
-__all__ = ["LoadedCube", "Session", "load_cube", "open_source", "session_of"]
+__all__ = ["LoadedCube", "Session", "load_cube", "loading", "missing_directory", "open_source", "session_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """The options in front of the command.
 
-    ``url`` wins over ``skv`` and ``store``; ``threads`` 0 is the number of processors; ``format`` is ``"text"`` or ``"json"``.
+    ``url`` wins over ``skv`` and ``store``; ``threads`` 0 leaves their number to the library; ``format`` is ``"text"`` or ``"json"``.
     """
 
     skv: str = "skv.yml"
@@ -87,15 +90,47 @@ def load_cube(session: Session) -> LoadedCube:
     Failure
         If store or cube are not there, or cannot be read.
     """
-    prefix = session.prefix
-    try:
-        store = open_source(session)
+    with loading(session) as store:
         from kartothek_cube.cube.verbs.discover import discover_cube
 
-        cube, datasets = discover_cube(prefix, store)
+        cube, datasets = discover_cube(session.prefix, store)
+        return LoadedCube(cube, store, datasets)
+
+
+@contextmanager
+def loading(session: Session) -> Iterator[Store]:
+    """The store of a session while its cube is looked for: errors say that it could not be loaded, and which cubes there are if it is none of them.
+
+    Raises
+    ------
+    Failure
+        If store or cube are not there, or cannot be read.
+    """
+    prefix, others = session.prefix, ""
+    try:
+        store = open_source(session)
+        try:
+            yield store
+        except (InvalidInput, DatasetNotFound):
+            others = _others(prefix, store)
+            raise
     except KartothekCubeError as error:
-        raise Failure(f"Could not load cube: {one_line(error)}") from error
-    return LoadedCube(cube, store, datasets)
+        raise Failure(f"Could not load cube: {one_line(error)}{others}") from error
+
+
+def _others(prefix: str, store: Store) -> str:
+    from kartothek_cube.core.naming import listed, meant
+    from kartothek_cube.cube.discovery import list_cube_prefixes
+
+    found = list_cube_prefixes(store)
+    return "" if prefix in found else f" Cubes of this store: {listed(found)}.{meant([prefix], found)}{missing_directory(store)}"
+
+
+def missing_directory(store: Store) -> str:
+    """The end of an error that something is not in a store whose directory is not there either."""
+    from kartothek_cube.core.stores.local import LocalStore
+
+    return f" There is no directory {store.root}." if isinstance(store, LocalStore) and not Path(store.root).is_dir() else ""
 
 
 def session_of(parameters: dict[str, Any]) -> Session:

@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
-from kartothek_cube.cli.failures import Failure, escaped
+from kartothek_cube.cli.failures import Failure, StoreFailure, escaped
 from kartothek_cube.cli.output import json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CsvSink", "JsonSink", "ParquetSink", "Sink", "TerminalStream", "kind_of"]
+__all__ = ["CsvSink", "JsonSink", "ParquetSink", "Sink", "TerminalStream", "kind_of", "place_of"]
 
 
 def kind_of(output: str) -> Literal["csv", "parquet", "stdout"]:
@@ -32,6 +32,22 @@ def kind_of(output: str) -> Literal["csv", "parquet", "stdout"]:
     if suffix in (".parquet", ".csv"):
         return "csv" if suffix == ".csv" else "parquet"
     raise Failure(f"--output takes a file that ends in .parquet or .csv, or - for stdout, not {output}")
+
+
+def place_of(output: str) -> Path:
+    """Where a file may be written.
+
+    Raises
+    ------
+    StoreFailure
+        If a directory lies there, or none above it.
+    """
+    path = Path(output)
+    if path.is_dir():
+        raise StoreFailure(f"Could not write {output}: it is a directory.")
+    if not path.parent.is_dir():
+        raise StoreFailure(f"Could not write {output}: there is no directory {path.parent}.")
+    return path
 
 
 class Sink(ABC):

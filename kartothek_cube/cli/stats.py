@@ -17,11 +17,11 @@ __all__ = ["command", "stats_lines", "total_of"]
 _TOTAL = ("blobsize", "files")
 
 
-@cube_command("stats")
+@cube_command("stats", "--exclude 'forecast_*'")
 @patterns("scanned")
 @click.pass_obj
 def command(session: Session, include: str | None, exclude: str | None) -> None:
-    """Collect technical statistic from cube."""
+    """Count partitions, files, bytes and rows of each dataset."""
     from kartothek_cube.cube.verbs.stats import collect_stats
 
     with working(session):

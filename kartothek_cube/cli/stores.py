@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +32,23 @@ def read_stores(path: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise Failure(f"Could not parse provided YAML file: {error}") from error
+        raise Failure(f"Could not parse provided YAML file: {_where(path, error)}") from error
     if found is not None and not isinstance(found, dict):
         raise Failure(f"Could not parse provided YAML file: {path} should map names of stores to their settings, but holds a {type(found).__name__}.")
     return {str(name): entry for name, entry in (found or {}).items()}
+
+
+def _where(path: str, error: Exception) -> str:
+    """What is wrong with a file, and in which line of it."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return f"{path}: {error}" if mark is None else f"{path}, line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
+def _unknown(path: str, name: str, stores: Collection[str]) -> Failure:
+    """The error that a file has no store of this name."""
+    from kartothek_cube.core.naming import listed, meant
+
+    return Failure(f"Could not find store {name} in {path}, which has {listed(stores)}.{meant([name], stores)}")
 
 
 def store_names(path: str) -> list[str]:
@@ -55,7 +68,7 @@ def store_named(path: str, name: str) -> Store:
     """
     stores = read_stores(path)
     if name not in stores:
-        raise Failure(f"Could not find store {name} in {path}")
+        raise _unknown(path, name, stores)
     return store_of(stores[name], name)
 
 
@@ -75,6 +88,8 @@ def store_of(entry: Any, name: str) -> Store:
         return open_store(_made(settings, name))
     except KartothekCubeError:
         raise
+    except KeyError as error:
+        raise InvalidInput(f"Store {name} cannot be opened: a store of type {settings['type']} needs the setting {error}.") from error
     except Exception as error:  # what storefact raises for settings that it does not know
         raise InvalidInput(f"Store {name} cannot be opened: {type(error).__name__}: {error}") from error
 

@@ -9,8 +9,8 @@ import click
 
 from kartothek_cube.cli import completion
 from kartothek_cube.cli.asking import confirm
-from kartothek_cube.cli.failures import Failure
-from kartothek_cube.cli.history import commits_of
+from kartothek_cube.cli.failures import Failure, one_line
+from kartothek_cube.cli.history import commits_of, resolved
 from kartothek_cube.cli.output import bold, show
 from kartothek_cube.cli.parameters import cube_command, dry_run, yes
 from kartothek_cube.cli.progress import working
@@ -19,9 +19,9 @@ from kartothek_cube.cli.session import LoadedCube, Session, load_cube
 __all__ = ["command", "taken_back", "undo_lines"]
 
 
-@cube_command("undo")
+@cube_command("undo", "seed --dry-run", "--commit 0f1e2d3c")
 @click.argument("dataset", required=False, shell_complete=completion.dataset)
-@click.option("--commit", metavar="ID", help="The commit, or the write to several datasets; `history` lists them.  [default: the newest]")
+@click.option("--commit", metavar="ID", help="The commit, or the write to several datasets, or how its id begins; `history` lists them.  [default: the newest]")
 @dry_run()
 @yes
 @click.pass_obj
@@ -36,7 +36,7 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
         commits = taken_back(commits_of(loaded, dataset), dataset, commit, seed=loaded.cube.seed_dataset)
         _check(loaded, commits)
     if not dry_run:
-        confirm(f"Take back {', '.join(map(_words, commits))}?", yes=yes)
+        confirm(f"Take back {', '.join(map(_words, commits))}?", loaded.store, yes=yes)
         _run(session, loaded, commits)
     found = {"dry_run": dry_run, "undone": [{name: row[name] for name in ("dataset", "commit", "added", "removed")} for row in commits]}
     show(session, found, lambda: undo_lines(commits, dry_run=dry_run))
@@ -52,21 +52,26 @@ def taken_back(commits: Sequence[Mapping[str, Any]], dataset: str | None, commit
     """
     if commit is None and dataset is None:
         raise click.UsageError("Name a DATASET, or a write to the cube with --commit.")
+    wanted = None if commit is None else resolved(commits, commit)
     found: dict[str, Mapping[str, Any]] = {}
     for row in commits:
-        if commit is None or commit in (row["commit"], row["cube"]):
+        if wanted is None or wanted in (row["commit"], row["cube"]):
             found.setdefault(row["dataset"], row)
     if not found:
-        raise Failure("There is no commit that could be undone." if commit is None else f"Could not find commit {commit}; `history` lists those that are kept.")
+        raise Failure("There is no commit that could be undone.")
     return sorted(found.values(), key=lambda row: (row["dataset"] != seed, row["dataset"]))
 
 
 def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
     """Refuse before the first dataset is changed what one of them would refuse."""
     from kartothek_cube.core.dataset.undo import plan_undo
+    from kartothek_cube.errors import InvalidInput
 
     for row in commits:
-        plan_undo(loaded.store, loaded.datasets[row["dataset"]].snapshot, row["commit"])
+        try:
+            plan_undo(loaded.store, loaded.datasets[row["dataset"]].snapshot, row["commit"])
+        except InvalidInput as error:
+            raise Failure(one_line(error).replace("delete_dataset deletes it", f"`delete --include {row['dataset']}` deletes it")) from error
 
 
 def _run(session: Session, loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:

@@ -1,12 +1,13 @@
-"""Names: dataset uuids, labels, storage keys, and the quoting of partition values in them."""
+"""Names: dataset uuids, labels, storage keys, the quoting of partition values in them, and what an error says of names."""
 
 from __future__ import annotations
 
 import re
 import uuid as uuid_module
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote as _percent_quote
 from urllib.parse import unquote as _percent_unquote
@@ -23,6 +24,8 @@ __all__ = [
     "index_key",
     "is_data_key",
     "label_of",
+    "listed",
+    "meant",
     "quote",
     "schema_key",
     "unquote",
@@ -35,6 +38,8 @@ MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 INDEX_SUFFIX = ".by-dataset-index.parquet"
 DATA_SUFFIX = ".parquet"
 SCHEMA_FILE = "_common_metadata"
+
+_MOST_LISTED = 12
 
 _UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
 
@@ -153,3 +158,34 @@ def index_key(uuid: str, column: str, when: datetime) -> str:
     """Key of a secondary index file written at ``when`` (UTC, without zone)."""
     stamp = when.isoformat(timespec="microseconds")
     return f"{uuid}/indices/{_percent_quote(column, safe='/')}/{quote(stamp)}{INDEX_SUFFIX}"
+
+
+# --- what an error says of names ----------------------------------------------------------------------------------------
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names that there are, sorted; of many the first ones.
+
+    Examples
+    --------
+    >>> listed(["UNITS", "PRICE"]), listed([])
+    ('PRICE, UNITS', 'none')
+    >>> listed(f"FEATURE_{i:03}" for i in range(300)).removeprefix("FEATURE_000, FEATURE_001, FEATURE_002, FEATURE_003, ")
+    'FEATURE_004, FEATURE_005, FEATURE_006, FEATURE_007, FEATURE_008, FEATURE_009, FEATURE_010, FEATURE_011, … (300 in all)'
+    """
+    found = sorted(names)
+    more = f", … ({len(found):,} in all)" if len(found) > _MOST_LISTED else ""
+    return f"{', '.join(found[:_MOST_LISTED]) or 'none'}{more}"
+
+
+def meant(unknown: Iterable[str], known: Iterable[str]) -> str:
+    """The end of an error that a name is unknown: the names that are close to it, whatever their case; nothing if there are none.
+
+    Examples
+    --------
+    >>> meant(["BRADN"], ["BRAND", "PRICE"]), meant(["brand"], ["BRAND", "PRICE"]), meant(["WEEK"], ["BRAND"])
+    (" Did you mean 'BRAND'?", " Did you mean 'BRAND'?", '')
+    """
+    names = {name.casefold(): name for name in known}
+    close = dict.fromkeys(repr(names[found[0]]) for name in unknown if (found := get_close_matches(name.casefold(), names, n=1)))
+    return f" Did you mean {', '.join(close)}?" if close else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
@@ -16,6 +15,7 @@ from kartothek_cube.core.files import FileRequest
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import meant
 from kartothek_cube.core.predicates import Clause, Predicates, accepts_null, by_column, check_constants, columns_of
 from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.errors import UnknownColumn
@@ -156,11 +156,6 @@ def check_predicate_columns(predicates: Predicates | None, schema: pa.Schema, da
     unknown = sorted(columns_of(predicates) - set(schema.names))
     if unknown:
         raise UnknownColumn(
-            f"The predicates name columns that dataset {dataset!r} does not have: {', '.join(unknown)}. It has {schema.names}.{_meant(unknown, schema.names)}"
+            f"The predicates name columns that dataset {dataset!r} does not have: {', '.join(unknown)}. It has {schema.names}.{meant(unknown, schema.names)}"
         )
     check_constants(chain.from_iterable(predicates or ()), schema, f" of dataset {dataset!r}")
-
-
-def _meant(unknown: Sequence[str], names: Sequence[str]) -> str:
-    close = [repr(found[0]) for name in unknown if (found := get_close_matches(name, names, n=1))]
-    return f" Did you mean {', '.join(close)}?" if close else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Never
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeGuard
 
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.cube.converters import converter_str
@@ -100,9 +100,7 @@ class Condition(Restriction):
         Raises
         ------
         InvalidInput
-            If the text is no comparison, or the column is unknown.
-        ValueError
-            If the value is no literal of the column's type.
+            If the text is no comparison, the column is unknown, or the value is no literal of the column's type.
 
         Examples
         --------
@@ -357,11 +355,19 @@ def _conditions(conditions: object) -> tuple[Condition, ...]:
         return ()
     if isinstance(conditions, Restriction):
         return conditions.flat()
-    items = tuple(conditions) if isinstance(conditions, Iterable) else (conditions,)
+    items = tuple(conditions) if _is_iterable(conditions) else (conditions,)
     for item in items:
         if not isinstance(item, Condition):
             raise InvalidType(f"{_ONLY_CONDITIONS} Got {item!r} ({type(item).__name__}).")
     return items
+
+
+def _is_iterable(conditions: object) -> TypeGuard[Iterable[Any]]:
+    try:
+        iter(conditions)  # type: ignore[call-overload]
+    except TypeError:  # also of a column of Spark, which has the method and refuses
+        return False
+    return True
 
 
 def _to_json(condition: Condition) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.naming import listed, meant
 from kartothek_cube.core.predicates import Clause, constants_of, is_null
 from kartothek_cube.core.schema import check_literal
 from kartothek_cube.cube.columns import get_payload_subset
@@ -123,16 +124,17 @@ def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], 
     by = converter_str_tupleset(given)
     missing = sorted(set(by) - set(available))
     if missing:
-        raise InvalidInput(f"Following partition-by columns were requested but are missing from the cube: {', '.join(missing)}. {_columns_of(available)}")
+        text = f"Following partition-by columns were requested but are missing from the cube: {', '.join(missing)}."
+        raise InvalidInput(f"{text} {_columns_of(available, missing)}")
     unindexed = sorted(c for c in by if not _is_groupable(c, infos, cube))
     if unindexed:
-        indexed = ", ".join(sorted(c for c in available if _is_groupable(c, infos, cube)))
+        indexed = listed(c for c in available if _is_groupable(c, infos, cube))
         raise InvalidInput(f"Following partition-by columns are not indexed and cannot be used: {', '.join(unindexed)}. Indexed are: {indexed}.")
     return by
 
 
-def _columns_of(available: Collection[str]) -> str:
-    return f"The cube has: {', '.join(sorted(available))}."
+def _columns_of(available: Collection[str], missing: Collection[str]) -> str:
+    return f"The cube has: {listed(available)}.{meant(missing, available)}"
 
 
 def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> bool:
@@ -144,7 +146,7 @@ def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> 
 def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo], available: Collection[str]) -> None:
     missing = sorted(set(conjunction.columns) - set(available))
     if missing:
-        raise InvalidInput(f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. {_columns_of(available)}")
+        raise InvalidInput(f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. {_columns_of(available, missing)}")
     for clause in conjunction.clauses:
         for value in constants_of(clause):
             _check_value(clause, value, infos)
@@ -167,7 +169,7 @@ def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[st
     payload = converter_str_set_optional(given) or frozenset()
     missing = sorted(payload - set(available))
     if missing:
-        raise InvalidInput(f"Cannot find the following requested payload columns: {', '.join(missing)}. {_columns_of(available)}")
+        raise InvalidInput(f"Cannot find the following requested payload columns: {', '.join(missing)}. {_columns_of(available, missing)}")
     dropped = sorted((payload & set(cube.dimension_columns)) - set(dims))
     if dropped:
         raise InvalidInput(

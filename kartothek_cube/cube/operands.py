@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow.types as pt
-
+from kartothek_cube.core.naming import listed, meant
 from kartothek_cube.core.predicates import is_null
-from kartothek_cube.cube.converters import get_str_to_python_converter
+from kartothek_cube.cube.literals import read_literals
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
 __all__ = ["NotAValue", "check_values", "parse_comparison"]
 
-_COMPARISON = re.compile(r"\(?\s*([^\s!<>=]+)\s*(==|=|<=|<|>=|>|!=)([^)=]+)\)?\s*")
+# A column may have spaces and brackets in its name, so that a list in which a text has a comparison looks like one: lists come first.
+_COMPARISON = re.compile(r"\(?\s*([^\s!<>=](?:[^!<>=]*[^\s!<>=])?)\s*(==|=|<=|<|>=|>|!=)([^)=]+)\)?\s*")
 # What stands between commas: text in quotes, as Python writes it, or anything else without quotes and brackets.
 _ITEM = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"(),\s](?:[^'"(),]*[^'"(),\s])?"""
-_LIST = re.compile(rf"\(?\s*([^\s!<>=]+)\s+(in|not\s+in)\s*\(((?:\s*(?:{_ITEM})\s*,)*\s*(?:{_ITEM})?\s*)\)\s*\)?\s*")
+_LIST = re.compile(rf"\(?\s*([^\s!<>=](?:[^!<>=]*?[^\s!<>=])??)\s+(in|not\s+in)\s*\(((?:\s*(?:{_ITEM})\s*,)*\s*(?:{_ITEM})?\s*)\)\s*\)?\s*")
 
 
 class NotAValue:
@@ -55,9 +54,7 @@ def parse_comparison(text: str, types: Mapping[str, pa.DataType]) -> tuple[str, 
     Raises
     ------
     InvalidInput
-        If the text is no comparison, or the column is unknown.
-    ValueError
-        If the value is no literal of the column's type.
+        If the text is no comparison, the column is unknown, or the value is no literal of the column's type.
 
     Examples
     --------
@@ -67,23 +64,17 @@ def parse_comparison(text: str, types: Mapping[str, pa.DataType]) -> tuple[str, 
     >>> parse_comparison("COUNTRY_CODE not in ('DE', FR)", {"COUNTRY_CODE": pa.string()})
     ('COUNTRY_CODE', 'not in', ('DE', 'FR'))
     """
-    match = _COMPARISON.fullmatch(text.lstrip()) or _LIST.fullmatch(text.lstrip())
+    match = _LIST.fullmatch(text.lstrip()) or _COMPARISON.fullmatch(text.lstrip())
     if match is None:
         raise InvalidInput(
-            f'Cannot parse condition "{text}". Write COLUMN OPERATOR VALUE, with one of the operators == != < <= > >=, or COLUMN in (VALUE, VALUE), or not in.'
+            f'Cannot parse condition "{text}". Write COLUMN OPERATOR VALUE, with one of the operators == != < <= > >=, or COLUMN in (VALUE, VALUE), '
+            "or not in; & joins conditions, and there is no or."
         )
     column, op, literal = match.groups()
     if column not in types:
-        raise InvalidInput(f'Unknown column "{column}" in condition "{text}". Known are: {", ".join(sorted(types))}.')
-    read = get_str_to_python_converter(types[column])
-    if op.endswith("in"):
-        return column, " ".join(op.split()), tuple(_item(item, read, types[column]) for item in re.findall(_ITEM, literal))
-    return column, "==" if op == "=" else op, read(literal.strip())
-
-
-def _item(text: str, read: Callable[[str], Any], kind: pa.DataType) -> Any:
-    """One value of a list; a text in quotes is exactly what Python would read."""
-    if text[0] not in "'\"":
-        return read(text)
-    value = ast.literal_eval(text)
-    return value if pt.is_string(kind) else read(value)
+        turned = " The column stands on the left." if set(literal.split()[:1]) & set(types) else meant([column], types)
+        raise InvalidInput(f'Unknown column "{column}" in condition "{text}". Known are: {listed(types)}.{turned}')
+    several = op.endswith("in")
+    words = re.findall(_ITEM, literal) if several else [literal.strip()]
+    values = read_literals(words, column, types, text, exact=several)
+    return column, "==" if op == "=" else " ".join(op.split()), values if several else values[0]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from click.shell_completion import ShellComplete
+from click.shell_completion import ShellComplete, get_completion_class
 
 from kartothek_cube.cli import cli
 from kartothek_cube.cli.group import COMMANDS
@@ -9,10 +9,19 @@ from kartothek_cube.cli.group import COMMANDS
 pytestmark = pytest.mark.usefixtures("folder")
 
 
+def completions(*words):
+    """What there is for the last word."""
+    return ShellComplete(cli, {}, "kartothek_cube", "_KARTOTHEK_CUBE_COMPLETE").get_completions(list(words[:-1]), words[-1])
+
+
 def offered(*words):
     """What the shell offers for the last word."""
-    complete = ShellComplete(cli, {}, "kartothek_cube", "_KARTOTHEK_CUBE_COMPLETE")
-    return [item.value for item in complete.get_completions(list(words[:-1]), words[-1])]
+    return [item.value for item in completions(*words)]
+
+
+def kinds(*words):
+    """What the shell is told of it."""
+    return [(item.type, item.value) for item in completions(*words)]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +49,17 @@ def offered(*words):
 )
 def test_the_shell_is_offered(words, expected):
     assert offered(*words) == expected
+
+
+@pytest.mark.parametrize("words", [["--skv", "s"], ["my_cube", "query", "--output", "s"], ["my_cube", "report", "--output", "s"]], ids=" ".join)
+def test_files_are_left_to_the_shell(words):
+    assert kinds(*words) == [("file", "s")]
+    assert kinds("--url", "s") == kinds("my_cube", "copy", "--tgt_url", "s") == [("dir", "s")]
+
+
+def test_fish_parts_a_value_at_its_first_comma_only():
+    source = get_completion_class("fish")(cli, {}, "kartothek_cube", "_KARTOTHEK_CUBE_COMPLETE").source()
+    assert 'string split --max 1 "," $completion' in source
 
 
 def test_commands_are_offered_behind_a_cube():

@@ -44,15 +44,16 @@ def test_a_store_is_not_copied_onto_itself(run, folder, options, target):  # cub
     assert contents(str(folder / "store")) == before
 
 
-@pytest.mark.parametrize("target", [[], ["--tgt_store", "two", "--tgt_url", "two"]], ids=["none", "both"])
-def test_there_is_one_target(run, target):
+@pytest.mark.parametrize(("target", "end"), [([], "."), (["--tgt_store", "two", "--tgt_url", "two"], ", not both.")], ids=["none", "both"])
+def test_there_is_one_target(run, target, end):
     ran = run("my_cube", "copy", *target)
     assert ran.code == 2
-    assert "Give --tgt_store or --tgt_url." in ran.err
+    assert f"Give --tgt_store or --tgt_url{end}\n" in ran.err
 
 
 def test_an_unknown_target_is_named(run):
-    assert run("my_cube", "copy", "--tgt_store", "nope").err == "Error: Could not find store nope in skv.yml\n"
+    assert run("my_cube", "copy", "--tgt_store", "nope").err == "Error: Could not find store nope in skv.yml, which has dataset, two.\n"
+    assert run("my_cube", "copy", "--tgt_store", "twoo").err.endswith(" which has dataset, two. Did you mean 'two'?\n")
 
 
 def test_overwriting_leaves_the_source_and_nothing_else_of_its_datasets(run, folder):  # cube 252
@@ -88,7 +89,7 @@ def test_without_overwrite_an_existing_cube_stays(run, folder):  # cube 253
     before = contents(str(folder / "two"))
     ran = run("my_cube", "copy", "--tgt_store", "two")
     assert (ran.code, ran.out) == (2, COPIED)
-    assert ran.err == 'Error: Failed to copy cube: Dataset "my_cube++seed" exists in target store but overwrite was set to False\n'
+    assert ran.err == 'Error: Failed to copy cube: Dataset "my_cube++seed" exists in target store but overwrite was set to False; --overwrite replaces it\n'
     assert contents(str(folder / "two")) == before
 
 
@@ -108,7 +109,7 @@ def test_a_copy_that_cannot_work_deletes_nothing(run, folder):
 
 def test_nothing_selected_copies_nothing(run, folder):  # cube 250
     ran = run("my_cube", "copy", "--tgt_store", "two", "--exclude", "*")
-    assert (ran.code, ran.out) == (0, "Copy datasets  to target store...\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", "No dataset is left by --include and --exclude: nothing is done.\n")
     assert keys(str(folder / "two")) == []
 
 
@@ -147,7 +148,7 @@ def test_a_source_that_has_lost_files_replaces_nothing(run, folder):
     before = contents(str(folder / "two"))
     ran = run("my_cube", "copy", "--tgt_store", "two", "--overwrite")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == f"Error: Failed to copy cube: 1 files of dataset seed are not in the source store, the first is {lost}. Nothing was changed.\n"
+    assert ran.err == f"Error: Failed to copy cube: the source store lacks 1 file of dataset seed, first {lost}. Nothing was changed.\n"
     assert contents(str(folder / "two")) == before
 
 

@@ -26,6 +26,21 @@ def test_delete_of_nothing(run, folder, options):  # cube 250
     assert contents(str(folder / "store")) == before
 
 
+def test_that_nothing_is_left_to_delete_is_said(run):  # cube 250
+    ran = run("my_cube", "delete", "--exclude", "*")
+    assert (ran.code, ran.out, ran.err) == (0, "", "No dataset is left by --include and --exclude: nothing is done.\n")
+
+
+def test_a_store_that_cannot_be_written_to_is_not_asked_about(run, folder, monkeypatch):
+    (folder / "skv.yml").write_text("dataset: {url: store, readonly: true}", encoding="utf-8")
+    monkeypatch.setattr("kartothek_cube.cli.asking._answer", pytest.fail)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for call in (["delete"], ["rename", "new"]):
+        ran = run("my_cube", *call)
+        assert (ran.code, ran.out) == (2, "")
+        assert " cannot be written to" in ran.err
+
+
 def test_delete_says_what_it_would_delete(run, folder):
     found = run("my_cube", "delete", "--dry-run", "--include", "un", "--format", "json").json
     assert found["dry_run"] is True
@@ -62,6 +77,8 @@ def test_cleanup_says_what_it_would_remove(run, folder, garbage):
     assert garbage <= {file["key"] for file in waiting["waiting"]}
     out = run("other", "cleanup", "--dry-run", "--grace", "0", "--retain", "0").out
     assert out.startswith("Would be removed: ")
+    assert "history entry older than --retain" in out
+    assert "options(" not in out
     assert all(key in out for key in garbage)
     assert contents(str(folder / "store")) == before
     removed = run("other", "cleanup", "--grace", "0", "--retain", "0", "--format", "json").json

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube import C, append_to_cube, build_cube, list_cubes, open_cube, plan_cube_query, query_cube_arrow
+from kartothek_cube.cli.failures import Failure
+from kartothek_cube.cli.history import resolved, shortened
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.maintenance import copy
 from tests.cli.cubes import CUBE, ENRICH, SEED, contents, keys
@@ -26,6 +28,16 @@ def test_the_report_is_a_page(run, folder):
     assert "my_cube" in (folder / "my_cube.html").read_text(encoding="utf-8")
     assert run("my_cube", "report", "--output", "-").out.lstrip().lower().startswith("<!doctype html>")
     assert run("my_cube", "report", "--output", "page.html", "--format", "json").json == {"file": "page.html"}
+
+
+def test_a_report_is_json_where_that_is_wanted(run):
+    assert "my_cube" in run("my_cube", "report", "--output", "-", "--format", "json").json["html"]
+
+
+@pytest.mark.parametrize(("name", "message"), [("store", "it is a directory."), ("no/page.html", "there is no directory no.")])
+def test_a_report_has_a_place(run, name, message):
+    ran = run("my_cube", "report", "--output", name)
+    assert (ran.code, ran.out, ran.err) == (1, "", f"Error: Could not write {name}: {message}\n")
 
 
 def test_a_damaged_cube_has_a_report(run, folder):
@@ -54,6 +66,27 @@ def test_verify_says_by_its_status_whether_there_are_errors(run, folder):
     next((folder / "store" / "my_cube++un").glob("table/*.parquet")).unlink()
     ran = run("my_cube", "verify", "--format", "json")
     assert (ran.code, ran.json["ok"], ran.json["findings"][0]["check"]) == (1, False, "missing-file")
+
+
+def test_verify_names_the_command_that_mends(run, folder):
+    build_cube({"seed": SEED}, CUBE.copy(uuid_prefix="mended"), folder / "store")
+    run("mended", "index", "seed", "v1")
+    run("mended", "index", "seed", "v1")
+    next((folder / "store" / "mended++seed" / "indices" / "i1").iterdir()).unlink()
+    out = run("mended", "verify").out
+    assert "    mend: kartothek_cube mended cleanup\n" in out
+    assert "    mend: kartothek_cube mended index seed i1\n" in out
+    assert "garbage_collect_dataset" in str(run("mended", "verify", "--format", "json").json)
+
+
+def test_commits_are_told_apart_by_as_little_as_need_be():
+    rows = [{"time": "2024-05-01T12:00:00.123456+00:00", "commit": f"{start}{'0' * (32 - len(start))}", "cube": None} for start in ("aaaaaaaaab", "aaaaaaaaac")]
+    assert [row["commit"] for row in shortened(rows)] == ["aaaaaaaaab", "aaaaaaaaac"]
+    assert [row["time"] for row in shortened(rows)] == ["2024-05-01T12:00:00Z"] * 2
+    for text, message in (("aaaa", "Several commits begin with aaaa: aaaaaaaaab"), ("aaa", "Could not find commit aaa;"), ("", "Could not find commit ;")):
+        with pytest.raises(Failure, match=message):
+            resolved(rows, text)
+    assert resolved(rows, "aaaaaaaaab") == rows[0]["commit"]
 
 
 def test_history_and_undo(run, folder):
@@ -88,8 +121,10 @@ def test_a_write_to_several_datasets_is_undone_in_each(run, folder):
         (["undo"], "Name a DATASET, or a write to the cube with --commit."),
         (["undo", "nope"], "Could not find dataset nope"),
         (["undo", "--commit", "nope"], "Could not find commit nope; `history` lists those that are kept."),
-        (["undo", "seed"], "delete_dataset deletes it"),
+        (["undo", "seed"], "made dataset 'my_cube++seed'; `delete --include seed` deletes it."),
         (["history", "nope"], "Could not find dataset nope"),
+        (["rename", "my_cube"], "The cube is called my_cube already. Nothing was renamed."),
+        (["rename", "seed", "--dataset", "seed"], "The dataset is called seed already. Nothing was renamed."),
         (["rename", "other"], "There is already a dataset other++seed. Nothing was renamed."),
         (["rename", "new", "--dataset", "nope"], "Could not find dataset nope"),
         (["rename", "a++b"], "a++b"),

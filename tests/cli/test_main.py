@@ -9,6 +9,8 @@ import pytest
 
 from kartothek_cube.cli import cli
 from kartothek_cube.cli.group import COMMANDS
+from kartothek_cube.cli.progress import working
+from kartothek_cube.cli.session import Session
 from kartothek_cube.core.options import current_options
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -36,11 +38,26 @@ def test_every_command_says_what_it_did_not_find(run, folder, call):  # cube 247
     assert "Error: Could not load cube: " in ran.err
 
 
+def test_where_a_cube_is_not_there_those_that_are_there_are_named(run):
+    for command in ("info", "check-migration"):
+        err = run("my_cub", command).err
+        assert err.startswith('Error: Could not load cube: Could not find seed dataset for cube "my_cub". Cubes of this store: my_cube, other. ')
+    for command in ("info", "check-migration", "verify", "report"):
+        assert run("my_cub", command).err.endswith(" Cubes of this store: my_cube, other. Did you mean 'my_cube'?\n")
+    assert run("--store", "two", "my_cube", "info").err.endswith("Cubes of this store: none.\n")
+
+
 @pytest.mark.parametrize("call", [["info"], ["stats"], ["verify"], ["delete"], ["stats", "--include", "nope"], ["index", "seed", "v1"]], ids=" ".join)
 def test_nothing_stays_registered_after_a_command(run, call):  # cube 258
     run("my_cube", *call)
     assert current_options().progress is False
     assert current_options().threads is None
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(0, None), (3, 3)])
+def test_the_library_chooses_the_threads_unless_they_are_asked_for(asked, threads):
+    with working(Session(threads=asked)):
+        assert current_options().threads == threads
 
 
 def test_the_help_begins_as_it_did(run):
@@ -67,7 +84,16 @@ def test_the_list_of_commands_says_what_each_says_itself(name):
 def test_errors_of_usage(run):
     for arguments, message in [
         (["my_cube"], "Error: Missing command."),
-        (["my_cube", "nope"], "Error: No such command 'nope'."),
+        (["my_cube", "nope"], "Error: No such command 'nope'.\n"),
+        (["my_cube", "statz", "--include", "seed"], "Error: No such command 'statz'. Did you mean 'stats'?\n"),
+        (["check-migraton"], "Error: Missing command. Did you mean 'check-migration'?\n"),
+        (["my_cube", "--nope"], "No such option '--nope'"),
+        (["stats"], "Error: stats is a command: the cube stands in front of it, as in cli CUBE stats."),
+        (["stats", "my_cube"], "Error: stats is a command: "),
+        (["stats", "--include", "seed"], "Error: stats is a command: "),
+        (["check-migration", "my_cube"], "Error: check-migration is a command: "),
+        (["stats", "nope"], "Error: stats is a command: "),
+        (["stats", "stats"], 'Error: Could not load cube: Could not find seed dataset for cube "stats".'),
         (["-j", "many", "my_cube", "info"], "'many' is not a valid integer"),
         (["-j", "-1", "my_cube", "info"], "-1 is not in the range x>=0"),
         (["--color", "pink", "my_cube", "info"], "'pink' is not one of"),
@@ -159,6 +185,19 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     assert not {name for name in own if name.startswith(("kartothek_cube.core", "kartothek_cube.cube", "kartothek_cube.api"))}
     assert not {f"kartothek_cube.cli.{name.replace('-', '_')}" for name in COMMANDS} & own
     assert len(own) <= 12
+
+
+def test_a_stream_that_is_closed_is_nowhere(monkeypatch):
+    from kartothek_cube.cli import _fill_streams
+
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    _fill_streams()
+    assert (sys.stdin.read(), sys.stdin.isatty()) == ("", False)
+    for stream in (sys.stdout, sys.stderr):
+        print("nobody reads it", file=stream, flush=True)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.close()
 
 
 def test_without_the_extra_it_ends_with_one_line_that_names_it():

@@ -32,7 +32,7 @@ def test_globs_choose(include, exclude, expected):  # cube 248, 250
 def test_a_pattern_that_matches_nothing_is_named(include, exclude, part):  # cube 249
     with pytest.raises(Failure) as failure:
         chosen(NAMES, include, exclude)
-    assert failure.value.message == f"Could not find dataset {part}, known datasets are {', '.join(NAMES)}"
+    assert failure.value.message == f"Could not find dataset {part or repr(part)}, known datasets are {', '.join(NAMES)}"
     assert failure.value.exit_code == 2
 
 

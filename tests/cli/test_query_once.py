@@ -72,6 +72,7 @@ def test_one_file_a_group(run, folder):
         (["--output", "out.xlsx"], "--output takes a file that ends in .parquet or .csv, or - for stdout, not out.xlsx"),
         (["--output", "out_{q}.csv"], "should have a place for each column of --by and no other"),
         (["--output", "out_{.csv"], "--output out_{.csv: "),
+        (["--output", "out_{q:d}.csv", "--by", "q"], "--output out_{q:d}.csv: "),
         (["--as-of", "0" * 32], "0" * 32),
     ],
 )

@@ -42,6 +42,7 @@ def test_without_ipython_there_is_no_shell(run, monkeypatch):  # cube 256
 def test_an_interrupted_prompt_aborts(run):  # cube 256
     ran = run("my_cube", "query", typed="")
     assert ran.code == 1
+    assert ran.err.startswith("\nThere are no more answers. A script says what it wants with --where, ")
     assert ran.err.endswith("Aborted!\n")
 
 
@@ -76,10 +77,11 @@ def test_all_columns_named_are_everything(run, shell):  # cube 257
 
 
 def test_what_does_not_parse_is_asked_again(run, shell):
-    ran = run("my_cube", "query", typed="z == 1\nx\nx == 1\nv9,v8\nv1\n")
-    assert "Unknown: v8, v9" in ran.out
+    ran = run("my_cube", "query", typed="z == 1\nx\nx == 1\nv9,v8\nV1\nv1\n")
+    assert "Error: Unknown: v8, v9\n" in ran.out
+    assert "Error: Unknown: V1. Did you mean 'v1'?\n" in ran.out
     assert ran.out.count("Conditions: ") == 3
-    assert ran.out.count("Payload Columns: ") == 2
+    assert ran.out.count("Payload Columns: ") == 3
     assert len(shell.frames) == 1
 
 

@@ -34,6 +34,29 @@ def test_other_entries_are_refused(run, skv, name, message):
     assert message in ran.err
 
 
+def test_a_setting_that_is_missing_is_named(run, folder):
+    (folder / "stores.yml").write_text("pathless: {type: hfs}\nbroken: {type: nope, path: x}", encoding="utf-8")
+    ran = run("--skv", "stores.yml", "--store", "pathless", "my_cube", "info")
+    assert (ran.code, ran.err) == (2, "Error: Could not load cube: Store pathless cannot be opened: a store of type hfs needs the setting 'path'.\n")
+
+
+def test_a_file_that_is_no_yaml_is_told_where(run, folder):
+    (folder / "broken.yml").write_text("dataset:\n  type: hfs\n path: x\n", encoding="utf-8")
+    ran = run("--skv", "broken.yml", "my_cube", "info")
+    assert ran.err.startswith("Error: Could not parse provided YAML file: broken.yml, line 3, column 2: ")
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("url", ["hsf://store", "hmemry://", "htfs:///data"])
+def test_a_mistyped_scheme_is_recognised(run, url):
+    assert " Did you mean '" in run("--url", url, "my_cube", "info").err
+
+
+def test_a_directory_that_is_not_there_is_named(run, folder):
+    assert run("--url", "nowhere").err == f"There is no cube in this store. There is no directory {folder / 'nowhere'}.\n"
+    assert run("--url", "nowhere", "my_cube", "info").err.endswith(f" Cubes of this store: none. There is no directory {folder / 'nowhere'}.\n")
+
+
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "null\n"])
 def test_an_empty_file_has_no_store(folder, text):
     (folder / "empty.yml").write_text(text, encoding="utf-8")

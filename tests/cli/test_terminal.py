@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import sys
@@ -95,6 +96,7 @@ def stuck(*_, **__):
 
 run("my_cube", "delete", "--include", "un")
 run("my_cube", "stats")
+run("my_cube", "history", "seed")
 run("my_cube", "rename", "new")
 run("other", "query", "--limit", "1", "--columns", "")
 run("my_cube", "delete", "--yes")
@@ -118,9 +120,11 @@ def test_questions_progress_colours_and_ctrl_c(folder):
     assert "\rcollect_stats my_cube: read:" in text
     assert "\x1b[33m\x1b[1m\x1b[4m__total__\x1b[0m" in text
 
+    assert re.search(r"Z  seed     [0-9a-f]{8} .* [0-9a-f]{8}  yes\r\n", terminal.expect("EXIT 0"))
+
     terminal.expect("[y/N]: ")
     terminal.interrupt()
-    assert terminal.expect("EXIT 1").replace("^C", "").strip().endswith("Aborted!")
+    assert terminal.expect("EXIT 1").endswith("\r\nAborted!\r\n")
     assert not keys(str(folder / "store"), "new")
 
     assert '"\\x1b[31m"' in terminal.expect("EXIT 0")

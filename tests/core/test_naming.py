@@ -15,6 +15,8 @@ from kartothek_cube.core.naming import (
     fresh_id,
     index_key,
     label_of,
+    listed,
+    meant,
     quote,
     schema_key,
     unquote,
@@ -107,3 +109,16 @@ def test_fresh_ids_are_hexadecimal_and_differ():
     assert first != second
     assert len(first) == 32
     assert set(first) <= set("0123456789abcdef")
+
+
+def test_of_many_names_the_first_are_listed():
+    assert listed(["b", "a"]) == "a, b"
+    assert listed(map(str, range(12))).count(",") == 11
+    assert listed(f"{i:05}" for i in range(12_345)).endswith("00010, 00011, … (12,345 in all)")
+
+
+def test_a_close_name_is_meant_whatever_its_case():
+    assert meant(["UNIT", "nothing"], ["UNITS", "BRAND"]) == " Did you mean 'UNITS'?"
+    assert meant(["unit", "UNIT"], ["UNITS"]) == " Did you mean 'UNITS'?"
+    assert meant(["BRADN", "unit"], ["UNITS", "BRAND"]) == " Did you mean 'BRAND', 'UNITS'?"
+    assert meant([""], ["UNITS"]) == meant(["x"], []) == ""

@@ -281,7 +281,17 @@ def test_a_conjunction_is_made_of_nothing_one_several_or_another_conjunction(arg
     assert Conjunction(condition for condition in expected).conditions == expected
 
 
-@pytest.mark.parametrize("argument", [1, "abc", C("a"), [1], [None], [Conjunction([])], [C("a")]], ids=repr)
+class SparkColumn:
+    """Like a column of Spark: it looks like an iterable, and refuses."""
+
+    def __iter__(self):
+        raise TypeError("Column is not iterable")
+
+    def __repr__(self):
+        return "Column<'(x > 3)'>"
+
+
+@pytest.mark.parametrize("argument", [1, "abc", C("a"), [1], [None], [Conjunction([])], [C("a")], SparkColumn()], ids=repr)
 def test_a_conjunction_is_made_of_conditions_only(argument):  # cube 31
     with pytest.raises(InvalidType, match="Can only build conjunction out of conditions"):
         Conjunction(argument)
@@ -590,6 +600,14 @@ def test_text_that_is_no_condition_is_quoted_in_the_error(text):  # cube 39
     with pytest.raises(InvalidInput) as error:
         Condition.from_string(text, TYPES)
     assert f'Cannot parse condition "{text}"' in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["Order No", "not in", "a in b", "Price (EUR)", "#"])
+def test_a_column_may_have_spaces_in_its_name(name):
+    types = {name: pa.string(), "s": pa.string()}
+    for condition in (C(name) == "v", C(name) >= "in (v", C(name).isin(["a=1", "b"]), C(name).isnotin(["a < 1"])):
+        assert Condition.from_string(str(condition), types) == condition
+        assert Conjunction.from_string(str(condition & (C("s") == "w")), types) == condition & (C("s") == "w")
 
 
 def test_an_unknown_column_is_named_with_the_text_and_the_known_ones():  # cube 39

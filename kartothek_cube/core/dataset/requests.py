@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.naming import meant
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 
 __all__ = ["LabelFilter", "check_table", "checked_categoricals", "checked_columns", "checked_label_filter", "names_by_table", "names_of"]
@@ -90,16 +90,11 @@ def checked_columns(names: Sequence[str] | None, schema: pa.Schema, uuid: str) -
     unknown = sorted(set(chosen) - set(schema.names))
     if unknown:
         raise UnknownColumn(
-            f"Columns cannot be found in stored dataframe: {', '.join(unknown)} in dataset {uuid!r}, which has {schema.names}.{_meant(unknown, schema)}"
+            f"Columns cannot be found in stored dataframe: {', '.join(unknown)} in dataset {uuid!r}, which has {schema.names}.{meant(unknown, schema.names)}"
         )
     if len(set(chosen)) != len(chosen):
         raise InvalidInput(f"A column is asked for twice in dataset {uuid!r}: {list(chosen)}.")
     return chosen
-
-
-def _meant(unknown: Sequence[str], schema: pa.Schema) -> str:
-    close = [repr(found[0]) for name in unknown if (found := get_close_matches(name, schema.names, n=1))]
-    return f" Did you mean {', '.join(close)}?" if close else ""
 
 
 def checked_categoricals(names: Sequence[str] | None, columns: Sequence[str], schema: pa.Schema, uuid: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kartothek_cube.core.naming import meant
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores.keyvalue import adapt, is_key_value_store, refuse_settings
 from kartothek_cube.core.stores.local import LocalStore
@@ -30,6 +31,7 @@ _BOOLEAN = (bool, "True or False")
 _TYPES: dict[str, tuple[type, str]] = {"readonly": _BOOLEAN, "fsync": _BOOLEAN, "check_conditions": _BOOLEAN, "perm": (int, "an int"), "region": (str, "a str")}
 _NONE_IS_DEFAULT = frozenset({"check_conditions", "perm", "region"})
 _ALL_BITS = 0o7777
+_SCHEMES = ("hfs", "file", "hmemory", "s3", "az", "gs")
 _LONGEST_CHAIN = 10  # of factories that return factories
 
 
@@ -66,7 +68,7 @@ def open_store(x: object, **settings: Any) -> Store:
     """
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
-        raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.")
+        raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{meant(unknown, _SETTINGS)}")
     _check_types(settings)
     readonly = settings.pop("readonly", False)
     store = _open(_called(x), settings)
@@ -171,7 +173,10 @@ def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
         raise Unsupported(f"Stores of kind {scheme} need a package that is not installed: {missing}.")
     if store is None:
         # The texts of storefact and minimalkv may repeat the URL with its password.
-        raise InvalidInput(f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// or another scheme of storefact.")
+        raise InvalidInput(
+            f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// or another scheme of storefact."
+            f"{meant([scheme], _SCHEMES)}"
+        )
     return adapt(store, settings)
 
 

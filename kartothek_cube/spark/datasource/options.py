@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+from kartothek_cube.core.naming import meant
 from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
 from kartothek_cube.errors import InvalidInput
 
@@ -127,9 +127,7 @@ def _check_names(given: Mapping[str, str], use: Use) -> None:
         raise InvalidInput("The data source kartothek_cube takes no path: the store goes into the option store, the name into cube or dataset.")
     for name in given:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            meant = f" Did you mean {close[0]!r}?" if close else ""
-            raise InvalidInput(f"The data source kartothek_cube has no option {name!r}.{meant} To {use} there are: {useful}.")
+            raise InvalidInput(f"The data source kartothek_cube has no option {name!r}.{meant([name], known)} To {use} there are: {useful}.")
         if name in useless:
             raise InvalidInput(f"The option {name} means nothing to {use}{_because(name, use)}. To {use} there are: {useful}.")
 

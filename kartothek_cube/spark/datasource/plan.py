@@ -29,7 +29,7 @@ from kartothek_cube.cube.load import Loader
 from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
-from kartothek_cube.errors import InvalidInput, KartothekCubeError, UnknownColumn
+from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 
 __all__ = ["CubeView", "DatasetView", "FileItem", "View", "load_items", "view_of"]
@@ -70,12 +70,7 @@ class View(Protocol):
 def _parsed(conditions: str | None, schema: pa.Schema) -> Sequence[Clause]:
     if conditions is None:
         return ()
-    try:
-        return Conjunction.from_string(conditions, {f.name: f.type for f in schema}).clauses
-    except KartothekCubeError:
-        raise
-    except ValueError as error:
-        raise InvalidInput(f"The option conditions={conditions!r} compares a column with something of another type: {error}") from None
+    return Conjunction.from_string(conditions, {f.name: f.type for f in schema}).clauses
 
 
 @dataclass(frozen=True)
