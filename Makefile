@@ -45,6 +45,9 @@ env: $(VENV)/.full ## the virtual environment (.venv) with everything; remade wh
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# Setuptools warns at every editable install, in a box, that a folder of the package's name comes first: here it is the package.
+$(VENV)/.full $(VENV)/.demo $(VENV)/.quick: export PYTHONWARNINGS := ignore
+
 $(VENV)/.full: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/$(PIP_INSTALL) --upgrade pip
 	$(VENV)/$(PIP_INSTALL) --editable '.[dev]'

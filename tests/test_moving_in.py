@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+
 import pytest
 
 from tests.moving_pages import exists, pairs_of, rows_of, text_of
@@ -31,6 +34,15 @@ def test_every_old_example_has_a_new_one(page, library):
     assert all(f"from {library}." not in pair.new for pair in pairs)
     assert f"from {library}." in pairs[0].old
     assert len(pairs) == sum(block.rest.startswith("no-run") for block in blocks_in(text_of(page)))
+
+
+def test_the_page_says_how_imports_are_rewritten():
+    script = re.findall(r"-e '(.*)'", text_of("moving-from-kartothek.md"))
+    rows = [row for row in rows_of("moving-from-kartothek.md") if row.names and row.here and "io_components" not in row.module]
+    same = {row.module: row.here[0].rpartition(".")[0] for row in rows if row.here[0].endswith(f".{row.names[0]}")}
+    rewritten = subprocess.run(["sed", "-E", *(f"-e{rule}" for rule in script)], input="\n".join(same), capture_output=True, text=True, check=True).stdout
+    assert len(same) > 15
+    assert dict(zip(same, rewritten.splitlines(), strict=True)) == same
 
 
 def test_what_does_not_exist_is_noticed():

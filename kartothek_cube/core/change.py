@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.index import SecondaryIndex, build_index, drop_labels, index_type, merge_indices
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, Commit, CubeCommit, extend_chain, fingerprint
 from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
@@ -170,7 +171,7 @@ class Change:
 
     def describe(self) -> str:
         """One line for error messages."""
-        return f"commit {self.commit} ({len(self.labels)} partitions added, {len(self.removed)} removed)"
+        return f"commit {self.commit} ({counted(len(self.labels), 'partition')} added, {len(self.removed)} removed)"
 
 
 @dataclass(frozen=True, slots=True)

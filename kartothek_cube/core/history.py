@@ -57,7 +57,7 @@ class State:
 
 
 def check_as_of(as_of: object) -> AsOf | None:
-    """Refuse what is neither a commit's id nor a moment.
+    """A commit's id, or a moment with its zone; text in ISO form is a moment, as no id looks like that.
 
     Raises
     ------
@@ -68,11 +68,20 @@ def check_as_of(as_of: object) -> AsOf | None:
     --------
     >>> check_as_of(datetime(2024, 5, 1)).isoformat()
     '2024-05-01T00:00:00+00:00'
+    >>> check_as_of("2024-05-01 12:00").isoformat()
+    '2024-05-01T12:00:00+00:00'
+    >>> check_as_of("0f1e2d")
+    '0f1e2d'
     """
     if isinstance(as_of, datetime):
         return as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of.astimezone(UTC)
-    if as_of is None or isinstance(as_of, str):
-        return as_of
+    if isinstance(as_of, str):
+        try:
+            return check_as_of(datetime.fromisoformat(as_of))
+        except ValueError:
+            return as_of
+    if as_of is None:
+        return None
     raise InvalidType(f"as_of is the id of a commit (text) or a moment (datetime), not {type(as_of).__name__}: {as_of!r}.")
 
 

@@ -85,8 +85,15 @@ def _unify_two(left: pa.Schema, right: pa.Schema, where: str) -> pa.Schema:
 def _widen(left: pa.DataType, right: pa.DataType, column: str, where: str) -> pa.DataType:
     common = common_type(left, right)
     if common is None:
-        raise InvalidInput(f"Schema violation in {where}: column {column!r} is {left} but {right} was given. Cast it to {left} first.")
+        raise InvalidInput(f"Schema violation in {where}: column {column!r} is {left} but {right} was given. Cast it to {left} first{_with_gaps(left, right)}.")
     return common
+
+
+def _with_gaps(wanted: pa.DataType, given: pa.DataType) -> str:
+    """How pandas casts whole numbers of which some are missing, which it has made floats."""
+    if not (pt.is_integer(wanted) and pt.is_floating(given)):
+        return ""
+    return f", in pandas to {str(wanted).replace('uint', 'UInt').replace('int', 'Int')} if values are missing"
 
 
 def compatible(left: pa.DataType, right: pa.DataType) -> bool:

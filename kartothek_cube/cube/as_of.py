@@ -23,10 +23,15 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
     Raises
     ------
     InvalidInput
-        If the history of a dataset does not reach back so far, or none has such a commit.
+        If the history of a dataset does not reach back so far, none has such a commit, or none existed then.
     """
     if isinstance(as_of, datetime):
-        return _existing(store, newest, dict.fromkeys(newest, as_of))
+        existing = _existing(store, newest, dict.fromkeys(newest, as_of))
+        if newest and not existing:
+            names, then = ", ".join(sorted(newest)), as_of.isoformat(timespec="seconds")
+            text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
+            raise InvalidInput(f"{text} `history` lists the commits of a dataset.")
+        return existing
     found = _found(store, newest, as_of)
     times = [state.time for state in found.values() if state.time is not None]
     if not found or (not times and len(found) < len(newest)):

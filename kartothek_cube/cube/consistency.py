@@ -107,7 +107,14 @@ def _check_shared_types(infos: Mapping[str, DatasetInfo]) -> None:
             if pa.types.is_null(kind):
                 seen[field.name] = (name, field.type)
             elif not compatible(kind, field.type):
-                raise InvalidInput(f'Found incompatible entries for column "{field.name}": {kind} in dataset "{other}", {field.type} in dataset "{name}".')
+                text = f'Found incompatible entries for column "{field.name}": {kind} in dataset "{other}", {field.type} in dataset "{name}".'
+                raise InvalidInput(text + _gaps_hint(kind, field.type))
+
+
+def _gaps_hint(*kinds: pa.DataType) -> str:
+    """What to do about a column that is of whole numbers in one frame, and of floats in another because values are missing there."""
+    mixed = any(pa.types.is_integer(kind) for kind in kinds) and any(pa.types.is_floating(kind) for kind in kinds)
+    return ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").' if mixed else ""
 
 
 def _check_partition_keys(info: DatasetInfo, cube: Cube) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import Receipt
 from kartothek_cube.core.files import FileRequest, open_rows
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.rowkeys import pack, pack_one, stable_order
@@ -117,6 +118,6 @@ def _refilled(head: pa.Table, used: int, stream: Iterator[pa.Table]) -> pa.Table
 def _refuse(write: DatasetWrite, file: Receipt, row: pa.Table, repeated: int, places: str) -> None:
     cell = {**{c: v for c, v in file.values.items() if c in write.sort_columns}, **row.to_pylist()[0]}
     raise InvalidInput(
-        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {repeated:,} rows repeat a cell. '
+        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {counted(repeated, "row")} with a cell that another one has. '
         f"Example: {cell} occurs in {places}. A cell may occur once."
     )

@@ -15,6 +15,7 @@ from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.layout import check_partition_types
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.parquet import FittedFormat
 from kartothek_cube.core.rowkeys import IntArray, ascends, pack_one, stable_order
@@ -197,6 +198,6 @@ def _refuse_duplicates(write: DatasetWrite, table: pa.Table, first: int, count: 
     differing = {c: (rows[0][c], rows[1][c]) for c in table.column_names if rows[0][c] != rows[1][c]}
     detail = f"they differ in {differing}" if differing else "they are equal in every column"
     raise InvalidInput(
-        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {count:,} rows repeat a cell. '
+        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {counted(count, "row")} with a cell that another one has. '
         f"Example: {keys} occurs twice; {detail}. A cell may occur once."
     )

@@ -13,6 +13,7 @@ from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_rows import piece_bytes
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.progress import Phase
@@ -67,7 +68,7 @@ def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Stor
         several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1]
         count = sum(run(partial(_repetitions, cells), several, phase=_VERIFY))
         if count:
-            text = f"{count:,} rows are overridden by newer rows of the same cell in other files. Queries show the newest row."
+            text = f"{counted(count, 'row')} overridden by newer ones of the same cell in other files. Queries show the newest row."
             yield Finding("info", "overridden-cells", snapshot.uuid, text, mend=f"compact_dataset({snapshot.uuid!r}, store)", count=count)
 
 
@@ -94,7 +95,7 @@ def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -
         enrichment, other = _Cells(store, snapshot, columns), _Cells(store, seed, columns)
         count = sum(run(partial(_unseen_of, enrichment, other), pairs, phase=_VERIFY))
         if count:
-            text = f"{count:,} cells have no cell of the seed {cube.seed_dataset!r}: no query of the cube shows them."
+            text = f"{counted(count, 'cell')} that the seed {cube.seed_dataset!r} does not have: no query of the cube shows what is there."
             yield Finding("info", "unseen-cells", snapshot.uuid, text, count=count)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from kartothek_cube.core.maintenance.verify_report import Finding, Severity
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.chain import Commit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
@@ -130,7 +131,8 @@ def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
     several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1] if set(snapshot.tables) == {SINGLE_TABLE} else []
     if several:
         files = sum(map(len, several))
-        text = f"{len(several):,} physical partitions have several files, {files:,} in all. The newest row wins; kartothek may show older ones ({_LOOK}, 6)"
+        count = f"{counted(len(several), 'physical partition')} with several files, {files:,} in all"
+        text = f"{count}. The newest row wins; kartothek may show older ones ({_LOOK}, 6)"
         label = snapshot.partitions.labels[several[0][0]].as_py()
         yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
 

@@ -135,7 +135,8 @@ def plan_build(
 
 def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str]) -> None:
     if cube.seed_dataset not in names:
-        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing.')
+        given = ", ".join(sorted(names)) or "no dataset"
+        raise InvalidInput(f'Seed data ("{cube.seed_dataset}") is missing. There is data for {given}; Cube(seed_dataset=...) says which one is the seed.')
     left = sorted(set(existing) - set(names))
     if left:
         raise InvalidInput(

@@ -92,8 +92,8 @@ def map_cube_groups(
         factory = store_factory(store)
         plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
         session = find_session(spark)
-        wire = _result_schema(schema)
-        call = _calling(func, _wants_pandas(func) if as_pandas is None else as_pandas, frozenset(wire.names))
+        wire, annotated = _result_schema(schema), _wants_pandas(func)
+        call = _calling(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))
         width = cores(session, parallelism)
         if shares_seed_files(plan):
             return run_grouped(session, plan, factory, width, blocksize, call, wire, "map groups of")
@@ -122,13 +122,18 @@ def _result_schema(schema: Any) -> pa.Schema:
 
 
 def _wants_pandas(func: Callable[..., Any]) -> bool:
-    """Whether the second parameter is annotated as a pandas frame, as a type or as its text."""
+    """Whether the second parameter is annotated as a pandas frame, as a type or as its text; refused if there is none."""
     if not callable(func):
         raise InvalidType(f"func should be a function (key, table), but is {func!r}.")
     try:
-        parameters = list(inspect.signature(func).parameters.values())
-    except (ValueError, TypeError):
+        signature = inspect.signature(func)
+    except (ValueError, TypeError):  # some functions of C do not tell
         return False
+    try:
+        signature.bind({}, None)
+    except TypeError as error:
+        raise InvalidType(f"func is called as func(key, table), with the key of a group and its rows: {error}.") from None
+    parameters = list(signature.parameters.values())
     annotation = parameters[1].annotation if len(parameters) > 1 else None
     name = annotation if isinstance(annotation, str) else f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
     return name in ("pd.DataFrame", "pandas.DataFrame", "DataFrame") or (name.startswith("pandas.") and name.endswith(".DataFrame"))

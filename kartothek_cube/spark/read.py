@@ -16,6 +16,7 @@ from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead, make_g
 from kartothek_cube.core.dataset.requests import check_table, checked_categoricals, names_of
 from kartothek_cube.core.files import FileRequest
 from kartothek_cube.core.journal import verb
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import Predicates, parse_predicates
@@ -161,7 +162,7 @@ def _by_file(
     checked_categoricals(categories, request.columns, request.schema, source.uuid)
     tasks = plan.tasks()
     chunks = pack(tasks, executors.count(len(tasks), sampled_bytes(store, tasks, lambda task: (task.key,))))
-    return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, f"{len(plan)} files"))
+    return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, counted(len(plan), "file")))
 
 
 def _rows(store: Any, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -193,7 +194,7 @@ def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
     request, store = read.request, executors.store
     groups = [_file_group(plan, read, i) for i in range(len(plan.groups))]
     chunks = pack(groups, executors.count(len(groups)))
-    return run_packed(executors.session, chunks, lambda groups: _group_rows(store, request, groups, wire), wire, _job(request, f"{len(groups)} groups"))
+    return run_packed(executors.session, chunks, lambda groups: _group_rows(store, request, groups, wire), wire, _job(request, counted(len(groups), "group")))
 
 
 def _file_group(plan: GroupPlan, read: TableRead, i: int) -> _FileGroup:
@@ -222,4 +223,4 @@ def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa
         del key
         yield table.select(columns)
 
-    return run_regrouped(executors.session, chunks, load, regrouping, select, wire, _job(request, f"{n} groups"))
+    return run_regrouped(executors.session, chunks, load, regrouping, select, wire, _job(request, counted(n, "group")))

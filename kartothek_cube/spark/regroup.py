@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.regroup import group_numbers
 from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one
 from kartothek_cube.core.store import Store
@@ -46,7 +47,7 @@ def run_grouped(
 
 def job_of(verb: str, plan: QueryPlan, units: int) -> Job:
     """How a step of a query is called in Spark's plans."""
-    return Job(verb, f"cube {plan.context.uuid_prefix!r}", f"{units} groups" if plan.context.partition_by else f"{units} partitions")
+    return Job(verb, f"cube {plan.context.uuid_prefix!r}", counted(units, "group" if plan.context.partition_by else "partition"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

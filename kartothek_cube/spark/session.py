@@ -13,7 +13,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Watch", "cancel", "cores", "find_session", "inheriting_thread", "is_connect", "named", "session_of", "summed", "watching"]
+__all__ = ["Watch", "cancel", "cores", "find_session", "inheriting_thread", "is_connect", "named", "session_of", "shown", "summed", "watching"]
 
 Watch: TypeAlias = Callable[[], tuple[int, int]]
 """How many tasks are done, and how many there are; (0, 0) as long as nothing is known."""
@@ -43,6 +43,24 @@ def find_session(given: SparkSession | None) -> SparkSession:
 def session_of(frame: DataFrame) -> SparkSession:
     """The session to which a data frame belongs."""
     return frame.sparkSession
+
+
+def shown(value: object) -> str:
+    """The end of an error that something is no Spark data frame: rows in memory are not written out, but it is said where they can go.
+
+    Examples
+    --------
+    >>> shown(5)
+    '5.'
+    >>> import pyarrow as pa
+    >>> shown(pa.table({"UNITS": [1]}))
+    'a Table of pyarrow. Rows in memory are for verbs such as build_cube, or become a Spark data frame by spark.createDataFrame.'
+    """
+    if not hasattr(value, "columns"):
+        return f"{value!r:.200}."
+    kind = type(value)
+    where = "Rows in memory are for verbs such as build_cube, or become a Spark data frame by spark.createDataFrame."
+    return f"a {kind.__name__} of {kind.__module__.partition('.')[0]}. {where}"
 
 
 def is_connect(session: Any) -> bool:

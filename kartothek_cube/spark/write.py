@@ -29,7 +29,7 @@ from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_e
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.layout import Layout, make_layout
-from kartothek_cube.spark.session import cores, session_of
+from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import CubeRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
@@ -277,7 +277,7 @@ def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
         cube.ktk_dataset_uuid(name)
         if not hasattr(frame, "mapInArrow"):
             raise InvalidType(
-                f"Expected a Spark data frame for dataset {name!r} of the cube {cube.uuid_prefix!r}, or a dict dataset id → data frame; got {frame!r:.200}."
+                f"Expected a Spark data frame for dataset {name!r} of the cube {cube.uuid_prefix!r}, or a dict dataset id → data frame; got {shown(frame)}"
             )
     return {converter_str(name): frame for name, frame in frames.items()}
 

@@ -26,7 +26,7 @@ from kartothek_cube.core.stores import store_factory
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.layout import Layout, make_layout
-from kartothek_cube.spark.session import cores, session_of
+from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import DatasetRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
@@ -274,7 +274,7 @@ def update_dataset_from_spark(
 
 def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:
     if not hasattr(df, "mapInArrow"):
-        raise InvalidType(f"Expected a Spark data frame for dataset {dataset_uuid!r}; got {df!r:.200}.")
+        raise InvalidType(f"Expected a Spark data frame for dataset {dataset_uuid!r}; got {shown(df)}")
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
     return _Input(df, table, timestamps, *arguments)

@@ -82,7 +82,7 @@ def test_an_index_on_a_column_without_values_yet_has_the_type_of_the_dataset():
 
 def test_the_change_names_itself():
     change = change_of(receipt("a"), removed=pa.array(["b", "c"]))
-    assert change.describe() == f"commit {change.commit} (1 partitions added, 2 removed)"
+    assert change.describe() == f"commit {change.commit} (1 partition added, 2 removed)"
 
 
 def test_a_change_does_not_touch_its_base():

@@ -106,8 +106,14 @@ def test_a_dataset_that_did_not_exist_is_absent(store, moments):
     assert collect_stats(CUBE, store, as_of=moments[1][0])["e"]["rows"] == 2
     with pytest.raises(InvalidInput, match=r"requested datasets as of .*: e"):
         query_cube(CUBE, store, datasets=["seed", "e"], as_of=moments[0][0])
-    with pytest.raises(InvalidInput, match="Seed data"):
-        query_cube(CUBE, store, as_of=dt.datetime(1999, 1, 1))
+    for read in (lambda: query_cube(CUBE, store, as_of="1999-01-01"), lambda: discover_cube("cube", store, as_of=dt.datetime(1999, 1, 1))):
+        with pytest.raises(InvalidInput, match=r"Cube 'cube' cannot be read as of 1999-01-01T00:00:00\+00:00: of its datasets e, seed none existed then"):
+            read()
+
+
+def test_a_moment_may_be_text(store, moments):
+    for moment, expected in moments:
+        assert rows(query_cube_arrow(CUBE, store, as_of=moment.isoformat(" "))) == expected
 
 
 def test_the_id_of_a_write_to_the_cube_takes_all_its_datasets(store, moments):

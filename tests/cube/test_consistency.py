@@ -57,7 +57,7 @@ REFUSED = {
     "no table": ({"e": replace(E, tables=("core",)), "seed": replace(SEED, tables=("a", "b"))}, ["e (core), seed (a, b)"]),
     "shared payload": ({"e": having(E, "v1")}, ["v1: e, seed"]),
     "shared payload as key": ({"e": replace(having(E, "v1"), partition_keys=("p", "v1"))}, ["v1: e, seed"]),
-    "other type of a dimension": ({"e": having(E, "x", pa.float64())}, ['"x"', '"e"', '"seed"', "double", "int64"]),
+    "other type of a dimension": ({"e": having(E, "x", pa.float64())}, ['"x"', '"e"', '"seed"', "double", "int64", 'astype("int64")']),
     "sign of a dimension": ({"e": having(E, "x", pa.uint64())}, ['"x"', "uint64"]),
     "zone of a dimension": ({"seed": having(SEED, "x", pa.timestamp("us")), "e": having(E, "x", pa.timestamp("us", "UTC"))}, ['"x"', "UTC"]),
     "other type of a key": ({"e": having(E, "p", pa.string())}, ['"p"']),

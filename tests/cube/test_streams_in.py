@@ -232,7 +232,7 @@ def test_blocks_are_let_go_once_they_are_stored(store):
 def test_a_cell_in_two_blocks_is_found(store):  # cube 62, 245
     repeated = with_column(seed()[7:8], "v1", [9.25])
     data = [*blocks(seed()), repeated]
-    cell = rf"\[p, x, y\] in dataset \"seed\": 1 rows.*'p': 1, 'x': {7 * 37}, 'y': 'y0'.*two blocks"
+    cell = rf"\[p, x, y\] in dataset \"seed\": 1 row with.*'p': 1, 'x': {7 * 37}, 'y': 'y0'.*two blocks"
     with pytest.raises(InvalidInput, match=cell):
         build_cube(iter(data), CUBE, store, options=SMALL)
     assert nothing_visible(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -160,3 +161,18 @@ def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
     if annotation is not None:
         function.__annotations__["table"] = annotation
     assert _wants_pandas(function) is wanted
+
+
+@pytest.mark.parametrize("func", [lambda table: table, lambda: None, lambda a, b, c: a, lambda a, *, b: a, [].append])
+def test_a_function_that_cannot_be_called_with_key_and_rows_is_refused_before_any_task(func):
+    from kartothek_cube.spark.groups import _wants_pandas
+
+    with pytest.raises(InvalidType, match=r"func is called as func\(key, table\)"):
+        _wants_pandas(func)
+
+
+@pytest.mark.parametrize("func", [lambda *both: None, lambda key, table, more=1: None, functools.partial(lambda a, key, table: None, 1), max])
+def test_whatever_takes_key_and_rows_is_a_function(func):
+    from kartothek_cube.spark.groups import _wants_pandas
+
+    assert _wants_pandas(func) is False

@@ -255,9 +255,10 @@ def test_buckets_do_not_matter_without_a_shuffle(cube, frame, store_url):
     assert len(rows(cube, store_url)) == 200
 
 
-@pytest.mark.parametrize("data", [None, 1, "seed", {"seed": None}, [1]])
+@pytest.mark.parametrize("data", [None, 1, "seed", {"seed": None}, [1], pa.table({"v1": [1]})])
 def test_what_is_no_spark_frame_is_refused(cube, store_url, data):
-    with pytest.raises(InvalidType, match="Expected a Spark data frame"):
+    match = "Expected a Spark data frame.* a Table of pyarrow.*createDataFrame" if isinstance(data, pa.Table) else "Expected a Spark data frame"
+    with pytest.raises(InvalidType, match=match):
         build_cube_from_spark(data, cube, store_url)
 
 

@@ -90,7 +90,7 @@ def test_a_row_group_of_a_stream_is_as_large_as_the_memory_unless_the_serializer
 def test_a_cell_that_comes_twice_is_found_wherever_the_batches_end(memory, at):
     rows = table()
     twice = pa.concat_tables([rows.slice(0, at + 1), rows.slice(at)])
-    with pytest.raises(InvalidInput, match=rf"duplicate cells by \[p, x\] in dataset \"seed\": 1 rows.*'x': {at}}}"):
+    with pytest.raises(InvalidInput, match=rf"duplicate cells by \[p, x\] in dataset \"seed\": 1 row with.*'x': {at}}}"):
         staged(open_store("hmemory://"), cube_rows(), twice, memory)
 
 

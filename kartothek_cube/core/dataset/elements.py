@@ -102,7 +102,7 @@ def _reader(stream: Any, uuid: str) -> pa.RecordBatchReader:
     try:
         return pa.RecordBatchReader.from_stream(stream)
     except pa.ArrowInvalid as error:
-        raise InvalidInput(f"A stream of {type(stream).__name__} for dataset {uuid!r} has no columns with names: {error}") from None
+        raise InvalidInput(f"A stream of {type(stream).__name__} for dataset {uuid!r} cannot be read as Arrow columns with names: {error}") from None
 
 
 def _size(batch: pa.RecordBatch) -> int:

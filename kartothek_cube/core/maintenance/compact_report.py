@@ -230,7 +230,7 @@ def _summary(plan: CompactionPlan) -> str:
     if not plan.merges:
         return f"nothing to do for {counted(plan.total, 'partition')}"
     where = counted(len(plan.partitions), "physical partition")
-    return f"{plan.files_before:,} files → {plan.files_after:,} in {where}, {plan.rows_before:,} rows"
+    return f"{plan.files_before:,} files → {plan.files_after:,} in {where}, {counted(plan.rows_before, 'row')}"
 
 
 def _written(report: CompactionReport) -> str:

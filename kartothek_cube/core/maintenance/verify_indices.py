@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.index import SecondaryIndex, index_from_table, index_labels, index_type
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import type_of_column
 from kartothek_cube.core.naming import INDEX_SUFFIX
 from kartothek_cube.core.parallel import run
@@ -132,7 +133,7 @@ def coverage_findings(subject: Subject, indices: Indices) -> Iterator[Finding]:
         positions = uncovered(subject, index)
         if len(positions):
             # This library covers every partition that it commits; others do not see to it.
-            text = f"No entry of the index names {len(positions):,} partitions. Either they have no value there, or queries miss their rows: deep=True tells."
+            text = f"No entry of the index names {counted(len(positions), 'partition')}. Either no value is there, or queries miss rows: deep=True tells."
             label = subject.snapshot.partitions.labels[int(positions[0])].as_py()
             mend = "" if ours else rebuild(subject.uuid, column)
             severity, n = ("info" if ours else "warning"), len(positions)

@@ -66,7 +66,7 @@ def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Ov
     >>> verify_cube(cube, store, deep=True)
     Verified cube 'sales' with all data: 2 datasets, 3 partitions, 3 files, ... bytes, 4 rows.
     1 remark:
-    · info unseen-cells [sales++prices]: 1 cells have no cell of the seed 'seed': no query of the cube shows them.
+    · info unseen-cells [sales++prices]: 1 cell that the seed 'seed' does not have: no query of the cube shows what is there.
     """
     with verb("verify_cube", options, cube=cube):
         return verified(cube, open_store(store), deep=check_flag(deep, "deep")).report

@@ -160,8 +160,9 @@ def test_wrong_moments_are_refused(store, commits):
         read_table(UUID, store, as_of=dt.date(2024, 1, 1))
 
 
-def test_a_pandas_timestamp_is_a_moment(store, commits):
-    assert sorted(read_table(UUID, store, as_of=pd.Timestamp(commits[0].time))["x"]) == [1, 2]
+@pytest.mark.parametrize("form", [pd.Timestamp, dt.datetime.isoformat, str, lambda time: time.replace(tzinfo=None).isoformat()])
+def test_a_moment_may_be_of_pandas_or_text(store, commits, form):
+    assert [sorted(read_table(UUID, store, as_of=form(commit.time))["x"]) for commit in commits] == XS
 
 
 # --- any sequence of commits ------------------------------------------------------------------------------------------

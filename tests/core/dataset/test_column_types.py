@@ -235,6 +235,19 @@ def test_another_family_is_refused_and_the_dataset_stays(first, second, store):
 
 
 @pytest.mark.parametrize(
+    ("stored", "gaps", "cast"), [("int64", "float64", "Int64"), ("uint8", "float32", "UInt8"), ("float64", "int64", None), ("int64", "str", None)]
+)
+def test_the_error_says_how_pandas_casts_whole_numbers_with_gaps(stored, gaps, cast, store):
+    frame = pd.DataFrame({"v1": [1]})
+    store_dataframes_as_dataset(store, UUID, [frame.astype(stored)])
+    with pytest.raises(InvalidInput, match=rf"first, in pandas to {cast} if values are missing\.$" if cast else r"first\.$"):
+        update_dataset_from_dataframes([frame.astype(gaps)], store, UUID)
+    if cast:
+        update_dataset_from_dataframes([pd.DataFrame({"v1": [None, 2.0]}).astype(cast)], store, UUID)
+        assert len(read_table(UUID, store)) == 3
+
+
+@pytest.mark.parametrize(
     ("column", "words"),
     [
         (pa.array([1], pa.timestamp("ns")), r"timestamp\[us\].*lose data"),
