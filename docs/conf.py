@@ -13,7 +13,14 @@ author = "The kartothek_cube developers"
 copyright = author
 release = version = importlib.metadata.version("kartothek-cube")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "reference", "terminal"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "reference",
+    "terminal",
+]
 exclude_patterns = ["_build", "_ext"]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
