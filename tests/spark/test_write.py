@@ -61,7 +61,7 @@ def test_a_partition_that_is_larger_than_the_memory_is_one_file_and_its_cells_ar
         with options(bytes_in_flight=1024):
             build_cube_from_spark(frame, cube, store_url, shuffle=True)
             twice = frame.unionAll(frame.where("x = 3 AND y = 2 AND p = 1"))
-            with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 rows.*'p': 1"):
+            with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 row with.*'p': 1"):
                 append_to_cube_from_spark(twice, cube, store_url, shuffle=True)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -306,7 +306,7 @@ def test_nulls_are_refused_where_none_may_stand(cube, built, frame, column, layo
 def test_a_cell_that_two_tasks_have_is_refused(cube, built, frame, layout):  # cube 245
     before = rows(cube, built)
     twice = frame.unionAll(frame.where("x = 3 AND y = 2 AND p = 1").withColumn("v1", frame["v1"] + 1))
-    with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 rows.*'x': 3") as caught:
+    with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 row with.*'x': 3") as caught:
         append_to_cube_from_spark(twice, cube, built, **layout)
     assert "'p': 1" in str(caught.value)
     assert rows(cube, built) == before
