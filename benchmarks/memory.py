@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +144,14 @@ def streaming(bench: Bench) -> Iterator[Row]:
     title = f"{per_week * weeks:,} rows x 3 and 4 x as many:"
     yield bounded(f"{title} build_cube, week by week", *(child("write", root, n, per_week) for n, root in sizes.items()))
     for work, verb in (("stream", "stream_cube"), ("groups", "iter_cube")):
-        few, many = (child(work, root) for root in sizes.values())
+        few, many = (_middle([child(work, root) for _ in range(bench.rounds)]) for root in sizes.values())
         assert (few.answer, many.answer) == (per_week * weeks, 4 * per_week * weeks)
         yield bounded(f"{title} {verb}", few, many)
+
+
+def _middle(outcomes: Sequence[Outcome]) -> Outcome:
+    """What is on its way when memory is at its most differs from run to run."""
+    return sorted(outcomes, key=attrgetter("memory"))[len(outcomes) // 2]
 
 
 def planning(bench: Bench) -> Iterator[Row]:
