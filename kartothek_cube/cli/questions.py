@@ -77,7 +77,7 @@ def conditions_in(text: str, types: Mapping[str, Any]) -> Conjunction:
     (BRAND == NULL) & (WEEK > 3)
     >>> conditions_in("BRAND == NULL", {"BRAND": pa.string()})
     Traceback (most recent call last):
-    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": a null matches no condition. For the text, write 'NULL' in quotes.
+    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared with a null. For the text, write 'NULL' in quotes.
     """
     from kartothek_cube.cube.conditions import Conjunction
     from kartothek_cube.errors import InvalidInput
@@ -95,7 +95,7 @@ def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
     if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
         return None
     if value.casefold() == "null" or value == "None":
-        return "a null matches no condition"
+        return "nothing can be compared with a null"
     if value in columns:
         return "a column is compared with a value, not with another column"
     joined = _JOINED.search(value)
@@ -133,18 +133,12 @@ def plan_of(loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by:
 
 def _moment(text: str | None, loaded: LoadedCube) -> str | None:
     """A time, or the id of a commit, whole or as it begins."""
-    if text is None or len(text) >= 32 or _is_time(text):
-        return text
     from kartothek_cube.cli.history import commits_of, resolved
+    from kartothek_cube.core.history import check_as_of
 
+    if text is None or len(text) >= 32 or isinstance(check_as_of(text), datetime):
+        return text
     try:
         return resolved(commits_of(loaded, None), text)
     except Failure as error:
         raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return bool(datetime.fromisoformat(text))
-    except ValueError:
-        return False

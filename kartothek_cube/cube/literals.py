@@ -94,4 +94,4 @@ def _because(words: Sequence[str], types: Mapping[str, pa.DataType]) -> str:
         return " A column is compared with a value, not with another column."
     if any(_JOINED.search(word) for word in words):
         return " Conditions are joined by &, and there is no or."
-    return " A null matches no condition." if any(word.casefold() in _NULLS for word in words) else ""
+    return " Nothing can be compared with a null." if any(word.casefold() in _NULLS for word in words) else ""

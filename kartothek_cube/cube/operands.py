@@ -36,7 +36,7 @@ def check_values(column: str, values: Sequence[Any]) -> None:
     """Refuse nulls, columns, conditions and containers as constants of a comparison."""
     wrong = next((value for value in values if isinstance(value, NotAValue)), None)
     if any(_is_scalar(value) and is_null(value) for value in values):
-        raise InvalidInput(f'Cannot use NULL-value to compare w/ column "{column}". A null matches no condition.')
+        raise InvalidInput(f'Cannot use NULL-value to compare w/ column "{column}". Nothing can be compared with a null.')
     if wrong is not None:
         raise InvalidType(f'{wrong.REFUSAL} Give column "{column}" a constant.')
     for value in values:

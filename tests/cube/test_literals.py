@@ -44,7 +44,7 @@ def test_texts_of_every_kind_are_read():
         ("f in (1, i)", "column f is double and takes a number. A column is compared with a value, not with another column."),
         ("i > 3 and f > 2", "column i is int64 and takes an integer. Conditions are joined by &, and there is no or."),
         ("i > 3 || f > 2", "column i is int64 and takes an integer. Conditions are joined by &, and there is no or."),
-        ("i == NULL", "column i is int64 and takes an integer. A null matches no condition."),
+        ("i == NULL", "column i is int64 and takes an integer. Nothing can be compared with a null."),
         ("d > yesterday", "column d is date32[day] and takes a date such as 2024-01-31."),
         ("d == 2024-13-01", "column d is date32[day] and takes a date such as 2024-01-31."),
         ("t > soon", "column t is timestamp[us] and takes a time such as 2024-01-31 12:00."),
