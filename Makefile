@@ -111,20 +111,20 @@ notebook: $(VENV)/.demo ## runs examples/grocery.ipynb; the notebook with its ou
 
 .PHONY: bench
 bench: $(VENV)/.full ## the benchmarks, each against its peers on the same files; the figures go to docs/benchmarks.md; ARGS="--only cube", ARGS=--small
-	-$(VENV)/bin/python -c "from tests.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
+	-$(VENV)/bin/python -c "from tests.integration.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 .PHONY: soak
 soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first two
-	$(VENV)/bin/python -m tests.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
-	$(VENV)/bin/python -m tests.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
-	$(VENV)/bin/python -m tests.soak.processes
-	$(VENV)/bin/python -m tests.soak.kills
+	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.robustness.soak.processes
+	$(VENV)/bin/python -m tests.robustness.soak.kills
 
 .PHONY: fuzz
 fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of damaged stores, with fresh random data; COUNT=100000 damaged stores
 	HYPOTHESIS_PROFILE=fuzz $(VENV)/bin/python -m pytest -m "hypothesis and not spark" $(ARGS)
-	$(VENV)/bin/python -m tests.fuzz --count $(COUNT)
+	$(VENV)/bin/python -m tests.robustness.fuzz --count $(COUNT)
 
 .PHONY: system-deps
 system-deps: ## Chromium, Node and, in .node, the test server of Azure; Java comes from the Python package index where the system has none
