@@ -75,8 +75,8 @@ def do(store: Any, process: int, step: Step) -> None:
         update_dataset_from_dataframes([rows_of(where, step.rows)], store, UUID, delete_scope=scope, on_conflict="reapply")
 
 
-def work(url: str, process: int, life: int, log: str, stop: Any) -> None:
-    """Write until killed. Before and after each step a line goes to the disk."""
+def work(url: str, process: int, life: int, log: str, stop: Any, begun: Any) -> None:
+    """Write until killed. Before and after each step a line goes to the disk. ``begun`` is a pipe that hears of the start."""
     from kartothek_cube.errors import CommitConflict
 
     store = open_store(url)
@@ -87,6 +87,7 @@ def work(url: str, process: int, life: int, log: str, stop: Any) -> None:
         os.fsync(fd)
 
     note("begun", life)
+    begun.send(life)
     with options(grace=PERIOD, retain=PERIOD, commit_retries=1000):
         for step in steps(process, life):
             if stop.is_set():
@@ -150,6 +151,7 @@ class Child:
     log: Path
     life: int = 0
     handle: Any = None
+    begun: Any = None
     offset: int = 0
     expected: Expected = field(default_factory=Expected)
 
@@ -179,18 +181,20 @@ class Killer:
 
     def start(self, child: Child) -> None:
         child.life += 1
-        child.handle = self._context.Process(target=work, args=(self.url, child.process, child.life, str(child.log), self._stop))
+        child.begun, begun = self._context.Pipe(duplex=False)
+        child.handle = self._context.Process(target=work, args=(self.url, child.process, child.life, str(child.log), self._stop, begun))
         child.handle.start()
+        begun.close()
 
     def kill_one(self) -> None:
         """Wait until a writer works, and a little more; kill it and look."""
         child = min(self.children, key=lambda c: c.life)
-        deadline = time.monotonic() + 120
-        while f'["begun", {child.life}]'.encode() not in (child.log.read_bytes()[child.offset :] if child.log.exists() else b""):
-            assert child.handle.is_alive(), self.last_words(child)
-            assert time.monotonic() < deadline, "a writer does not begin"
-            time.sleep(0.005)
+        assert child.begun.poll(120), "a writer does not begin"
+        with contextlib.suppress(EOFError):  # it ended; the assertion below says so
+            child.begun.recv()
+        # No event to wait for: the kill is to come at any moment of a write.
         time.sleep(self.random.choice([0.05, 0.2, 0.8]) * self.random.random())
+        assert child.handle.is_alive(), self.last_words(child)
         os.kill(child.handle.pid, signal.SIGKILL)
         self.kills += 1
         child.handle.join()
