@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ BUCKET, KEY, REGION = "bench", "any", "us-east-1"
 DATASETS = ("seed", "stock", "forecast")
 SERVER = """
 import json, sys
-from kartothek_cube.testing.remote import RemoteStandIn
+from tests.support.remote import RemoteStandIn
 with RemoteStandIn() as remote:
     print(remote.endpoint, flush=True)
     for line in sys.stdin:
@@ -62,7 +63,8 @@ class Server:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    repository = Path(__file__).parents[1]
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository) as process:
         yield Server(process)
         process.stdin.close()  # type: ignore[union-attr]
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.source import MODULES, imports
+from tests.support.source import MODULES, imports
 
 # A layer imports from those above it in the list and from itself.
 LAYERS = ["errors", "core", "cube", "api", "testing", "spark", "cli", "__main__"]

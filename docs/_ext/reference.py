@@ -28,7 +28,6 @@ MODULES = (
     "kartothek_cube.testing.stores",
     "kartothek_cube.testing.drivers",
     "kartothek_cube.testing.model",
-    "kartothek_cube.testing.remote",
 )
 # A word that is also a plain word, as `history`, is a name only if it is called.
 NAME = re.compile(r"^(?P<name>[A-Za-z_]+)(?P<call>\(.*\))?$")

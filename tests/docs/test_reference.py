@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from tests.checklists import REPOSITORY
-from tests.test_docs import blocks_in
+from tests.support.checklists import REPOSITORY
+from tests.support.doc_blocks import blocks_in
 
 # The quick environment has no PySpark, and so none of the names that need it.
 SPARK = ["kartothek_cube.spark"] if importlib.util.find_spec("pyspark") else []
