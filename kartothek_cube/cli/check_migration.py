@@ -29,7 +29,7 @@ __all__ = ["command", "verdicts_of"]
 DAMAGE = (KartothekCubeError, ValueError, LookupError)
 SEEDLESS = (
     "No dataset says that it is the seed: kartothek's build_dataset_indices drops what makes a dataset one of a cube. It can be said again"
-    ' (docs, page "Moving from kartothek", A cube that has lost its seed)'
+    ' (docs, page "Moving from kartothek, plateau and dask", A cube that has lost its seed)'
 )
 
 
@@ -132,7 +132,7 @@ def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
         keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
         for key in keys[:1]:
             narrow |= _differences(_stored(store, key, uuid), schema)
-    text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "What will look different", Other differences)'
+    text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "Differences from kartothek", 20)'
     yield from (Remark("narrow-type", text.format(*pair.split(" → ")), column) for column, pair in sorted(narrow.items()))
 
 

@@ -36,7 +36,7 @@ _COLUMNS: tuple[tuple[str, str | None, str], ...] = (
     (KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS, "partition_columns"),
     (KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, None, "suppress_index_on"),
 )
-_LOOK = 'docs, page "What will look different"'
+_PAGE = 'docs, page "Differences from kartothek"'
 
 
 def find_cube(uuid_prefix: str, members: Mapping[str, Snapshot]) -> tuple[Cube | None, list[Finding]]:
@@ -109,7 +109,7 @@ def _same(said: Any, meant: tuple[str, ...] | frozenset[str]) -> bool:
 def _hidden(snapshot: Snapshot) -> Iterator[Finding]:
     hidden = sorted(set(snapshot.schema.names) - set(visible_columns(snapshot.schema.names)))
     if hidden:
-        text = f"Columns that begin with two underscores, and {LEGACY_TIMESTAMP_PAYLOAD}, are hidden in cubes: {', '.join(hidden)} ({_LOOK}, 52)"
+        text = f"Columns that begin with two underscores, and {LEGACY_TIMESTAMP_PAYLOAD}, are hidden in cubes: {', '.join(hidden)} ({_PAGE}, 16)"
         yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
 
 
@@ -132,7 +132,7 @@ def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
     if several:
         files = sum(map(len, several))
         count = f"{counted(len(several), 'physical partition')} with several files, {files:,} in all"
-        text = f"{count}. The newest row wins; kartothek may show older ones ({_LOOK}, 6)"
+        text = f"{count}. The newest row wins; kartothek may show older ones ({_PAGE}, 6)"
         label = snapshot.partitions.labels[several[0][0]].as_py()
         yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
 

@@ -1,6 +1,6 @@
-"""The checklist of edge cases of cubes is whole, and every line of it is a test or says why it is none.
+"""Every edge case of cubes in tests/checklist has a test or says why it has none.
 
-A test says in a comment which lines it is about, e.g. ``# cube 17, 18``. ``REGENERATE=1`` writes the column of tests anew.
+A test says in a comment which rows it covers, e.g. ``# cube 17, 18``.
 """
 
 from __future__ import annotations
@@ -9,33 +9,31 @@ import re
 
 import pytest
 
-from tests.support.checklists import REPOSITORY, Checklist, check_row
+from tests.support.checklists import Checklist, check_row, rows_in
 
 
 def items_in(comment: str) -> set[str]:
-    return {number for numbers in re.findall(r"\bcube (\d+(?:, (?:cube )?\d+)*)", comment) for number in re.findall(r"\d+", numbers)}
+    numbers = re.findall(r"\bcube (\d+(?:, (?:cube )?\d+)*)", comment)
+    return {number for text in numbers for number in re.findall(r"\d+", text)}
 
 
-CHECKLIST = Checklist(REPOSITORY / "docs" / "cube-checklist.md", r"\d+", items_in)
+CHECKLIST = Checklist("cubes.toml", items_in)
 ITEMS = [str(number) for number in range(1, 259)]
-ROWS = CHECKLIST.rows()
+ROWS = rows_in(CHECKLIST.name)
+TESTS = CHECKLIST.tests()
 
 
-def test_the_page_has_every_line_of_the_checklist_in_order():
+def test_the_list_has_every_edge_case_in_order():
     assert list(ROWS) == ITEMS
 
 
 @pytest.mark.parametrize("item", ITEMS)
-def test_a_line_is_a_test_or_says_why_it_is_none(item):
-    check_row(ROWS[item])
+def test_an_edge_case_has_a_test_or_says_why_it_has_none(item):
+    check_row(item, ROWS[item], TESTS)
 
 
-def test_the_page_names_the_tests_that_exist():
-    CHECKLIST.check_page()
-
-
-def test_no_test_names_a_line_that_there_is_not():
-    assert set(CHECKLIST.tests()) <= set(ITEMS)
+def test_no_test_names_an_edge_case_that_does_not_exist():
+    assert set(TESTS) <= set(ITEMS)
 
 
 SOURCE = """

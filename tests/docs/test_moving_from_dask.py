@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "moving-from-dask.md").read_text(encoding="utf-8")
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]
+from tests.support.moving_pages import section
+
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in section("From dask").splitlines() if line.startswith("| `")]
 
 # What the modules of kartothek.io.dask exported.
 CUBE = """

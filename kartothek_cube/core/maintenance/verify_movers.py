@@ -15,8 +15,7 @@ from kartothek_cube.core.naming import MSGPACK_SUFFIX
 
 __all__ = ["mover_findings"]
 
-_LOOK = 'docs, page "What will look different"'
-_WEAK = 'docs, page "Known weaknesses"'
+_PAGE = 'docs, page "Differences from kartothek"'
 
 
 def mover_findings(subject: Subject) -> Iterator[Finding]:
@@ -34,9 +33,9 @@ def _document(subject: Subject) -> Iterator[Finding]:
     snapshot = subject.snapshot
     if not snapshot.chain:
         text = "No commit of this library yet: types are those of the schema files, numbers come back with 64 bits."
-        yield _info(subject, "foreign-dataset", text, f"{_LOOK}, 'Other differences'")
+        yield _info(subject, "foreign-dataset", text, f"{_PAGE}, 20")
     if snapshot.key.endswith(MSGPACK_SUFFIX):
-        yield _info(subject, "msgpack", "The document is in msgpack: an update by kartothek or plateau writes one in JSON beside it.", f"{_WEAK}, 4")
+        yield _info(subject, "msgpack", "The document is in msgpack: an update by kartothek or plateau writes one in JSON beside it.", f"{_PAGE}, 30")
     if not subject.is_explicit:
         yield from _implicit(subject)
     if len(snapshot.partitions.files) > 1:
@@ -44,15 +43,15 @@ def _document(subject: Subject) -> Iterator[Finding]:
     embedded = sorted(c for c, reference in snapshot.document.indices.items() if not isinstance(reference, str))
     for column in embedded:
         text = "The index stands in the document itself; kartothek takes its values for text. The next commit that changes it writes a file."
-        yield _info(subject, "embedded-index", text, f"{_WEAK}, 20", column)
+        yield _info(subject, "embedded-index", text, f"{_PAGE}, 34", column)
 
 
 def _implicit(subject: Subject) -> Iterator[Finding]:
     yield _info(
-        subject, "implicit", "The document lists no partitions: every data file is one, and each look lists the store. Any commit lists them.", f"{_WEAK}, 58"
+        subject, "implicit", "The document lists no partitions: every data file is one, and each look lists the store. Any commit lists them.", f"{_PAGE}, 32"
     )
     if any(key.startswith(f"{subject.uuid}/indices/") for key in subject.entries):
-        yield _info(subject, "implicit-index", "kartothek takes the index files for data, as no partitions are listed.", f"{_WEAK}, 5")
+        yield _info(subject, "implicit-index", "kartothek takes the index files for data, as no partitions are listed.", f"{_PAGE}, 31")
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -62,9 +61,9 @@ def _partition_columns(subject: Subject) -> Iterator[Finding]:
     for column in subject.snapshot.values.column_names:
         values = subject.snapshot.values.column(column)
         if pt.is_boolean(values.type):
-            yield _info(subject, "boolean-partition", "kartothek and plateau read True in every row of this partition column.", f"{_LOOK}, 1", column)
+            yield _info(subject, "boolean-partition", "kartothek and plateau read True in every row of this partition column.", f"{_PAGE}, 1", column)
         elif pt.is_binary(values.type):
-            yield _info(subject, "bytes-partition", "In kartothek the bytes of this partition column come back as text.", f"{_LOOK}, 3", column)
+            yield _info(subject, "bytes-partition", "In kartothek the bytes of this partition column come back as text.", f"{_PAGE}, 3", column)
         elif pt.is_string(values.type):
             yield from _slashes(subject, column, values)
 
@@ -76,13 +75,13 @@ def _slashes(subject: Subject, column: str, values: pa.ChunkedArray) -> Iterator
     cut = pc.sum(pc.and_(pc.match_substring(values, "/"), pa.chunked_array([pc.fill_null(deeper, False)])).cast(pa.int64())).as_py()
     if cut:
         text = f"{cut:,} partition values have a bare '/' in their path: kartothek and plateau read only what comes before it."
-        yield _info(subject, "slash-in-value", text, f"{_LOOK}, 2", column, cut)
+        yield _info(subject, "slash-in-value", text, f"{_PAGE}, 2", column, cut)
 
 
 _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool], str, str], ...] = (
-    ("date-column", pt.is_date, "kartothek reads dates as timestamps, and cannot group or filter by them everywhere.", f"{_LOOK}, 10"),
-    ("zoned-timestamp", lambda kind: pt.is_timestamp(kind) and kind.tz is not None, "kartothek cannot add to a column of zoned timestamps.", f"{_WEAK}, 8"),
-    ("null-column", pt.is_null, "The column is null in every file so far; in kartothek no condition on it matches, not even '== None'.", f"{_WEAK}, 15"),
+    ("date-column", pt.is_date, "kartothek reads dates as timestamps, and cannot group or filter by them everywhere.", f"{_PAGE}, 9"),
+    ("zoned-timestamp", lambda kind: pt.is_timestamp(kind) and kind.tz is not None, "kartothek cannot add to a column of zoned timestamps.", f"{_PAGE}, 22"),
+    ("null-column", pt.is_null, "The column is null in every file so far; in kartothek no condition on it matches, not even '== None'.", f"{_PAGE}, 4"),
 )
 
 
@@ -95,7 +94,7 @@ def _columns(subject: Subject) -> Iterator[Finding]:
                 yield _info(subject, check, text, page, column)
         stored = raw.get(column)
         if stored is not None and (pt.is_time(stored) or pt.is_duration(stored)) and not stored.equals(kind):
-            yield _info(subject, "time-unit", f"The column is {stored} in kartothek and {kind} here.", f"{_LOOK}, 'Other differences'", column)
+            yield _info(subject, "time-unit", f"The column is {stored} in kartothek and {kind} here.", f"{_PAGE}, 23", column)
 
 
 def _raw_types(subject: Subject) -> dict[str, pa.DataType]:

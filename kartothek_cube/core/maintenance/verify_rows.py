@@ -159,7 +159,7 @@ def _column_faults(uuid: str, file: _File, inside: Mapping[str, pa.DataType], sc
 
 def _narrower(uuid: str, file: _File, column: str, kind: pa.DataType, wanted: pa.DataType) -> Iterator[Finding]:
     if not kind.equals(wanted) and not pa.types.is_null(kind) and wanted.equals(common_type(kind, wanted)):
-        text = f"Files have {kind}, read as {wanted}; kartothek gives each file's own type (docs, page \"What will look different\", 'Other differences')."
+        text = f'Files have {kind}, read as {wanted}; kartothek gives each file\'s own type (docs, page "Differences from kartothek", 20).'
         yield Finding("info", "narrower-column", uuid, text, key=file.key, label=file.label, column=column)
 
 
@@ -193,7 +193,7 @@ def _index_faults(subject: Subject, file: _File, found: _Rows, listed: Mapping[s
         entries = known_values(values.slice(first, last - first), kind)
         yield from _compared(subject.uuid, file, column, found.distinct.values[column], entries)
         if found.distinct.nulls[column]:
-            text = 'An indexed column has nulls. In kartothek the index decides whether they match a condition (docs, page "Known weaknesses", 9).'
+            text = 'An indexed column has nulls. In kartothek the index decides whether they match a condition (docs, page "Differences from kartothek", 4).'
             yield Finding("info", "null-in-index-column", subject.uuid, text, label=file.label, column=column)
 
 
