@@ -45,6 +45,7 @@ ROOMS = [
     ["explain"],
     ["parallel"],
     ["regroup"],
+    ["document_store"],
     ["snapshots"],
     ["history"],
     ["stage"],

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.change import distinct_values
+from kartothek_cube.core.document_store import read_document
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type, merge_indices
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
-from kartothek_cube.core.metadata.document import Document, parse_document
+from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, is_data_key, label_of, schema_key
@@ -40,7 +41,6 @@ __all__ = [
     "is_current",
     "load_index",
     "load_snapshot",
-    "read_document",
     "remember",
     "resolve_document",
     "snapshot_of",
@@ -48,7 +48,6 @@ __all__ = [
 ]
 
 _CACHE_SIZE = 64
-_READS_BEFORE_CORRUPT = 3
 
 
 class _Cache:
@@ -112,18 +111,14 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
     cached = _cache.get(store, uuid)
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
-    return remember(store, _read_snapshot(store, uuid))
+    stored = read_document(store, uuid)
+    return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
 
 
 def is_current(store: Store, snapshot: Snapshot) -> bool:
     """Whether the snapshot's document is unchanged, and still the one that counts: kartothek updates a msgpack document by a JSON one beside it."""
     json_key = document_key(snapshot.uuid)
     return not store.changed(snapshot.key, snapshot.token) and (snapshot.key == json_key or not store.contains(json_key))
-
-
-def _read_snapshot(store: Store, uuid: str) -> Snapshot:
-    document, key, token = read_document(store, uuid)
-    return snapshot_of(store, document, key, token)
 
 
 def snapshot_of(store: Store, document: Document, key: str, token: Hashable = None) -> Snapshot:
@@ -140,29 +135,6 @@ def resolve_document(store: Store, document: Document) -> tuple[Document, Partit
     if document.partition_keys is None:
         document = replace(document, partition_keys=_inferred_keys(partitions, document.uuid))
     return document, partitions
-
-
-def read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
-    """The newest document of a dataset as it is stored, its key and version token; errors as of `load_snapshot`."""
-    document, key, token = _read_document(store, uuid)
-    if document.uuid != uuid:
-        raise CorruptDocument(f"The document {key} says that its dataset is {document.uuid!r}, but its key says {uuid!r}.")
-    return document, key, token
-
-
-def _read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
-    """The JSON document, else the msgpack one. A torn write of an old local writer heals within a few reads."""
-    for key in (document_key(uuid), document_key(uuid, msgpack=True)):
-        for attempt in range(_READS_BEFORE_CORRUPT):
-            try:
-                data, token = store.get_versioned(key)
-                return parse_document(data, key), key, token
-            except KeyNotFound:
-                break
-            except CorruptDocument:
-                if attempt == _READS_BEFORE_CORRUPT - 1:
-                    raise
-    raise DatasetNotFound(f"Dataset does not exist. Tried {document_key(uuid)} and {document_key(uuid, msgpack=True)} in the store {store.name}.")
 
 
 def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:

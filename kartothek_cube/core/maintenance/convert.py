@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_documents, put_document
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_documents, put_document
 from kartothek_cube.core.metadata.chain import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.naming import document_format, fresh_id

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.journal import note
 from kartothek_cube.core.maintenance.convert import mark_as_moving
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
@@ -168,6 +168,12 @@ class PreparedCopy:
         """The document."""
         return render_document(self.plan.document, msgpack=self.key.endswith(".zstd"))
 
+    def is_included_in(self, stored: bytes) -> bool:
+        """Whether the bytes of a document are this copy, or what later commits have made of it."""
+        if stored == self.data or self.plan.commit is None:
+            return stored == self.data
+        return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
+
 
 def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False) -> Snapshot:
     """Copy the newest snapshot of a dataset and return the snapshot of the copy.
@@ -247,7 +253,7 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
     if found == copy.data:
         copy.target.store.delete(copy.key)
         return True
-    return found is None or not holds(found, copy.data, copy.key, copy.plan.commit)
+    return found is None or not copy.is_included_in(found)
 
 
 def _taken_keys(source: Store, snapshot: Snapshot, target: _Target) -> frozenset[str]:
@@ -300,7 +306,8 @@ def _publish(copy: PreparedCopy) -> None:
     if target.found is None and target.store.contains(other):
         raise _created_meanwhile(target)
     try:
-        put_document(target.store, key, copy.data, None if target.found is None else target.found.token, copy.plan.commit)
+        version = None if target.found is None else target.found.token
+        put_document(target.store, key, copy.data, version, copy.is_included_in)
     except VersionMismatch as error:
         kind = AlreadyExists if target.found is None else CommitConflict
         raise kind(f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible.") from error
