@@ -103,9 +103,7 @@ def read_document(store: Store, uuid: str) -> StoredDocument:
     """
     stored = _counting_document(store, uuid)
     if stored.document.uuid != uuid:
-        raise CorruptDocument(
-            f"The document {stored.key} says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}."
-        )
+        raise CorruptDocument(f"The document {stored.key} says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}.")
     return stored
 
 
@@ -199,8 +197,7 @@ def _read_after_failure(store: Store, key: str, answer: Exception, context: str)
         return None, None
     except Exception as error:
         raise CommitOutcomeUnknown(
-            f"{context}: the store {store.name} answered {answer!r} and cannot be read now ({error!r}). "
-            f"Look at {key!r} before writing again."
+            f"{context}: the store {store.name} answered {answer!r} and cannot be read now ({error!r}). Look at {key!r} before writing again."
         ) from answer
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.change import distinct_values
 from kartothek_cube.core.document_store import read_document
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.formats import check_named_key
@@ -27,6 +26,7 @@ from kartothek_cube.core.parallel import run, spread
 from kartothek_cube.core.parquet import stream_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.progress import Phase
+from kartothek_cube.core.receipt import distinct_values
 from kartothek_cube.core.schema import normal_schema, ordered, stored_schema
 from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.core.store import Store
@@ -264,7 +264,7 @@ def _entries(store: Store, uuid: str, schemas: Mapping[str, pa.Schema], columns:
 
 
 def _files_of(base: Snapshot, table: str) -> list[tuple[str, str]]:
-    keys = base.partitions.files.get(table, pa.nulls(len(base.partitions), pa.string()))
+    keys = base.partitions.file_column(table)
     return [(label, key) for label, key in zip(base.partitions.labels.to_pylist(), keys.to_pylist(), strict=True) if key is not None]
 
 

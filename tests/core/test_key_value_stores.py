@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.options import options
-from kartothek_cube.core.publish import publish
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Capabilities, VersionMismatch
 from kartothek_cube.core.stores import open_store, store_factory
@@ -337,7 +337,7 @@ def test_check_of_a_server_survives_a_lost_answer(blobs):
 def test_datasets_are_committed_through_the_client(store):
     snapshot = write(store, {"x": [1], "v1": [1]}, label="one")
     change = make_change(store, {"x": [2], "v1": [2]}, label="two")
-    publish(store, change, snapshot)
+    commit(store, change, snapshot)
     assert labels(find_snapshot(open_store(store._store), UUID)) == ["one", "two"]
 
 
@@ -355,7 +355,7 @@ def test_answer_that_was_lost_is_found_out(store, blobs):
         return done
 
     blobs.put = lose_one
-    assert labels(publish(store, change, snapshot)) == ["one", "two"]
+    assert labels(commit(store, change, snapshot)) == ["one", "two"]
     assert lost == [DOCUMENT]
 
 

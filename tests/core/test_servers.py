@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kartothek_cube.core.publish import publish
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import VersionMismatch
 from kartothek_cube.core.stores import open_store, store_factory
@@ -67,7 +67,7 @@ class ServerTests(StoreTests):
 
     def test_of_two_commits_on_one_snapshot_one_is_a_conflict_or_both_are_kept(self, store):
         snapshot = write(store, {"x": [1], "v1": [1]}, label="one")
-        publish(store, make_change(store, {"x": [2], "v1": [2]}, label="two"), snapshot)
+        commit(store, make_change(store, {"x": [2], "v1": [2]}, label="two"), snapshot)
         version = snapshot.token
         with pytest.raises(VersionMismatch):
             self.reopen(store).put_if(snapshot.key, b"{}", version)

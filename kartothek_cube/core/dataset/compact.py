@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Part, Receipt
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
 from kartothek_cube.core.dataset.load import stream_tables
@@ -43,7 +44,7 @@ from kartothek_cube.core.parallel import run, spread
 from kartothek_cube.core.parquet import CODECS, FittedFormat, ParquetFormat, ParquetSource, are_small_chunks, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import PartitionRows, Receipt
 from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunction_masks
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stage import StageRequest, bounded_groups, stage_part, stage_stream
@@ -326,7 +327,7 @@ def _stage_cells(store: Store, rules: Rules, merge: Merge, table: str) -> Receip
     tables = list(run(lambda key: read_rows(store, key, request), keys))
     rows = newest_cells(tables, keys, rules.order.dimensions, rules.dataset)
     staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, rules.order.dimensions, rules.format(merge, table), table)
-    return stage_part(store, staging, Part(merge.values, merge.label, rows), rules.schemas[table])
+    return stage_part(store, staging, PartitionRows(merge.values, merge.label, rows), rules.schemas[table])
 
 
 def _stage_stream(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.journal import note
@@ -22,10 +23,9 @@ from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
+from kartothek_cube.core.naming import check_uuid, document_key, file_suffix, fresh_id, index_key, is_data_key, schema_key
 from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
 from kartothek_cube.core.store import Store, Version, VersionMismatch
@@ -109,7 +109,7 @@ def _data_key(key: str, old: str, new: str, table: str) -> str:
 def _claim(key: str, used: set[str]) -> str:
     """The key, or where it is taken one like it."""
     if key in used:
-        suffix = next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, ".csv.gz", ".csv") if key.endswith(s)), "")
+        suffix = file_suffix(key)
         key = f"{key.removesuffix(suffix)}-{fresh_id()}{suffix}"
     used.add(key)
     return key

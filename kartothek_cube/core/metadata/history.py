@@ -139,12 +139,8 @@ def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> Partiti
     order[others] = np.arange(len(kept))
     order[places] = np.arange(len(kept), count)
     tables = dict.fromkeys([*kept.files, *entry.removed.files])
-    files = {t: pa.concat_arrays([_files(kept, t), _files(entry.removed, t)]) for t in tables}
+    files = {t: pa.concat_arrays([kept.file_column(t), entry.removed.file_column(t)]) for t in tables}
     return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
-
-
-def _files(partitions: PartitionColumns, table: str) -> pa.Array:
-    return partitions.files[table] if table in partitions.files else pa.nulls(len(partitions), pa.string())
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------

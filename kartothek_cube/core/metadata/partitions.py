@@ -64,6 +64,10 @@ class PartitionColumns:
         found: IntArray = self.positions(names)[codes]
         return found
 
+    def file_column(self, table: str) -> pa.Array:
+        """The file keys of one table, all null for a table that is unknown."""
+        return self.files[table] if table in self.files else pa.nulls(len(self), pa.string())
+
     def take(self, positions: Any) -> PartitionColumns:
         """The partitions at these positions."""
         picked = pa.array(positions, type=pa.int64())

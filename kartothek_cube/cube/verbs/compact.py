@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.dataset.arguments import Source, check_flag
 from kartothek_cube.core.dataset.compact import Compaction, plan_files, run_compaction
 from kartothek_cube.core.dataset.plan_write import check_serializer
@@ -17,7 +18,6 @@ from kartothek_cube.core.maintenance.compact import TARGET_ROWS, cell_order, che
 from kartothek_cube.core.maintenance.compact_report import CompactionReport
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.scan import check_predicate_columns, partition_mask
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
