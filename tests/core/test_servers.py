@@ -161,19 +161,6 @@ class TestBoto3OfMinimalkv(KeyValueTests):
             store_factory(store)
 
 
-# boto's vendored modules import nowhere above Python 3.11, so it is not among the packages for tests.
-if importlib.util.find_spec("boto") and sys.version_info < (3, 12):
-
-    @pytest.mark.filterwarnings("ignore")
-    class TestBotoOfSimplekv(KeyValueTests):
-        @pytest.fixture
-        def store(self, s3_process):
-            boto = importlib.import_module("boto.s3.connection")
-            host, port = s3_process.endpoint.removeprefix("http://").split(":")
-            s3 = boto.S3Connection("key", "secret", host=host, port=int(port), is_secure=False, calling_format=boto.OrdinaryCallingFormat())
-            return open_store(importlib.import_module("storefact._hstores").HBotoStore(s3.get_bucket(s3_process.new_bucket(), validate=False)))
-
-
 # --- the servers themselves
 
 

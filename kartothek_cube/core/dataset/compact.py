@@ -22,7 +22,7 @@ from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
-from kartothek_cube.core.footer import first_codec
+from kartothek_cube.core.footer import first_codec, unpacked_bytes
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import (
@@ -53,8 +53,6 @@ from kartothek_cube.errors import InvalidRequest
 
 __all__ = ["Compaction", "compact_dataset", "plan_files", "run_compaction"]
 
-# A value of Parquet takes at least so much in memory, whatever the file says: it may lie there as a number of a dictionary.
-_NUMBER, _TEXT = 8, 16
 # Packed text takes a multiple of its file in memory.
 _TEXT_FACTOR = 8
 # Shares of the bytes in flight: rows that are read, that wait for their row group, that are encoded, and what is encoded.
@@ -216,8 +214,7 @@ def _footer_figures(source: ParquetSource) -> FileFigures:
     chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
     # What lies before, between and behind the chunks are the marks of the format and the footer.
     size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
-    unpacked = sum(max(c.total_uncompressed_size, c.num_values * (_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER)) for c in chunks)
-    return FileFigures(metadata.num_rows, size, unpacked, first_codec(metadata, source.size))
+    return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(metadata, source.size))
 
 
 # --- doing it ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.labels import are_distinct, are_few, label_ord
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
-__all__ = ["PartitionColumns", "decode_partitions", "encode_partitions", "encoded_pieces"]
+__all__ = ["PartitionColumns", "decode_partitions", "encoded_pieces"]
 
 T = TypeVar("T")
 _FIRST_BEYOND_ASCII = 0x80
@@ -148,13 +148,8 @@ def _files_of(label: Any, entry: Any, where: str) -> dict[str, str]:
 # --- columns to bytes -------------------------------------------------------------------------------------------------
 
 
-def encode_partitions(columns: PartitionColumns) -> bytes:
-    """The JSON text of the member, in the order of the labels."""
-    return b"".join(encoded_pieces(columns))
-
-
 def encoded_pieces(columns: PartitionColumns) -> tuple[bytes | memoryview, ...]:
-    """The same in pieces: it may be long, and is a part of something longer."""
+    """The JSON text of the member, in the order of the labels, in pieces: it may be long, and is a part of something longer."""
     if len(columns.files) == 1 and len(columns):
         ((table, keys),) = columns.files.items()
         if keys.null_count == 0 and _needs_no_escape(columns.labels) and _needs_no_escape(keys):
