@@ -37,7 +37,6 @@ __all__ = [
     "built_indices",
     "file_entries",
     "find_snapshot",
-    "forget",
     "is_current",
     "load_index",
     "load_snapshot",
@@ -69,18 +68,8 @@ class _Cache:
             while len(self._entries) > _CACHE_SIZE:
                 self._entries.popitem(last=False)
 
-    def drop(self, store: Store) -> None:
-        with self._lock:
-            for key in [k for k in self._entries if k[0] == store.identity]:
-                del self._entries[key]
-
 
 _cache = _Cache()
-
-
-def forget(store: Store) -> None:
-    """Drop everything that is cached of a store."""
-    _cache.drop(store)
 
 
 def remember(store: Store, snapshot: Snapshot) -> Snapshot:

@@ -20,10 +20,11 @@ from kartothek_cube.core.history import BeforeCreation, check_as_of, load_snapsh
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH
 from kartothek_cube.core.metadata.history import decode_entry, encode_entry, history_key
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import forget, load_index, load_snapshot
+from kartothek_cube.core.snapshots import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.core.helpers import UUID, labels, make_change, write
 
 ROWS = {"x": [1, 2, 3], "p": ["a", "a", "b"], "v1": [0.5, None, 1.5]}

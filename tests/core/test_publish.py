@@ -29,7 +29,7 @@ from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
 from kartothek_cube.core.schema_update import update_schema_file
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_index, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot
 from kartothek_cube.core.stage import StageRequest, stage_parts
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
 from kartothek_cube.core.stores.local import LocalStore
@@ -44,6 +44,7 @@ from kartothek_cube.errors import (
     StagedFilesLost,
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.caches import forget
 from tests.core.helpers import UUID, labels, make_change, write
 
 DOCUMENT = document_key(UUID)

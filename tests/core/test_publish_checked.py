@@ -18,11 +18,12 @@ from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.partitions import to_mapping
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
+from tests.caches import forget
 from tests.core.helpers import UUID, labels, make_change, write
 
 ROWS = {"p": [3], "i1": [3]}

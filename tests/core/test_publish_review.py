@@ -25,10 +25,11 @@ from kartothek_cube.core.metadata import chain as chain_module
 from kartothek_cube.core.metadata.chain import LENGTH
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, ForeignWriterWarning
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
+from tests.caches import forget
 from tests.core.helpers import UUID, labels, make_change, write
 from tests.core.test_publish import foreign_commit
 

@@ -13,10 +13,11 @@ from kartothek_cube.core.group_commit import PendingCommit, group_commit
 from kartothek_cube.core.metadata.history import history_key
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.caches import forget
 from tests.core.helpers import UUID, labels, make_change, write
 
 DOCUMENT = document_key(UUID)

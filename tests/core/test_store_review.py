@@ -26,7 +26,6 @@ from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores import (
     LocalStore,
     MemoryStore,
@@ -43,6 +42,7 @@ from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports
 from kartothek_cube.core.stores.locations import Location, parse_location
 from kartothek_cube.errors import AtomicityRequired, CorruptData, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.remote import RemoteStandIn
+from tests.caches import forget
 from tests.core.test_servers import needs, url_of_azure, url_of_gcs, url_of_s3
 
 KEY = "AKIAEXAMPLEKEY"

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.commit import commit, prepare_commit
-from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.stage_receipts import commit_receipts, stage_partitions
@@ -24,6 +23,7 @@ from kartothek_cube.core.group_commit import _queues
 from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn, write_id
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.cube.verbs.compact import compact_dataset
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.core.helpers import UUID, make_change, write

@@ -11,10 +11,10 @@ from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, 
 from kartothek_cube.core import apply as apply_module
 from kartothek_cube.core import snapshots as snapshots_module
 from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
+from tests.caches import forget
 from tests.cube.cubes import CUBE, SEED, answers, build_two, contents, files, index_of, refused, snapshot, table, with_column
 
 NEW = table(x=[0, 2], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5])

@@ -12,10 +12,11 @@ import pyarrow as pa
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.maintenance.delete import find_deletion
 from kartothek_cube.core.maintenance.garbage import unnamed_entries
-from kartothek_cube.core.snapshots import forget, load_snapshot, with_indices
+from kartothek_cube.core.snapshots import load_snapshot, with_indices
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import KartothekCubeError
+from tests.caches import forget
 from tests.fuzz import seeds
 
 if TYPE_CHECKING:

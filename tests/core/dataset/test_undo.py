@@ -29,10 +29,11 @@ from kartothek_cube.core.commit import commit
 from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.history import history_key
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import forget, load_snapshot, with_indices
+from kartothek_cube.core.snapshots import load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.core.dataset.writing import UUID
 
 
