@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
-from data import LONG, Place, tables
+from data import LONG, Place, forget, tables
 from pairs import Row, beside, limited, turns
 from script import Bench, run
 
 from kartothek_cube import C, build_cube, copy_cube, open_store, query_cube_arrow
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.store import Store
 
 LATENCY = 0.02
@@ -98,7 +97,7 @@ class Remote:
 
     def cold(self, condition: Any) -> int:
         """As nobody has seen the cube before."""
-        forget(self.store)
+        forget()
         return self.query(condition)
 
 

@@ -118,10 +118,10 @@ def store(store_url: str) -> Any:
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for another writer looks again at once: for tests in which that writer has crashed."""
-    from kartothek_cube.core import publish
+    from kartothek_cube.core import commit
     from kartothek_cube.cube import settle
 
-    for module in (publish, settle):
+    for module in (commit, settle):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 

@@ -19,7 +19,6 @@ from kartothek_cube.core.compat.stores import ensure_store, lazy_store
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.convert import convert_metadata_format
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
@@ -39,6 +38,7 @@ from kartothek_cube.core.dataset.verify import verify_dataset
 from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.maintenance.verify_report import Finding, VerifyReport
+from kartothek_cube.cube.verbs.compact import compact_dataset
 
 __all__ = [
     "CompactionPlan",

@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.formats import FileFormat, as_table, readable
 from kartothek_cube.core.journal import note
+from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX
 from kartothek_cube.core.predicates import Predicates
 from kartothek_cube.core.schema import stored_type
 from kartothek_cube.core.store import Store
@@ -65,7 +66,7 @@ class CsvFormat(FileFormat):
 
     @property
     def file_suffix(self) -> str:
-        return ".csv.gz" if self.compress else ".csv"
+        return CSV_GZIP_SUFFIX if self.compress else CSV_SUFFIX
 
     def check(self, schema: pa.Schema) -> None:
         _check_schema(schema)

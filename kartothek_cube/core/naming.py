@@ -20,6 +20,7 @@ __all__ = [
     "data_key",
     "document_format",
     "document_key",
+    "file_suffix",
     "fresh_id",
     "index_key",
     "is_data_key",
@@ -37,6 +38,8 @@ JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 INDEX_SUFFIX = ".by-dataset-index.parquet"
 DATA_SUFFIX = ".parquet"
+CSV_SUFFIX = ".csv"
+CSV_GZIP_SUFFIX = ".csv.gz"
 SCHEMA_FILE = "_common_metadata"
 
 _MOST_LISTED = 12
@@ -54,6 +57,17 @@ def check_uuid(uuid: str) -> str:
 def fresh_id() -> str:
     """A new random identifier of 32 lower-case hexadecimal digits."""
     return uuid_module.uuid4().hex
+
+
+def file_suffix(key: str) -> str:
+    """The suffix of an index file or a data file; empty for any other key.
+
+    Examples
+    --------
+    >>> file_suffix("sales++seed/table/week-18.csv.gz")
+    '.csv.gz'
+    """
+    return next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, CSV_GZIP_SUFFIX, CSV_SUFFIX) if key.endswith(s)), "")
 
 
 def quote(value: Any) -> str:

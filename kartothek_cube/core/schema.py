@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ __all__ = [
     "Literal",
     "check_literal",
     "check_literals",
+    "check_shared_columns",
     "compared_type",
     "literal",
     "literal_array",
@@ -108,6 +109,19 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NUMPY_MOMENTS = {np.dtype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")}
 _EXACT = decimal.Context(prec=100)
+
+
+def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
+    """Refuse columns that have different types in two tables of a dataset."""
+    seen: dict[str, tuple[str, pa.DataType]] = {}
+    for table, schema in schemas.items():
+        for column in schema:
+            other, kind = seen.get(column.name, (table, column.type))
+            if not compatible(kind, column.type):
+                raise InvalidInput(
+                    f"Found incompatible entries for column {column.name!r} of dataset {uuid!r}: {kind} in table {other!r}, {column.type} in table {table!r}."
+                )
+            seen[column.name] = (table, column.type) if pt.is_null(kind) else (other, kind)
 
 
 def _is_integer(value: Any, _kind: pa.DataType) -> bool:

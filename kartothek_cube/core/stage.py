@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.change import Part, Receipt, distinct_values, index_entries
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import note
 from kartothek_cube.core.metadata.partition_values import partition_type
@@ -20,6 +19,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE, data_key, fresh_id
 from kartothek_cube.core.parallel import run, thread_count
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.progress import Phase
+from kartothek_cube.core.receipt import PartitionRows, Receipt, distinct_values, index_entries
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.store import Store, VersionMismatch
 
@@ -53,7 +53,7 @@ class StageRequest:
     fresh: bool = True
 
 
-def stage_parts(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
+def stage_parts(store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema) -> list[Receipt]:
     """Write one file per part, in threads, and return their receipts in the same order."""
     return stage_together(store, [Staging(request, parts, schema)])[0]
 
@@ -62,7 +62,7 @@ class Staging(NamedTuple):
     """Parts of one dataset that are to be written, with the columns of the rows that they were cut from."""
 
     request: StageRequest
-    parts: Sequence[Part]
+    parts: Sequence[PartitionRows]
     schema: pa.Schema
 
 
@@ -81,7 +81,7 @@ class _Bundle(NamedTuple):
     """Parts that one task stages, and their bytes; the schema is that of the dataset."""
 
     request: StageRequest
-    parts: Sequence[Part]
+    parts: Sequence[PartitionRows]
     schema: pa.Schema
     nbytes: int
 
@@ -108,12 +108,12 @@ def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(f.name, partition_type(f.type)) if f.name in partition_on else f for f in schema])
 
 
-def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schema) -> Receipt:
+def stage_part(store: Store, request: StageRequest, part: PartitionRows, schema: pa.Schema) -> Receipt:
     """Write one file."""
     return _stage(store, request, [part], schema)[0]
 
 
-def _stage(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
+def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema) -> list[Receipt]:
     """Write a few files, step by step: by turns the steps of small files take half as long again, as each finds the processor's caches full of the others."""
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]

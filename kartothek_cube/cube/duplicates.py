@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
 from kartothek_cube.core.files import FileRequest, open_rows
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.parallel import run
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.rowkeys import pack, pack_one, stable_order
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.prepare import DatasetWrite

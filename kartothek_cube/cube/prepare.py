@@ -9,7 +9,6 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part
 from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.frames import null_count
@@ -18,6 +17,7 @@ from kartothek_cube.core.layout import check_partition_types
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.parquet import FittedFormat
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.rowkeys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
@@ -156,7 +156,7 @@ def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
             raise InvalidInput(f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" ({nulls:,} of {table.num_rows:,} rows).')
 
 
-def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[Part]:
+def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[PartitionRows]:
     """Check rows, sort them, refuse duplicate cells, and split them into physical partitions."""
     check_no_nulls(write, table)
     if not table.num_rows:

@@ -11,16 +11,17 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Part, Receipt
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit, commit, prepare_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import is_done, write_id
+from kartothek_cube.core.metadata.txn import is_applied, write_id
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_publishable, check_store_can_commit, publish
 from kartothek_cube.core.rebase import needs_indices
+from kartothek_cube.core.receipt import PartitionRows, Receipt
 from kartothek_cube.core.stage import Staging, stage_parts, stage_together
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.duplicates import refuse_duplicates
@@ -59,14 +60,14 @@ def _write_stream(store: Store, plan: Planner, gathered: Gathered) -> dict[str, 
     return commit_cube_write(store, write, receipts)
 
 
-def _parts(chunks: Iterable[tuple[DatasetWrite, pa.Table]]) -> Iterator[tuple[DatasetWrite, Part]]:
+def _parts(chunks: Iterable[tuple[DatasetWrite, pa.Table]]) -> Iterator[tuple[DatasetWrite, PartitionRows]]:
     # `map` and `_given_up`: no variable keeps rows that are stored.
     for write, parts in map(_prepared, chunks):
         for part in _given_up(parts):
             yield write, part
 
 
-def _prepared(chunk: tuple[DatasetWrite, pa.Table]) -> tuple[DatasetWrite, list[Part]]:
+def _prepared(chunk: tuple[DatasetWrite, pa.Table]) -> tuple[DatasetWrite, list[PartitionRows]]:
     return chunk[0], prepare_parts(*chunk, fresh_id())
 
 
@@ -77,7 +78,7 @@ def _given_up(items: list[T]) -> Iterator[T]:
         yield items.pop()
 
 
-def _stage(store: Store, write: DatasetWrite, part: Part) -> tuple[str, list[Receipt]]:
+def _stage(store: Store, write: DatasetWrite, part: PartitionRows) -> tuple[str, list[Receipt]]:
     return write.id, stage_parts(store, write.request, [part], write.schema)
 
 
@@ -94,9 +95,9 @@ def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table
     return commit_cube_write(store, write, dict(zip(parts, staged, strict=True)))
 
 
-def _tried(write: DatasetWrite, table: pa.Table) -> Callable[[], list[Part]]:
+def _tried(write: DatasetWrite, table: pa.Table) -> Callable[[], list[PartitionRows]]:
     """What gives the parts or raises what is wrong with them: of several wrong datasets always the first one, whichever thread was faster."""
-    prepared: Future[list[Part]] = Future()
+    prepared: Future[list[PartitionRows]] = Future()
     try:
         prepared.set_result(prepare_parts(write, table, fresh_id()))
     except KartothekCubeError as error:
@@ -142,11 +143,11 @@ def publish_in_order(store: Store, uuid_prefix: str, changes: Mapping[str, Chang
     together = _cube_commit(changes, bases)
     changes = {i: replace(change, cube=together) for i, change in changes.items()}
     # One alone is checked as it is published.
-    checked = {i: check_publishable(store, change, bases.get(i)) for i, change in changes.items()} if len(changes) > 1 else {}
+    checked = {i: prepare_commit(store, change, bases.get(i)) for i, change in changes.items()} if len(changes) > 1 else {}
     landed: dict[str, Snapshot] = {}
     for i, change in changes.items():
         with _telling(uuid_prefix, i, changes, landed):
-            landed[i] = publish(store, change, bases.get(i), checked.pop(i, None))
+            landed[i] = commit(store, change, bases.get(i), checked.pop(i, None))
     return landed
 
 
@@ -169,7 +170,7 @@ def _write_id(changes: Collection[Change]) -> str:
 
 def _has_number_only(change: Change, base: Snapshot | None, write: str) -> bool:
     """Whether a dataset has the number of a write from another one, e.g. to it alone, so that it will never have this write."""
-    if base is None or not is_done(change.txn, base.document.metadata):
+    if base is None or not is_applied(change.txn, base.document.metadata):
         return False
     return write not in [commit.cube.id for commit in base.chain if commit.cube is not None]
 
@@ -201,7 +202,7 @@ def _how(landed: Snapshot) -> str:
     return f"commit {landed.result.id}"
 
 
-def _would_be_empty(write: CubeWrite, name: str, added: Mapping[str, Sequence[Part | Receipt]]) -> bool:
+def _would_be_empty(write: CubeWrite, name: str, added: Mapping[str, Sequence[PartitionRows | Receipt]]) -> bool:
     if added.get(name) or write.may_vanish or name in write.done:
         return False
     if not write.allow_empty:

@@ -20,7 +20,7 @@ from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray, pack
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.verify_members import physical_partitions
+from kartothek_cube.cube.verify_members import overriding_files
 
 __all__ = ["overridden_findings", "unseen_findings"]
 
@@ -65,7 +65,7 @@ def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Stor
     """Rows that a newer file of the same physical partition overrides."""
     for snapshot in members.values():
         cells = _Cells(store, snapshot, _address(cube, snapshot))
-        several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1]
+        several = overriding_files(cube, snapshot)
         count = sum(run(partial(_repetitions, cells), several, phase=_VERIFY))
         if count:
             text = f"{counted(count, 'row')} overridden by newer ones of the same cell in other files. Queries show the newest row."

@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, OnConflict, Receipt
+from kartothek_cube.core.change import Change, OnConflict
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_done
+from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.schema import ordered, unify
 from kartothek_cube.cube.columns import get_payload_subset
 from kartothek_cube.cube.conditions import Conjunction
@@ -91,7 +92,7 @@ class CubeWrite:
 
 def done_datasets(txn: Txn | None, existing: Mapping[str, Snapshot]) -> frozenset[str]:
     """Those of some datasets that have the number of a write already."""
-    return frozenset(i for i, snapshot in existing.items() if is_done(txn, snapshot.document.metadata))
+    return frozenset(i for i, snapshot in existing.items() if is_applied(txn, snapshot.document.metadata))
 
 
 Arguments: TypeAlias = tuple[dict[str, tuple[str, ...]], dict[str, dict[str, Any]]]

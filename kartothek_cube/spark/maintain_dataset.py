@@ -11,7 +11,6 @@ from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
-from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.copy import copy_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
@@ -24,6 +23,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.verbs.compact import compact_dataset
 from kartothek_cube.spark.spread import spreading
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
 from kartothek_cube.core.journal import note
 from kartothek_cube.core.options import current_options, options
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.stage import bounded_groups, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part, Receipt
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
 from kartothek_cube.core.dataset.run import stage_element
 from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.receipt import PartitionRows, Receipt
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.stage import StageRequest, dataset_schema
@@ -49,7 +49,7 @@ class Rows(Protocol):
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
         """Check, sort, split and stage rows that are in memory."""
 
-    def part(self, first: pa.Table) -> Part:
+    def part(self, first: pa.Table) -> PartitionRows:
         """The physical partition of rows that have one, without its rows."""
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -95,7 +95,7 @@ class CubeRows:
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
         return stage_table(store, self.write, table)
 
-    def part(self, first: pa.Table) -> Part:
+    def part(self, first: pa.Table) -> PartitionRows:
         return prepare_parts(self.write, first, fresh_id())[0]
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -136,7 +136,7 @@ class DatasetRows:
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
         return stage_element(store, self.write, prepare(self.write, Element(fresh_id(), {self.table: table})))
 
-    def part(self, first: pa.Table) -> Part:
+    def part(self, first: pa.Table) -> PartitionRows:
         return prepare(self.write, Element(fresh_id(), {self.table: first})).parts[self.table][0]
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:

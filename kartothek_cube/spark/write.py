@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
+from kartothek_cube.core.change import OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
@@ -16,7 +17,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional

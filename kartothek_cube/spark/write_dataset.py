@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
+from kartothek_cube.core.change import OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source, target_of
 from kartothek_cube.core.dataset.elements import Element
@@ -20,7 +21,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stores import store_factory
 from kartothek_cube.errors import InvalidInput, InvalidType

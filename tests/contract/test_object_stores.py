@@ -21,7 +21,7 @@ from obstore.store import MemoryStore as ObstoreMemory
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.options import options
 from kartothek_cube.core.store import VersionMismatch
-from kartothek_cube.core.stores import ObjectStore, conditions, connection, objects, open_store
+from kartothek_cube.core.stores import ObjectStore, conditional_put, connection, objects, open_store
 from kartothek_cube.core.stores.failures import summary
 from kartothek_cube.core.stores.locations import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
@@ -399,7 +399,7 @@ class Careless(RemoteStandIn):
 
 @pytest.fixture(autouse=True)
 def nothing_is_known_of_servers(monkeypatch):
-    monkeypatch.setattr(conditions, "_FOUND", {})
+    monkeypatch.setattr(conditional_put, "_FOUND", {})
 
 
 @pytest.mark.parametrize("ignored", [{"if-match", "if-none-match"}, {"if-match"}, {"if-none-match"}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core import change, publish, renew
+from kartothek_cube.core import apply, commit, receipt, renew
 from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.store import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -30,9 +30,8 @@ class Clock:
 def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
-    monkeypatch.setattr(publish, "datetime", clock)
-    monkeypatch.setattr(change, "datetime", clock)
-    monkeypatch.setattr(renew, "datetime", clock)
+    for module in (apply, commit, receipt, renew):
+        monkeypatch.setattr(module, "datetime", clock)
     return clock
 
 

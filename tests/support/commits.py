@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.naming import SINGLE_TABLE, document_key, fresh_id, schema_key
 from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.publish import publish
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.schema_file import common_metadata_bytes
 from kartothek_cube.core.snapshots import find_snapshot
@@ -44,7 +45,7 @@ def make_change(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence
 def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:
     """Stage and publish onto whatever is there."""
     base = find_snapshot(store, UUID)
-    return publish(store, make_change(store, rows, on, index, **more), base)
+    return commit(store, make_change(store, rows, on, index, **more), base)
 
 
 def labels(snapshot: Snapshot) -> list[str]:

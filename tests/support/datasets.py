@@ -12,8 +12,9 @@ import pytest
 
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.naming import SINGLE_TABLE, document_key
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_index, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot
 from kartothek_cube.errors import KartothekCubeError
+from tests.caches import forget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

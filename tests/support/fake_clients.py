@@ -180,71 +180,8 @@ class FakeBoto3Object:
         self.blobs.delete(self.name)
 
 
-# --- boto 2
-
-StorageResponseError = _error_class("boto.exception", "StorageResponseError")
-
-
-def boto_error(code, status):
-    error = StorageResponseError(code)
-    error.code = error.error_code = code
-    error.status = status
-    return error
-
-
-class FakeBotoBucket:
-    def __init__(self, blobs, host="127.0.0.1"):
-        self.blobs = blobs
-        self.connection = SimpleNamespace(host=host)
-
-    def new_key(self, name):
-        return FakeBotoKey(self, name)
-
-    def get_key(self, name):
-        found = self.blobs.get(name)
-        return None if found is None else FakeBotoKey(self, name, found[1])
-
-    def list(self, prefix):
-        return [FakeBotoKey(self, name) for name in self.blobs.names(prefix)]
-
-    def delete_key(self, name):
-        self.blobs.delete(name)
-
-
-class FakeBotoKey:
-    def __init__(self, bucket, name, etag=None):
-        self.blobs, self.name, self.etag = bucket.blobs, name, etag
-
-    def get_contents_as_string(self):
-        found = self.blobs.get(self.name)
-        if found is None:
-            raise boto_error("NoSuchKey", 404)
-        self.etag = found[1]
-        return found[0]
-
-    def set_contents_from_string(self, data, headers=None, reduced_redundancy=False, policy=None):
-        headers = headers or {}
-        done = self.blobs.put(self.name, data, if_match=headers.get("If-Match"), if_absent=headers.get("If-None-Match") == "*")
-        if done is None:
-            raise boto_error("PreconditionFailed", 412)
-        self.etag = done
-
-    set_contents_from_file = set_contents_from_string
-
-
-class FakeKeyFile(io.BytesIO):
-    """A boto file seeks without saying where it is."""
-
-    def __init__(self, key):
-        super().__init__(key.get_contents_as_string())
-
-    def seek(self, *args):
-        super().seek(*args)
-
-
 def install(monkeypatch):
     """Let the stores find these classes where they look for their SDK's."""
-    unused = _error_class("boto.exception", "Unused")
     contents = {
         "azure": {},
         "azure.core": {"MatchConditions": SimpleNamespace(IfNotModified="IfNotModified")},
@@ -253,11 +190,6 @@ def install(monkeypatch):
         "azure.storage.blob": {"ContentSettings": SimpleNamespace},
         "botocore": {},
         "botocore.exceptions": {"ClientError": ClientError},
-        "boto": {},
-        "boto.exception": {"StorageResponseError": StorageResponseError, "BotoClientError": unused, "BotoServerError": unused},
-        "boto.s3": {},
-        "boto.s3.key": {"Key": FakeBotoKey},
-        "boto.s3.keyfile": {"KeyFile": FakeKeyFile},
     }
     for name, content in contents.items():
         module = ModuleType(name)
@@ -278,10 +210,6 @@ def boto3_store(blobs, object_prefix="", **settings):
     bucket = settings.pop("bucket", FakeBoto3Bucket(blobs))
     vars(store).update({"bucket": bucket, "_object_prefix": object_prefix, "reduced_redundancy": False, "public": False, "metadata": {}} | settings)
     return store
-
-
-def boto_store(package, blobs, prefix="", host="127.0.0.1"):
-    return _class(package, "HBotoStore")(FakeBotoBucket(blobs, host), prefix)
 
 
 def _class(package, name):

@@ -13,12 +13,12 @@ from kartothek_cube.core.compat.index_frame import indices_as_frame, query_label
 from kartothek_cube.core.compat.indices import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.compat.partition import Partition, partition_map
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
+from kartothek_cube.core.document_store import read_document
 from kartothek_cube.core.history import AsOf, load_snapshot_as_of
 from kartothek_cube.core.metadata.document import document_from_mapping, render_document
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.naming import check_uuid, document_key
 from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.snapshots import read_document
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import UnknownColumn
 
@@ -363,7 +363,7 @@ class DatasetMetadata(DatasetMetadataBase):
         parts = (
             kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
             if load_schema or as_of is not None
-            else kernel.parts_in_store(read_document(opened, uuid)[0], opened, load_schema=False)
+            else kernel.parts_in_store(read_document(opened, uuid).document, opened, load_schema=False)
         )
         dataset = DatasetMetadata.of_parts(parts)
         return dataset.load_all_indices(opened, load_partition_indices=load_schema) if load_all_indices else dataset

@@ -8,12 +8,12 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kartothek_cube.core import index as kernel
+from kartothek_cube.core.commit import index_bytes, put_index
 from kartothek_cube.core.compat.index_base import IndexBase, IndexDict, union
 from kartothek_cube.core.compat.index_values import label_array
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.parquet import read_columns
-from kartothek_cube.core.publish import index_bytes, put_index
 from kartothek_cube.core.schema import plain_type
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType

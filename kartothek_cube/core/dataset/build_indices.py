@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.plan_write import column_names
@@ -14,7 +15,6 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import Entries, built_indices, file_entries, load_snapshot
 from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidRequest

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
@@ -13,7 +14,6 @@ from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, u
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, collected, flat, staged_partitions
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.errors import InvalidInput, InvalidType
 

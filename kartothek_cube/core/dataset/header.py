@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, OnConflict, check_on_conflict, check_shared_columns
+from kartothek_cube.core.change import Change, OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.dataset.arguments import check_version, target_of
@@ -20,8 +21,7 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.naming import is_data_key
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.schema import ordered, stored_schema
+from kartothek_cube.core.schema import check_shared_columns, ordered, stored_schema
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stage import dataset_schema
 from kartothek_cube.errors import InvalidType

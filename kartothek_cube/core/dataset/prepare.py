@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part, check_shared_columns
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.index import index_type
 from kartothek_cube.core.layout import check_index_columns, check_partition_types, check_table_name
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import data_key
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.rowkeys import pack_one, stable_order
-from kartothek_cube.core.schema import ordered, unify
+from kartothek_cube.core.schema import check_shared_columns, ordered, unify
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
@@ -71,7 +71,7 @@ class Prepared:
     label: str
     fresh: bool
     schemas: Mapping[str, pa.Schema]
-    parts: Mapping[str, Sequence[Part]]
+    parts: Mapping[str, Sequence[PartitionRows]]
 
     @property
     def labels(self) -> list[str]:
@@ -154,7 +154,7 @@ def _check_indexed(request: WriteRequest, element: Element) -> None:
         )
 
 
-def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[Part]]) -> None:
+def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[PartitionRows]]) -> None:
     for table, pieces in parts.items():
         for part in pieces:
             try:
@@ -164,14 +164,14 @@ def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[Part]]) -> N
                 raise InvalidInput(f"Dataset {request.uuid!r}: {what} no valid key. {error}") from None
 
 
-def _balanced(parts: Mapping[str, Sequence[Part]], tables: Mapping[str, pa.Table], partition_on: Sequence[str]) -> dict[str, list[Part]]:
+def _balanced(parts: Mapping[str, Sequence[PartitionRows]], tables: Mapping[str, pa.Table], partition_on: Sequence[str]) -> dict[str, list[PartitionRows]]:
     """Every partition with every table: where one has no rows for it, a part without rows."""
     labels = {part.label: part.values for pieces in parts.values() for part in pieces}
     full = {}
     for table, pieces in parts.items():
         empty = tables[table].drop_columns(list(partition_on)).slice(0, 0)
         known = {part.label: part for part in pieces}
-        full[table] = [known.get(label) or Part(values, label, empty) for label, values in labels.items()]
+        full[table] = [known.get(label) or PartitionRows(values, label, empty) for label, values in labels.items()]
     return full
 
 

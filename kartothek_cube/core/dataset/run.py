@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, OnConflict, Receipt, check_on_conflict
+from kartothek_cube.core.change import Change, OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit, commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import Source, as_list
 from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
@@ -18,11 +19,11 @@ from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest,
 from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
+from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit, publish
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import with_indices
 from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.store import Store
@@ -186,7 +187,7 @@ def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, 
 
 def skipped(base: Snapshot | None, txn: Txn | None) -> DatasetMetadata | None:
     """The dataset as it is, if it has the number of a write, so that nothing needs to be staged for it; else None."""
-    if base is None or not is_done(txn, base.document.metadata):
+    if base is None or not is_applied(txn, base.document.metadata):
         return None
     return DatasetMetadata.of(replace(base, result=CommitResult(fresh_id(), 1, skipped=True)))
 
@@ -201,7 +202,7 @@ def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Arra
 
 def commit_change(target: Source, change: Change, base: Snapshot | None) -> DatasetMetadata:
     """Publish a change; a factory through which it was asked for forgets what it knew."""
-    landed = publish(target.store, change, base)
+    landed = commit(target.store, change, base)
     if target.factory is not None:
         target.factory.invalidate()
     return DatasetMetadata.of(landed)

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.change import OnConflict, Receipt
+from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.adopt import adopt_element, completed
 from kartothek_cube.core.dataset.arguments import Source, target_of
@@ -23,7 +24,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, parse_txn
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.renew import is_copy
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store

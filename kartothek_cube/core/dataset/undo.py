@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import Undoing, check_undoable, old_places, restored_metadata
@@ -22,7 +23,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
 from kartothek_cube.core.store import Store

@@ -23,7 +23,6 @@ __all__ = [
     "check_target_rows",
     "neighbours",
     "newest_cells",
-    "physical_partitions",
     "plan_compaction",
     "whole_partitions",
 ]
@@ -66,16 +65,9 @@ def cell_order(base: Snapshot, dimensions: Sequence[str], partitions: Sequence[s
     return CellOrder(inside, tuple(c for c in base.partition_keys if c in (*partitions, *dimensions)))
 
 
-def physical_partitions(snapshot: Snapshot, columns: Sequence[str]) -> IntArray:
-    """A number for each stored partition, equal where the values of these partition keys are."""
-    if not columns or not len(snapshot.partitions):
-        return np.zeros(len(snapshot.partitions), dtype=np.int64)
-    return np.unique(pack_one(snapshot.values, columns), return_inverse=True)[1].ravel().astype(np.int64)
-
-
 def whole_partitions(snapshot: Snapshot, mask: Mask) -> Mask:
     """The stored partitions of the physical partitions that have one in the mask."""
-    numbers = physical_partitions(snapshot, snapshot.partition_keys)
+    numbers = snapshot.physical_partitions()
     chosen: Mask = np.isin(numbers, numbers[mask])
     return chosen
 
@@ -85,8 +77,8 @@ def neighbours(snapshot: Snapshot, selected: Mask, order: CellOrder | None = Non
 
     A run lies in one physical partition. With an ``order`` no other file that may hold the same cells lies between two of them.
     """
-    parts = physical_partitions(snapshot, snapshot.partition_keys)
-    units = parts if order is None else physical_partitions(snapshot, order.address)
+    parts = snapshot.physical_partitions()
+    units = parts if order is None else snapshot.physical_partitions(order.address)
     by_unit = np.argsort(units, kind="stable")  # positions ascend within a unit
     # A physical partition lies in one unit, so that where the unit changes it does, too.
     ends = np.append(group_starts(parts[by_unit]), len(parts))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_documents, put_document
+from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_documents, put_document
 from kartothek_cube.core.metadata.chain import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.naming import document_format, fresh_id
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, Version, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput
 

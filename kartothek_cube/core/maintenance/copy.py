@@ -12,20 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.journal import note
 from kartothek_cube.core.maintenance.convert import mark_as_moving
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
+from kartothek_cube.core.naming import check_uuid, document_key, file_suffix, fresh_id, index_key, is_data_key, schema_key
 from kartothek_cube.core.parallel import spread
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
 from kartothek_cube.core.store import Store, Version, VersionMismatch
@@ -109,7 +109,7 @@ def _data_key(key: str, old: str, new: str, table: str) -> str:
 def _claim(key: str, used: set[str]) -> str:
     """The key, or where it is taken one like it."""
     if key in used:
-        suffix = next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, ".csv.gz", ".csv") if key.endswith(s)), "")
+        suffix = file_suffix(key)
         key = f"{key.removesuffix(suffix)}-{fresh_id()}{suffix}"
     used.add(key)
     return key
@@ -167,6 +167,12 @@ class PreparedCopy:
     def data(self) -> bytes:
         """The document."""
         return render_document(self.plan.document, msgpack=self.key.endswith(".zstd"))
+
+    def is_included_in(self, stored: bytes) -> bool:
+        """Whether the bytes of a document are this copy, or what later commits have made of it."""
+        if stored == self.data or self.plan.commit is None:
+            return stored == self.data
+        return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
 
 
 def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False) -> Snapshot:
@@ -247,7 +253,7 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
     if found == copy.data:
         copy.target.store.delete(copy.key)
         return True
-    return found is None or not holds(found, copy.data, copy.key, copy.plan.commit)
+    return found is None or not copy.is_included_in(found)
 
 
 def _taken_keys(source: Store, snapshot: Snapshot, target: _Target) -> frozenset[str]:
@@ -300,7 +306,8 @@ def _publish(copy: PreparedCopy) -> None:
     if target.found is None and target.store.contains(other):
         raise _created_meanwhile(target)
     try:
-        put_document(target.store, key, copy.data, None if target.found is None else target.found.token, copy.plan.commit)
+        version = None if target.found is None else target.found.token
+        put_document(target.store, key, copy.data, version, copy.is_included_in)
     except VersionMismatch as error:
         kind = AlreadyExists if target.found is None else CommitConflict
         raise kind(f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible.") from error

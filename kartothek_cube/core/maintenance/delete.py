@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kartothek_cube.core.document_store import dataset_exists, document_keys, find_documents
 from kartothek_cube.core.formats import check_named_key
-from kartothek_cube.core.maintenance.documents import dataset_exists, document_keys, find_documents
 from kartothek_cube.core.maintenance.garbage import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key

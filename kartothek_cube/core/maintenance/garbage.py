@@ -24,13 +24,13 @@ __all__ = [
     "GarbageReport",
     "Site",
     "collect_garbage",
-    "dataset_garbage",
     "is_bookkeeping",
     "leftovers_of",
     "own_folders",
     "remove_leftovers",
     "sweep",
     "tracked_keys",
+    "unnamed_entries",
 ]
 
 
@@ -61,17 +61,12 @@ def is_bookkeeping(key: str) -> bool:
     return is_entry_key(key) or is_mark_key(key)
 
 
-def dataset_garbage(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
-    """Those of the objects below ``<uuid>/`` that the document does not name; history, which may still need them, is not asked here, nor a part of it.
+def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
+    """Those of the objects below ``<uuid>/`` that the document does not name, history entries and marks included.
 
-    Of an implicit dataset, whose partitions are whatever lies there, these are only index files that it does not name.
+    Of an implicit dataset, whose partitions are whatever files exist, these are only index files that it does not name.
     Folders that are no table's and hold no schema file are somebody else's.
     """
-    return [e for e in _unnamed(snapshot, entries) if not is_bookkeeping(e.key)]
-
-
-def _unnamed(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
-    """The same, and history entries and marks."""
     tracked = tracked_keys(snapshot)
     if snapshot.document.partitions is None:
         indices = f"{snapshot.uuid}/indices/"
@@ -123,7 +118,7 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
     """
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
-    site = Site(lambda: _unnamed(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid)
+    site = Site(lambda: unnamed_entries(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid)
     return sweep(store, site, dry_run=dry_run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kartothek_cube.core.maintenance.documents import StoredDocument
+from kartothek_cube.core.document_store import StoredDocument
 from kartothek_cube.core.maintenance.verify_commits import History, commit_findings, history_findings, history_of
 from kartothek_cube.core.maintenance.verify_files import file_findings, leftover_findings, named_files
 from kartothek_cube.core.maintenance.verify_indices import Indices, coverage_findings, index_findings, indices_of

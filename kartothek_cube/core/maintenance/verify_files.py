@@ -11,14 +11,14 @@ from kartothek_cube.core.maintenance.garbage import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_subject import Subject
 from kartothek_cube.core.markup import counted
-from kartothek_cube.core.naming import INDEX_SUFFIX
+from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.store import Entry, Store, check_key
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["file_findings", "leftover_findings", "named_files", "readable_files"]
 
-_SUFFIXES = (".parquet", ".csv", ".csv.gz")
+_SUFFIXES = (DATA_SUFFIX, CSV_SUFFIX, CSV_GZIP_SUFFIX)
 # What `check_key` lets pass, but for the length of segments.
 _VALID = r"""^[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+$"""
 _ODD = r"(^|/)\.{0,2}(/|$)|~$|[^/]{256}"

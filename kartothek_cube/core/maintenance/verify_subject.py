@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document

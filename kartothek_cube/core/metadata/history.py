@@ -18,6 +18,7 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.schema_file import embedded_schemas
+from kartothek_cube.core.unpack import unpack
 from kartothek_cube.errors import CorruptDocument
 
 __all__ = ["HISTORY_FOLDER", "Header", "HistoryEntry", "decode_entry", "document_before", "encode_entry", "entry_of", "history_key", "is_history_key"]
@@ -25,7 +26,6 @@ __all__ = ["HISTORY_FOLDER", "Header", "HistoryEntry", "decode_entry", "document
 HISTORY_FOLDER = "_history"
 _SUFFIX = ".json.zst"
 _VERSION = 1
-_LARGEST = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +139,8 @@ def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> Partiti
     order[others] = np.arange(len(kept))
     order[places] = np.arange(len(kept), count)
     tables = dict.fromkeys([*kept.files, *entry.removed.files])
-    files = {t: pa.concat_arrays([_files(kept, t), _files(entry.removed, t)]) for t in tables}
+    files = {t: pa.concat_arrays([kept.file_column(t), entry.removed.file_column(t)]) for t in tables}
     return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
-
-
-def _files(partitions: PartitionColumns, table: str) -> pa.Array:
-    return partitions.files[table] if table in partitions.files else pa.nulls(len(partitions), pa.string())
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -198,9 +194,9 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         If the bytes are no entry.
     """
     try:
-        plain = msgspec.json.decode(_decompressed(data), type=_Entry)
+        plain = msgspec.json.decode(unpack(data), type=_Entry)
         time = datetime.fromisoformat(plain.time).astimezone(UTC)
-    except (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise CorruptDocument(f"The history entry {key} cannot be read: {error}") from error
     if plain.version != _VERSION or any(len(keys) != len(plain.labels) for keys in plain.files.values()):
         raise CorruptDocument(f"The history entry {key} is of another version, or contradicts itself.")
@@ -217,11 +213,3 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         None if before is None else Header(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
         None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
     )
-
-
-def _decompressed(data: bytes) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        text = reader.read(_LARGEST + 1)
-    if len(text) > _LARGEST:
-        raise ValueError("it is too large")
-    return text

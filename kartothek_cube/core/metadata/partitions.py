@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.labels import are_distinct, are_few, label_ord
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
-__all__ = ["PartitionColumns", "decode_partitions", "encode_partitions", "encoded_pieces"]
+__all__ = ["PartitionColumns", "decode_partitions", "encoded_pieces"]
 
 T = TypeVar("T")
 _FIRST_BEYOND_ASCII = 0x80
@@ -63,6 +63,10 @@ class PartitionColumns:
             codes, names = inverse.ravel(), names.take(pa.array(used))
         found: IntArray = self.positions(names)[codes]
         return found
+
+    def file_column(self, table: str) -> pa.Array:
+        """The file keys of one table, all null for a table that is unknown."""
+        return self.files[table] if table in self.files else pa.nulls(len(self), pa.string())
 
     def take(self, positions: Any) -> PartitionColumns:
         """The partitions at these positions."""
@@ -144,13 +148,8 @@ def _files_of(label: Any, entry: Any, where: str) -> dict[str, str]:
 # --- columns to bytes -------------------------------------------------------------------------------------------------
 
 
-def encode_partitions(columns: PartitionColumns) -> bytes:
-    """The JSON text of the member, in the order of the labels."""
-    return b"".join(encoded_pieces(columns))
-
-
 def encoded_pieces(columns: PartitionColumns) -> tuple[bytes | memoryview, ...]:
-    """The same in pieces: it may be long, and is a part of something longer."""
+    """The JSON text of the member, in the order of the labels, in pieces: it may be long, and is a part of something longer."""
     if len(columns.files) == 1 and len(columns):
         ((table, keys),) = columns.files.items()
         if keys.null_count == 0 and _needs_no_escape(columns.labels) and _needs_no_escape(keys):

@@ -30,7 +30,8 @@ from kartothek_cube.core.store import (
     select,
 )
 from kartothek_cube.core.stores.atomic import digest
-from kartothek_cube.core.stores.held import ConditionFailed, client_of, foreign, heeds_conditions, holds, is_known_to_ignore, layers, redacted
+from kartothek_cube.core.stores.conditional_put import ConditionFailed, is_known_to_ignore_conditions, supports_conditional_put
+from kartothek_cube.core.stores.held import client_of, foreign, holds, layers, redacted
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.view import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
@@ -106,9 +107,9 @@ def _reference(store: object) -> Callable[[], object]:
 class KeyValueAdapter(Store):
     """Shows any store that has simplekv's methods.
 
-    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend compares and swaps: Azure with azure-storage-blob 12, S3
-    with boto3 or boto; their versions are ETags. Every other store cannot: `put_if` is refused unless ``options(require_atomic=False)`` says that there
-    is one writer.
+    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend compares and swaps: Azure
+    with azure-storage-blob 12, S3 with boto3; their versions are ETags. Every other store cannot: `put_if` is refused unless
+    ``options(require_atomic=False)`` says that there is one writer.
     """
 
     def __init__(self, store: Any) -> None:
@@ -122,7 +123,7 @@ class KeyValueAdapter(Store):
     @property
     def capabilities(self) -> Capabilities:
         atomic = self._in_memory or holds(self._store, _ATOMIC_BACKENDS)
-        exact = self._in_memory or (self._client is not None and not is_known_to_ignore(self._identity))
+        exact = self._in_memory or (self._client is not None and not is_known_to_ignore_conditions(self._identity))
         return Capabilities(atomic_put=atomic, conditional_put=exact, modification_times=False, shared=self._shared)
 
     @property
@@ -208,7 +209,8 @@ class KeyValueAdapter(Store):
         if self._client is None:
             return False
         with self._errors(key):
-            return heeds_conditions(self._identity, self._client, self._store)
+            client = self._client
+            return client.trusted or supports_conditional_put(self._identity, client.put_if, self._store.delete)
 
     def _swap(self, key: str, data: bytes, version: Any) -> Version:
         assert self._client is not None

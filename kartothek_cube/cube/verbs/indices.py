@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.build_indices import Entries, built_indices, repeated
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, check_key
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.columns import visible_columns

@@ -17,7 +17,6 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import spread
-from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube, require_cube
@@ -116,11 +115,6 @@ def _rows(store: Store, file: tuple[str, str]) -> int:
 def _stats(snapshot: Snapshot, store: Store, rows: int) -> dict[str, int]:
     keys = snapshot.files.to_pylist()
     sizes = {e.key: e.size for e in store.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries}
+    partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
     blobs = sum(size if (size := sizes.get(key)) is not None else store.tail(key, 1)[1] for key in keys)
-    return {"blobsize": blobs, "files": len(keys), "partitions": _physical_partitions(snapshot), "rows": rows}
-
-
-def _physical_partitions(snapshot: Snapshot) -> int:
-    if not snapshot.partition_keys:
-        return 1
-    return len(np.unique(pack_one(snapshot.values, snapshot.partition_keys)))
+    return {"blobsize": blobs, "files": len(keys), "partitions": partitions, "rows": rows}

@@ -8,16 +8,16 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.dataset.arguments import Source
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.plan_write import plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.dataset.run import MetadataArguments, Rules, Staged, commit_staged
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_done
+from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
@@ -226,7 +226,7 @@ def publish_files(wanted: Wanted, layout: Layout, receipts: Sequence[Receipt], t
     """
     target = plan_target(wanted)
     base = target.base
-    if base is not None and is_done(txn, base.document.metadata):
+    if base is not None and is_applied(txn, base.document.metadata):
         return
     if layout_of(target.rows) != layout:
         keys, indices = layout_of(target.rows)

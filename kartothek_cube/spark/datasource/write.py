@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
+from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import options as use
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.inputs import chunk_bytes
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupported
@@ -62,7 +62,7 @@ def make_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     wanted, txn = wanted_of(options, schema, overwrite), parse_txn(options.txn)
     target = plan_target(wanted)
     base = target.base
-    return CubeWriter(wanted, target.rows, txn, version_of(base), base is not None and is_done(txn, base.document.metadata))
+    return CubeWriter(wanted, target.rows, txn, version_of(base), base is not None and is_applied(txn, base.document.metadata))
 
 
 class CubeWriter(DataSourceArrowWriter):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.core.publish import publish
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import VersionMismatch
 from kartothek_cube.core.stores import open_store, store_factory
@@ -45,7 +45,7 @@ class ServerTests(StoreTests):
 
     def test_of_two_commits_on_one_snapshot_one_is_a_conflict_or_both_are_kept(self, store):
         snapshot = write(store, {"x": [1], "v1": [1]}, label="one")
-        publish(store, make_change(store, {"x": [2], "v1": [2]}, label="two"), snapshot)
+        commit(store, make_change(store, {"x": [2], "v1": [2]}, label="two"), snapshot)
         version = snapshot.token
         with pytest.raises(VersionMismatch):
             self.reopen(store).put_if(snapshot.key, b"{}", version)
@@ -137,19 +137,6 @@ class TestBoto3OfMinimalkv(KeyValueTests):
     def test_pickle_shows_the_same_objects_or_is_refused(self, store):
         with pytest.raises(InvalidType, match="function at module level"):
             store_factory(store)
-
-
-# boto's vendored modules import nowhere above Python 3.11, so it is not among the packages for tests.
-if importlib.util.find_spec("boto") and sys.version_info < (3, 12):
-
-    @pytest.mark.filterwarnings("ignore")
-    class TestBotoOfSimplekv(KeyValueTests):
-        @pytest.fixture
-        def store(self, s3_process):
-            boto = importlib.import_module("boto.s3.connection")
-            host, port = s3_process.endpoint.removeprefix("http://").split(":")
-            s3 = boto.S3Connection("key", "secret", host=host, port=int(port), is_secure=False, calling_format=boto.OrdinaryCallingFormat())
-            return open_store(importlib.import_module("storefact._hstores").HBotoStore(s3.get_bucket(s3_process.new_bucket(), validate=False)))
 
 
 # --- the servers themselves

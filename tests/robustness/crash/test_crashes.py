@@ -21,10 +21,11 @@ from kartothek_cube import C, Cube, open_store, options
 from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as api
 from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.snapshots import find_snapshot, forget
+from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
+from tests.caches import forget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

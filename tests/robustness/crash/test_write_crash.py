@@ -16,11 +16,12 @@ from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, u
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import StoreView
 from kartothek_cube.errors import AlreadyExists, AtomicityRequired, CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.caches import forget
 from tests.support.datasets import UUID, contents, exists, index, index_of_files, keys, labels, refused, rows, snapshot, user_metadata
 
 ONE = pd.DataFrame({"p": ["a", "b"], "i1": [1, 2], "v1": pd.Series([None, None], dtype=object)})

@@ -26,7 +26,6 @@ from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores import (
     LocalStore,
     MemoryStore,
@@ -34,14 +33,15 @@ from kartothek_cube.core.stores import (
     ReadOnlyView,
     StoreFactory,
     StoreView,
-    conditions,
+    conditional_put,
     connection,
-    held,
     open_store,
     store_factory,
 )
+from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
 from kartothek_cube.core.stores.locations import Location, parse_location
 from kartothek_cube.errors import AtomicityRequired, CorruptData, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound, ReadOnlyStore, Unsupported
+from tests.caches import forget
 from tests.support.remote import RemoteStandIn
 from tests.support.server_urls import needs, url_of_azure, url_of_gcs, url_of_s3
 
@@ -59,8 +59,7 @@ def clean(monkeypatch):
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(conditions, "_FOUND", {})
-    monkeypatch.setattr(held, "_HEEDED", {})
+    monkeypatch.setattr(conditional_put, "_FOUND", {})
 
 
 @pytest.fixture
@@ -478,27 +477,22 @@ def test_threads_ask_a_server_once(remote):
     assert remote.counts == {"put": 4 + 6, "delete": 1}
 
 
-class Untrusted:
-    """What `held` knows of a client."""
-
-    trusted = False
-
-
-@pytest.mark.parametrize("module", [conditions, held])
-def test_server_that_does_not_answer_holds_up_no_other(monkeypatch, module):
-    hangs, answers = Untrusted(), Untrusted()
-    more = () if module is conditions else (None,)
+def test_server_that_does_not_answer_holds_up_no_other():
     asked, answer, other = threading.Event(), threading.Event(), threading.Event()
 
-    def try_client(client, *store):
-        if client is hangs:
-            asked.set()
-            answer.wait()
-        return True
+    def hangs(key, data, version):
+        asked.set()
+        answer.wait(10)
+        raise ConditionFailed
 
-    monkeypatch.setattr(module, "_try" if module is conditions else "_try_conditions", try_client)
-    first = threading.Thread(target=module.heeds_conditions, args=("a", hangs, *more))
-    second = threading.Thread(target=lambda: (module.heeds_conditions("b", answers, *more), other.set()))
+    def answers(key, data, version):
+        raise ConditionFailed
+
+    def nothing(key):
+        pass
+
+    first = threading.Thread(target=supports_conditional_put, args=("a", hangs, nothing))
+    second = threading.Thread(target=lambda: (supports_conditional_put("b", answers, nothing), other.set()))
     first.start()
     assert asked.wait(10)
     second.start()

@@ -24,8 +24,9 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.core import publish
+from kartothek_cube.core import commit as commit_module
 from kartothek_cube.core.files import FileRequest, read_rows
+from kartothek_cube.core.group_commit import PendingCommit
 from kartothek_cube.core.history import states
 from kartothek_cube.core.index import index_from_table
 from kartothek_cube.core.metadata.chain import chain_of
@@ -33,7 +34,6 @@ from kartothek_cube.core.metadata.document import Document, parse_document
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import Overrides, options
 from kartothek_cube.core.parquet import read_columns
-from kartothek_cube.core.queue import Ticket
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -183,16 +183,16 @@ class World:
 
     # --- what the queue tells
 
-    def take_turn(self, key: Any, ticket: Ticket, work: Any) -> Any:
+    def group_commit(self, key: Any, pending: PendingCommit, work: Any) -> Any:
         actor = self.scheduler.actor
         assert actor is not None
         order = self._order[actor.name]
         assert order.change is None
-        order.change, order.base = ticket.change, ticket.base
-        self.orders[ticket.change.commit] = order
+        order.change, order.base = pending.change, pending.base
+        self.orders[pending.change.commit] = order
         self._committing += 1
         try:
-            return _TAKE_TURN(key, ticket, work)
+            return _GROUP_COMMIT(key, pending, work)
         finally:
             self._committing -= 1
 
@@ -203,7 +203,7 @@ class World:
     # --- the run
 
     def run(self) -> None:
-        with patched(self.scheduler, self.clock, self.settings.seed), patch.object(publish, "take_turn", self.take_turn):
+        with patched(self.scheduler, self.clock, self.settings.seed), patch.object(commit_module, "group_commit", self.group_commit):
             for i in range(self.settings.actors):
                 name = f"actor {i}"
                 self.scheduler.spawn(name, lambda name=name: _Player(self, name).play())
@@ -285,7 +285,7 @@ class World:
         return len(found)
 
 
-_TAKE_TURN = publish.take_turn
+_GROUP_COMMIT = commit_module.group_commit
 
 PREDICATES: list[tuple[Any, Callable[[Row], bool]]] = [
     ([[("p", "==", "a")]], lambda row: row[1] == "a"),

@@ -29,8 +29,9 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.naming import document_key, schema_key
 from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores import open_store
+from tests.caches import forget
 
 UUID = "uuid"
 SHARED = "shared"

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from kartothek_cube.core import change, history, naming, publish, queue, renew
+from kartothek_cube.core import apply, commit, group_commit, history, naming, receipt, renew
 from kartothek_cube.core.maintenance import garbage
 from kartothek_cube.core.stores import memory
 from tests.robustness.soak.scheduler import Scheduler, Turn
@@ -49,12 +49,12 @@ def _datetime_of(clock: Clock) -> type[datetime]:
 def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
     moment, ids = _datetime_of(clock), Random(f"ids {seed}")
     with ExitStack() as stack:
-        for module in (change, publish, renew, history, garbage, memory):
+        for module in (apply, receipt, commit, renew, history, garbage, memory):
             stack.enter_context(patch.object(module, "datetime", moment))
         stack.enter_context(patch.object(naming, "uuid_module", SimpleNamespace(uuid4=lambda: UUID(int=ids.getrandbits(128), version=4), UUID=UUID)))
-        stack.enter_context(patch.object(publish, "time", SimpleNamespace(sleep=lambda seconds: scheduler.pause())))
-        stack.enter_context(patch.object(queue, "_Line", lambda: _LINE(turn=Turn(scheduler))))
+        stack.enter_context(patch.object(commit, "time", SimpleNamespace(sleep=lambda seconds: scheduler.pause())))
+        stack.enter_context(patch.object(group_commit, "CommitQueue", lambda: _QUEUE(turn=Turn(scheduler))))
         yield
 
 
-_LINE = queue._Line
+_QUEUE = group_commit.CommitQueue

@@ -6,9 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.change import Change, Receipt, apply_change
+from kartothek_cube.core.apply import apply_change
+from kartothek_cube.core.change import Change
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts

@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import publish as module
+from kartothek_cube.core import apply as apply_module
+from kartothek_cube.core import commit as module
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit, prepare_commit
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.partitions import to_mapping
 from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.publish import check_publishable, publish
 from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
+from tests.caches import forget
 from tests.support.commits import UUID, labels, make_change, write
 
 ROWS = {"p": [3], "i1": [3]}
@@ -37,26 +39,27 @@ def store():
 @pytest.fixture
 def applied(monkeypatch):
     bases = []
-    monkeypatch.setattr(module, "apply_change", lambda change, base, *args, real=module.apply_change: (bases.append(base), real(change, base, *args))[1])
+    real = apply_module.apply_change
+    monkeypatch.setattr(apply_module, "apply_change", lambda change, base, *args: (bases.append(base), real(change, base, *args))[1])
     return bases
 
 
 def checked_change(store, **more):
     base = find_snapshot(store, UUID)
     change = make_change(store, ROWS, on=["p"], index=["i1"], **more)
-    return change, base, check_publishable(store, change, base)
+    return change, base, prepare_commit(store, change, base)
 
 
 def test_what_was_checked_is_applied_once(store, applied):
     change, base, checked = checked_change(store)
-    assert publish(store, change, base, checked).result.id == change.commit
+    assert commit(store, change, base, checked).result.id == change.commit
     assert len(applied) == 1
 
 
 def test_a_commit_since_the_check_is_kept(store, applied):
     change, base, checked = checked_change(store)
     write(store, {"p": [4], "i1": [4]}, on=["p"], index=["i1"])
-    publish(store, change, base, checked)
+    commit(store, change, base, checked)
     forget(store)
     assert read_table_arrow(UUID, store).column("p").to_pylist() == [1, 2, 4, 3]
     assert len(applied) == 3
@@ -66,7 +69,7 @@ def test_a_conflict_since_the_check_is_found(store):
     change, base, checked = checked_change(store, removed=labels(find_snapshot(store, UUID))[:1])
     write(store, {"p": [], "i1": []}, on=["p"], index=["i1"], removed=labels(base)[:1])
     with pytest.raises(CommitConflict, match="replaced or removed"):
-        publish(store, change, base, checked)
+        commit(store, change, base, checked)
     assert labels(load_snapshot(store, UUID)) == labels(base)[1:]
 
 
@@ -84,7 +87,7 @@ def test_a_commit_between_the_last_look_and_the_swap_is_kept(store, applied, mon
         return real(*args)
 
     monkeypatch.setattr(module, "swap", swap)
-    landed = publish(store, change, base, checked)
+    landed = commit(store, change, base, checked)
     forget(store)
     assert landed.result.tries == when + 1
     assert landed.values.column("p").to_pylist() == load_snapshot(store, UUID).values.column("p").to_pylist() == [1, 2, *range(10, 10 + when), 3]
@@ -115,7 +118,7 @@ def test_what_a_commit_returns_is_what_its_bytes_say(steps, tables, msgpack):
     for number, (how, values) in enumerate([("append", ["a"]), *steps]):
         receipts, schemas = staged(store, values, tables, "again" if how == "put again" else f'"{number}')
         removed = pa.array(labels(landed)[:1] if how == "remove" else [], type=pa.string())
-        landed = publish(store, Change(UUID, receipts, schemas, ("p",), ("i1",), removed=removed, msgpack=msgpack), landed)
+        landed = commit(store, Change(UUID, receipts, schemas, ("p",), ("i1",), removed=removed, msgpack=msgpack), landed)
         forget(store)
         read = load_snapshot(store, UUID)
         assert (landed.values, landed.partitions, landed.schemas, landed.token) == (read.values, read.partitions, read.schemas, read.token)

@@ -9,14 +9,14 @@ from threading import Thread
 
 import pytest
 
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.verify import verify_dataset
+from kartothek_cube.core.group_commit import _queues
 from kartothek_cube.core.metadata.chain import LENGTH
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import options
-from kartothek_cube.core.publish import publish
-from kartothek_cube.core.queue import _lines
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
@@ -56,7 +56,7 @@ def test_files_that_are_committed_late_outlive_a_collection_that_has_decided_alr
     store = MemoryStore()
     base = write(store, {"x": [1], "p": ["a"]}, on=on, index=["x"])
     change = staged_before(make_change(store, {"x": [2], "p": ["a"]}, on=on, index=["x"]), timedelta(days=3))
-    garbage_collect_dataset(UUID, Aged(store, {r.key for r in change.receipts}, lambda: publish(store, change, base)))
+    garbage_collect_dataset(UUID, Aged(store, {r.key for r in change.receipts}, lambda: commit(store, change, base)))
     assert rows(store) == [1, 2]
     assert verify_dataset(UUID, store, deep=True).clean
 
@@ -65,7 +65,7 @@ def test_copies_of_files_that_waited_are_collected_like_others():
     store = MemoryStore()
     base = write(store, {"x": [1]})
     change = staged_before(make_change(store, {"x": [2]}), timedelta(days=3))
-    landed = publish(store, change, base)
+    landed = commit(store, change, base)
     assert change.receipts[0].key not in landed.files.to_pylist()
     assert landed.partitions.labels.to_pylist()[1] == change.receipts[0].label
     with options(grace=timedelta(0)):
@@ -76,7 +76,7 @@ def test_copies_of_files_that_waited_are_collected_like_others():
 def test_young_files_are_not_copied():
     store = CountingStore(MemoryStore())
     base = write(store, {"x": [1]})
-    publish(store, make_change(store, {"x": [2]}), base)
+    commit(store, make_change(store, {"x": [2]}), base)
     assert store.counts["copy"] == 0
 
 
@@ -100,7 +100,7 @@ def test_a_commit_that_landed_is_no_error_although_others_followed_and_the_store
                 return None
         return "before" if len(seen) > 1 else None
 
-    landed = publish(FaultyStore(memory, fail), change, base)
+    landed = commit(FaultyStore(memory, fail), change, base)
     assert landed.result.id == change.commit
     assert len(landed.partitions) == 2
     assert rows(memory) == [1, 2, 3]
@@ -118,7 +118,7 @@ def together(store, number, fail):
 
     def append(view, i):
         try:
-            heard[i] = publish(view, changes[i], base)
+            heard[i] = commit(view, changes[i], base)
         except BaseException as error:
             heard[i] = error
 
@@ -127,7 +127,7 @@ def together(store, number, fail):
             others.extend(Thread(target=append, args=(FaultyStore(store, fail), i)) for i in range(1, number))
             for i, thread in enumerate(others):
                 thread.start()
-                while len(_lines.waiting((store.identity, UUID))) < i + 1:
+                while len(_queues.waiting((store.identity, UUID))) < i + 1:
                     threading.Event().wait(0.001)
 
     append(FaultyStore(store, hold), 0)

@@ -7,16 +7,17 @@ from functools import partial
 
 import pytest
 
-from kartothek_cube.core import queue
+from kartothek_cube.core import group_commit as queue
+from kartothek_cube.core.commit import commit
+from kartothek_cube.core.group_commit import PendingCommit, group_commit
 from kartothek_cube.core.metadata.history import history_key
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import options
-from kartothek_cube.core.publish import publish
-from kartothek_cube.core.queue import Ticket, take_turn
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.caches import forget
 from tests.support.commits import UUID, labels, make_change, write
 
 DOCUMENT = document_key(UUID)
@@ -39,7 +40,7 @@ class Gate(CountingStore):
         return super().around(operation, key, action)
 
     def wait(self):
-        waiting = partial(queue._lines.waiting, (self.identity, UUID))
+        waiting = partial(queue._queues.waiting, (self.identity, UUID))
         for _ in range(10_000):
             if len(waiting()) >= self.others:
                 return
@@ -52,7 +53,7 @@ def together(store, changes, base):
 
     def outcome(change):
         try:
-            return publish(store, change, base)
+            return commit(store, change, base)
         except (Exception, SimulatedCrash) as error:
             return error
 
@@ -151,19 +152,19 @@ def test_a_batch_whose_leader_is_interrupted_is_taken_up_by_the_next(moment):
 
 def test_one_that_landed_is_not_told_the_error_of_another():
     """Of a batch whose swap landed with the interrupted leader, one is seen to have landed; the store then fails for the other."""
-    landed, waits = Ticket(None, None, 0), Ticket(None, None, 0)  # type: ignore[arg-type]
-    from kartothek_cube.core import publish as module
+    landed, waits = PendingCommit(None, None, 0), PendingCommit(None, None, 0)  # type: ignore[arg-type]
+    from kartothek_cube.core import commit as module
 
-    def attempt(store, waiting, number):
-        landed.landed = "snapshot"
+    def newest(store, group, attempt):
+        landed.outcome.set_result("snapshot")
         raise InjectedFault("later")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_attempt", attempt)
-        module._publish_all(MemoryStore(), [landed, waits])
-    assert landed.result() == "snapshot"
+        patch.setattr(module, "_newest_state", newest)
+        module._commit_all(MemoryStore(), [landed, waits])
+    assert landed.outcome.result() == "snapshot"
     with pytest.raises(InjectedFault):
-        waits.result()
+        waits.outcome.result()
 
 
 def test_many_threads_lose_nothing():
@@ -173,7 +174,7 @@ def test_many_threads_lose_nothing():
     def append(i):
         with options(commit_retries=100):
             for j in range(4):
-                publish(memory, make_change(memory, {"x": [i]}, index=["x"], label=f"l{i}-{j}"), find_snapshot(memory, UUID))
+                commit(memory, make_change(memory, {"x": [i]}, index=["x"], label=f"l{i}-{j}"), find_snapshot(memory, UUID))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(append, range(8)))
@@ -185,17 +186,17 @@ def test_two_views_of_a_store_stand_in_one_line_and_two_datasets_do_not():
     assert CountingStore(memory).identity == memory.identity
     order = []
 
-    def inner(tickets):
+    def inner(group):
         order.extend(["inner"])
-        for ticket in tickets:
-            ticket.landed = "inner"
+        for pending in group:
+            pending.outcome.set_result("inner")
 
-    def outer(tickets):
-        take_turn("other dataset", Ticket(None, None, 0), inner)
-        for ticket in tickets:
-            ticket.landed = "outer"
+    def outer(group):
+        group_commit("other dataset", PendingCommit(None, None, 0), inner)
+        for pending in group:
+            pending.outcome.set_result("outer")
 
-    assert take_turn(KEY, Ticket(None, None, 0), outer) == "outer"
+    assert group_commit(KEY, PendingCommit(None, None, 0), outer) == "outer"
     assert order == ["inner"]
 
 
@@ -210,14 +211,14 @@ def test_a_callback_may_publish_to_the_same_dataset():
 
     done = [write(memory, {"x": [1]}, label="other")]
     done.clear()
-    publish(memory, make_change(memory, {"x": [3]}, label="outside", merge=merge), base)
+    commit(memory, make_change(memory, {"x": [3]}, label="outside", merge=merge), base)
     assert rows_of(memory) == ["base", "inside", "other", "outside"]
 
 
 def test_lines_are_forgotten_when_nobody_stands_in_them():
     memory = MemoryStore()
     write(memory, {"x": [0]})
-    assert queue._lines._lines == {}
+    assert queue._queues._queues == {}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
@@ -225,16 +226,16 @@ def test_a_forked_child_starts_with_empty_lines():
     """The child of a process in which a turn has begun does not wait for it."""
     started, finish = threading.Event(), threading.Event()
 
-    def work(tickets):
+    def work(group):
         started.set()
         finish.wait(10)
-        for ticket in tickets:
-            ticket.landed = "done"
+        for pending in group:
+            pending.outcome.set_result("done")
 
-    leader = threading.Thread(target=take_turn, args=(KEY, Ticket(None, None, 0), work))
+    leader = threading.Thread(target=group_commit, args=(KEY, PendingCommit(None, None, 0), work))
     leader.start()
     started.wait(10)
-    code = _in_fork(lambda: take_turn(KEY, Ticket(None, None, 0), lambda tickets: [setattr(t, "landed", "child") for t in tickets]) == "child")
+    code = _in_fork(lambda: group_commit(KEY, PendingCommit(None, None, 0), lambda group: [p.outcome.set_result("child") for p in group]) == "child")
     finish.set()
     leader.join(10)
     assert code == 0

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from simplekv.fs import FilesystemStore
 from storefact._hstores import HFilesystemStore
 
-from kartothek_cube.core import publish as module
-from kartothek_cube.core.change import Change, Part
+from kartothek_cube.core import commit as module
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.dataset.read import read_table_arrow
+from kartothek_cube.core.group_commit import _queues
 from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
@@ -23,11 +25,10 @@ from kartothek_cube.core.metadata.snapshot import CommitResult
 from kartothek_cube.core.naming import document_key, schema_key
 from kartothek_cube.core.options import options
 from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.publish import publish
-from kartothek_cube.core.queue import _lines
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
 from kartothek_cube.core.schema_update import update_schema_file
-from kartothek_cube.core.snapshots import find_snapshot, forget, load_index, load_snapshot
+from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot
 from kartothek_cube.core.stage import StageRequest, stage_parts
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
 from kartothek_cube.core.stores.local import LocalStore
@@ -42,6 +43,7 @@ from kartothek_cube.errors import (
     StagedFilesLost,
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
+from tests.caches import forget
 from tests.support.commits import UUID, edit, foreign_commit, labels, make_change, raw, write
 
 DOCUMENT = document_key(UUID)
@@ -108,7 +110,7 @@ def test_the_index_file_forgets_what_was_removed(store):
 def test_metadata_alone_leaves_files_and_indices_alone(store):
     first = write(store, ROWS, on=["p"], index=["x"])
     counting = CountingStore(store)
-    second = publish(counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first)
+    second = commit(counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first)
     assert second.document.indices == first.document.indices
     assert labels(second) == labels(first)
     assert counting.keys("put", "put_if") == [history_key(UUID, second.result.id), DOCUMENT]
@@ -148,7 +150,7 @@ def test_the_chain_is_cut_at_its_length(store):
 def test_two_new_partitions_need_two_labels(store):
     change = make_change(store, ROWS, label="one")
     with pytest.raises(InvalidInput, match="same label"):
-        publish(store, replace(change, receipts=change.receipts * 2), None)
+        commit(store, replace(change, receipts=change.receipts * 2), None)
 
 
 def test_a_label_that_is_there_already_is_replaced_also_in_the_index(store):
@@ -162,19 +164,21 @@ def test_a_label_that_is_there_already_is_replaced_also_in_the_index(store):
 def test_no_index_is_left_behind_by_a_commit_that_does_not_know_it(store):
     base = write(store, ROWS, index=["x"])
     with pytest.raises(InvalidInput, match=r"secondary ind.*'x'|\['x'\]"):
-        publish(store, make_change(store, ROWS), base)
+        commit(store, make_change(store, ROWS), base)
 
 
 def two_tables(store, label, x=1, **more):
     request = StageRequest(UUID, (), ("x",), (), ParquetFormat())
     rows = {"table": pa.table({"x": [x], "v1": ["a"]}), "other": pa.table({"x": [x], "v2": [2.0]})}
-    receipts = [receipt for table, part in rows.items() for receipt in stage_parts(store, replace(request, table=table), [Part({}, label, part)], part.schema)]
+    receipts = [
+        receipt for table, part in rows.items() for receipt in stage_parts(store, replace(request, table=table), [PartitionRows({}, label, part)], part.schema)
+    ]
     return Change(UUID, tuple(receipts), {table: part.schema for table, part in rows.items()}, (), ("x",), **more)
 
 
 def test_tables_of_one_label_are_one_partition(store):
-    publish(store, two_tables(store, "one"), None)
-    snapshot = publish(store, two_tables(store, "two", x=2), load_snapshot(store, UUID))
+    commit(store, two_tables(store, "one"), None)
+    snapshot = commit(store, two_tables(store, "two", x=2), load_snapshot(store, UUID))
     assert labels(snapshot) == ["one", "two"]
     assert {t: f.to_pylist() for t, f in snapshot.partitions.files.items()} == {
         "table": [f"{UUID}/table/one.parquet", f"{UUID}/table/two.parquet"],
@@ -188,16 +192,16 @@ def test_tables_of_one_label_are_one_partition(store):
 
 
 def test_an_update_has_the_tables_of_its_dataset(store):
-    base = publish(store, two_tables(store, "one"), None)
+    base = commit(store, two_tables(store, "one"), None)
     with pytest.raises(InvalidInput, match=r"different tables.*\['table'\], not \['other', 'table'\]"):
-        publish(store, make_change(store, {"x": [2], "v1": ["b"]}, index=["x"]), base)
+        commit(store, make_change(store, {"x": [2], "v1": ["b"]}, index=["x"]), base)
 
 
 def test_tables_agree_on_the_types_of_shared_columns(store):
     change = two_tables(store, "one")
     schemas = {**change.schemas, "other": pa.schema([("x", pa.string()), ("v2", pa.float64())])}
     with pytest.raises(InvalidInput, match=r"column 'x'.*int64 in table 'table', string in table 'other'"):
-        publish(store, replace(change, schemas=schemas), None)
+        commit(store, replace(change, schemas=schemas), None)
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -211,7 +215,7 @@ def test_schema_is_widened_after_the_document(store):
     write(store, {"x": pa.array([1], pa.int8()), "y": pa.nulls(1)})
     counting = CountingStore(store)
     base = load_snapshot(counting, UUID)
-    publish(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
+    commit(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
     assert counting.keys("put_if") == [DOCUMENT, schema_key(UUID)]
     assert load_snapshot(store, UUID).schema == pa.schema([("x", pa.int16()), ("y", pa.string())])
     assert schema_file(store) == pa.schema([("x", pa.int64()), ("y", pa.string())])
@@ -230,7 +234,7 @@ def test_incompatible_schema_is_refused_before_anything_is_written(store):
     change = make_change(store, {"x": [1], "v1": ["t"]}, index=["x"])
     before = {k: store.get(k) for k in store.list(recursive=True).keys}
     with pytest.raises(InvalidInput, match="Schema violation"):
-        publish(store, change, base)
+        commit(store, change, base)
     assert {k: store.get(k) for k in store.list(recursive=True).keys} == before
 
 
@@ -269,7 +273,7 @@ def test_schema_file_that_cannot_be_written_does_not_undo_the_commit():
         return "before" if any(landed[:-1]) and call.key == schema_key(UUID) else None
 
     store = FaultyStore(memory, fail)
-    snapshot = publish(store, make_change(memory, {"x": [2]}), base)
+    snapshot = commit(store, make_change(memory, {"x": [2]}), base)
     assert snapshot.schema == pa.schema([("x", pa.int64())])
     assert rows(memory) == [(2,), (None,)]
     assert schema_file(memory) == pa.schema([("x", pa.null())])
@@ -286,7 +290,7 @@ def test_two_appends_go_together():
     late = make_change(store, {"x": [3]}, index=["x"])
     write(store, {"x": [2]}, index=["x"])
     counting = CountingStore(store)
-    landed = publish(counting, late, base)
+    landed = commit(counting, late, base)
     assert rows(store) == [(1,), (2,), (3,)]
     assert landed.result == CommitResult(late.commit, 1)
     assert not [key for key in counting.keys("get", "get_versioned", "tail", "ranges") if key in {r.key for r in late.receipts}]
@@ -299,7 +303,7 @@ def test_the_second_of_two_commits_that_contradict_names_both():
     late = make_change(store, {"x": [3]}, label="same")
     winner = write(store, {"x": [2]}, label="same")
     with pytest.raises(CommitConflict) as error:
-        publish(store, late, base)
+        commit(store, late, base)
     for part in (late.commit, winner.chain[-1].id, UUID):
         assert part in str(error.value)
     assert rows(store) == [(1,), (2,)]
@@ -322,7 +326,7 @@ class Intruder(CountingStore):
 def test_append_that_comes_in_between_is_kept(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
-    landed = publish(Intruder(store, lambda: write(store, {"x": [2]})), change, base)
+    landed = commit(Intruder(store, lambda: write(store, {"x": [2]})), change, base)
     assert rows(store) == [(1,), (2,), (3,)]
     assert landed.result == CommitResult(change.commit, 2)
 
@@ -331,7 +335,7 @@ def test_foreign_append_that_comes_in_between_is_kept(store):
     base = write(store, {"x": ["t"]})
     change = make_change(store, {"x": ["u"]})
     with pytest.warns(ForeignWriterWarning, match="kartothek"):
-        landed = publish(Intruder(store, lambda: foreign_commit(store)), change, base)
+        landed = commit(Intruder(store, lambda: foreign_commit(store)), change, base)
     assert len(landed.partitions) == 3
     assert [c.id for c in landed.chain] == [change.commit]
 
@@ -348,7 +352,7 @@ def test_whoever_comes_in_between_wins(store, intrude, error, text):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]}, label="same")
     with pytest.raises(error, match=text):
-        publish(Intruder(store, lambda: intrude(store)), change, base)
+        commit(Intruder(store, lambda: intrude(store)), change, base)
     found = find_snapshot(store, UUID) if store.contains(DOCUMENT) and store.get(DOCUMENT) != b"damaged" else None
     assert found is None or change.commit not in [c.id for c in found.chain]
 
@@ -363,7 +367,7 @@ def test_retries_are_bounded(store, monkeypatch):
             write(store, {"x": [2]})
 
     with options(commit_retries=2), pytest.raises(CommitConflict, match="3 times"):
-        publish(FaultyStore(store, always), change, base)
+        commit(FaultyStore(store, always), change, base)
     assert rows(store) == [(1,), (2,), (2,), (2,)]
 
 
@@ -375,13 +379,13 @@ def test_commits_that_wait_share_a_swap(store):
     def hold(call):
         """While the first commit is put, the others come to stand in line."""
         if call.operation == "put_if" and call.key == DOCUMENT and not others:
-            others.extend(Thread(target=publish, args=(counting, change, base)) for change in changes[1:])
+            others.extend(Thread(target=commit, args=(counting, change, base)) for change in changes[1:])
             for thread in others:
                 thread.start()
-            while len(_lines.waiting((counting.identity, UUID))) < 4:
+            while len(_queues.waiting((counting.identity, UUID))) < 4:
                 threading.Event().wait(0.001)
 
-    publish(FaultyStore(counting, hold), changes[0], base)
+    commit(FaultyStore(counting, hold), changes[0], base)
     for thread in others:
         thread.join()
     found = load_snapshot(store, UUID)
@@ -398,14 +402,14 @@ def test_files_that_were_collected_are_missed_before_the_swap(store):
     old = replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(hours=13)) for r in change.receipts))
     store.delete(change.receipts[0].key)
     with pytest.raises(StagedFilesLost, match="grace period"):
-        publish(store, old, base)
+        commit(store, old, base)
     assert rows(store) == [(1,)]
 
 
 def test_old_files_that_are_there_are_committed(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
-    publish(store, replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts)), base)
+    commit(store, replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts)), base)
     assert rows(store) == [(1,), (3,)]
 
 
@@ -419,16 +423,16 @@ def test_json_document_that_kartothek_puts_beside_a_msgpack_one_gets_the_commit_
             store.put(DOCUMENT, render_document(base.document))
 
     with pytest.warns(UserWarning, match="two documents"):
-        publish(FaultyStore(store, shadow), change, base)
+        commit(FaultyStore(store, shadow), change, base)
     assert rows(store) == [(1,), (3,)]
 
 
 def test_of_two_creators_one_wins_and_the_schema_file_is_the_winners(store):
     change = make_change(store, {"x": ["text"]})
     with pytest.raises(CommitConflict):
-        publish(Intruder(store, lambda: write(store, {"x": [1]})), change, None)
+        commit(Intruder(store, lambda: write(store, {"x": [1]})), change, None)
     with pytest.raises(CommitConflict):
-        publish(store, change, None)
+        commit(store, change, None)
     assert rows(store) == [(1,)]
     assert schema_file(store) == pa.schema([("x", pa.int64())])
 
@@ -461,7 +465,7 @@ def on_document(fault, *, times=1, then=None):
 def test_lost_answer_or_passing_failure_is_a_success_with_one_commit(store, new, fault, times):
     base = None if new else write(store, {"x": [1]})
     change = make_change(store, {"x": [2]})
-    snapshot = publish(FaultyStore(store, on_document(fault, times=times)), change, base)
+    snapshot = commit(FaultyStore(store, on_document(fault, times=times)), change, base)
     assert snapshot.chain[-1].id == change.commit
     assert commits(store).count(change.commit) == 1
     assert rows(store) == ([(2,)] if new else [(1,), (2,)])
@@ -482,7 +486,7 @@ def test_lost_answer_is_found_although_others_committed_meanwhile(store):
                 raise InjectedFault("the answer is lost")
             return result
 
-    publish(Late(store), change, base)
+    commit(Late(store), change, base)
     assert rows(store) == [(1,), (2,), (3,)]
     # The snapshot of our own commit is already old: the next read has to see the other one.
     assert rows(Late(store)) == [(1,), (2,), (3,)]
@@ -493,7 +497,7 @@ def test_lost_answer_is_found_although_others_committed_meanwhile(store):
 def test_lasting_failure_leaves_nothing_visible(store, new):
     base = None if new else write(store, {"x": [1]})
     with pytest.raises(InjectedFault):
-        publish(FaultyStore(store, on_document("before", times=99)), make_change(store, {"x": [2]}), base)
+        commit(FaultyStore(store, on_document("before", times=99)), make_change(store, {"x": [2]}), base)
     assert find_snapshot(store, UUID) is None if new else rows(store) == [(1,)]
 
 
@@ -508,7 +512,7 @@ def test_store_that_cannot_be_asked_leaves_the_outcome_open(store):
         return ("after" if call.operation == "put_if" else "before") if put else None
 
     with pytest.raises(CommitOutcomeUnknown, match=change.commit):
-        publish(FaultyStore(store, fail), change, base)
+        commit(FaultyStore(store, fail), change, base)
     assert set(store.list(f"{UUID}/table/", recursive=True).keys) >= {r.key for r in change.receipts}
     assert rows(CountingStore(store)) == [(1,), (2,)]
 
@@ -545,7 +549,7 @@ def test_crash_at_any_call_leaves_the_old_state_or_the_new_one(new, fault):
             with options(threads=1):
                 more = {"label": "two"} if new else {"label": "two", "removed": ["p=a/one"]}
                 base = None if new else load_snapshot(faulty, UUID)
-                publish(faulty, make_change(faulty, MORE, on=["p"], index=["x"], **more), base)
+                commit(faulty, make_change(faulty, MORE, on=["p"], index=["x"], **more), base)
         except SimulatedCrash:
             assert state(store) in (before, wanted(new)), f"after call {n}: {faulty.calls[-1]}"
             outcomes.append(state(store) == before)
@@ -570,7 +574,7 @@ def test_a_commit_goes_on_after_a_crash():
     write(store, ROWS, on=["p"], index=["x"], label="one")
     faulty = FaultyStore(store, lambda call: "crash" if call.operation == "put_if" and call.key == DOCUMENT else None)
     with pytest.raises(SimulatedCrash):
-        publish(faulty, make_change(store, MORE, on=["p"], index=["x"], label="two"), load_snapshot(store, UUID))
+        commit(faulty, make_change(store, MORE, on=["p"], index=["x"], label="two"), load_snapshot(store, UUID))
     write(store, MORE, on=["p"], index=["x"], label="three")
     assert rows(store) == [(1,), (2,), (3,), (4,)]
 
@@ -583,7 +587,7 @@ def test_store_without_conditional_put_is_refused_before_anything_is_written(tmp
     change = make_change(MemoryStore(), {"x": [1]})
     counting = CountingStore(store)
     with pytest.raises(AtomicityRequired, match="require_atomic=False"):
-        publish(counting, change, None)
+        commit(counting, change, None)
     assert counting.keys("put", "put_if") == []
 
 
@@ -615,7 +619,7 @@ def test_lost_answer_for_an_index_file_is_no_failure(store, new):
     base = None if new else write(store, {"x": [1], "v1": [1]}, index=["x"])
     faulty = FaultyStore(store, lambda call: "after" if call.operation == "put_if" and "/indices/" in call.key and call.nth == 1 else None)
     try:
-        publish(faulty, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
+        commit(faulty, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
     except InjectedFault:
         assert find_snapshot(store, UUID) is None if new else rows_by_index(store) == []
     else:

@@ -10,22 +10,26 @@ from dataclasses import fields, replace
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core import publish as module
-from kartothek_cube.core.change import Receipt, apply_change
+from kartothek_cube.core import apply as apply_module
+from kartothek_cube.core import commit as module
+from kartothek_cube.core.apply import apply_change, rebase_and_apply
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.dataset.commit import write_single_partition
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.group_commit import PendingCommit
 from kartothek_cube.core.history import load_snapshot_as_of
 from kartothek_cube.core.metadata import chain as chain_module
 from kartothek_cube.core.metadata.chain import LENGTH
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.publish import publish
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.receipt import Receipt
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, ForeignWriterWarning
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
+from tests.caches import forget
 from tests.support.commits import UUID, foreign_commit, labels, make_change, write
 
 DOCUMENT = document_key(UUID)
@@ -62,7 +66,7 @@ def test_a_first_index_knows_the_partitions_that_came_in_between():
     late = make_change(store, {"x": [1]}, index=["x"])
     write(store, {"x": [2]})
     with pytest.raises(CommitConflict, match=r"\['x'\]"):
-        publish(store, late, base)
+        commit(store, late, base)
     assert rows(store, predicates=[[("x", "==", 2)]]) == [(2,)]
 
 
@@ -71,7 +75,7 @@ def test_a_first_index_that_two_have_asked_for_has_both():
     base = write(store, pa.table({"x": [1]}).slice(0, 0))
     late = make_change(store, {"x": [1]}, index=["x"])
     write(store, {"x": [2]}, index=["x"])
-    publish(store, late, base)
+    commit(store, late, base)
     forget(store)
     assert [rows(store, predicates=[[("x", "==", v)]]) for v in (1, 2)] == [[(1,)], [(2,)]]
 
@@ -86,7 +90,7 @@ def test_own_files_that_another_commit_found_by_listing_are_no_conflict():
     late = make_change(store, {"x": [1]})
     write(store, {"x": [2]})
     assert rows(store) == [(1,), (2,)]
-    publish(store, late, base)
+    commit(store, late, base)
     forget(store)
     assert rows(store) == [(1,), (2,)]
     assert labels(load_snapshot(store, UUID))[-1] == late.labels[0]
@@ -99,7 +103,7 @@ def test_own_files_that_another_commit_found_by_listing_are_not_in_the_scope():
     late = make_change(store, {"x": [0]})
     late = replace(late, scope=lambda state: state.partitions.labels.filter(pa.array([v in late.labels for v in labels(state)], pa.bool_())))
     write(store, {"x": [2]})
-    publish(store, late, base)
+    commit(store, late, base)
     assert rows(store) == [(0,), (2,)]
 
 
@@ -109,7 +113,7 @@ def test_files_that_came_into_an_implicit_dataset_meanwhile_stay():
     base = load_snapshot(store, UUID)
     late = make_change(store, {"x": [1]})
     write_single_partition(store, UUID, pa.table({"x": [2]}))
-    publish(store, late, base)
+    commit(store, late, base)
     assert rows(store) == [(1,), (2,)]
 
 
@@ -131,7 +135,7 @@ def test_what_brings_no_rows_fits_a_schema_that_others_have_widened(removes):
     base = write(store, {"x": [1]}, label="one")
     late = make_change(store, pa.table({"x": [1]}).slice(0, 0), removed=["one"] if removes else [], metadata={"a": 1})
     write(store, {"x": [2], "z": ["t"]}, add_columns=True)
-    publish(store, late, base)
+    commit(store, late, base)
     found = load_snapshot(store, UUID)
     assert found.schema.names == ["x", "z"]
     assert found.document.user_metadata["a"] == 1
@@ -144,7 +148,7 @@ def test_rows_of_a_narrower_schema_are_a_conflict_and_leave_nothing():
     late = make_change(store, {"x": [3]})
     write(store, {"x": [2], "z": ["t"]}, add_columns=True)
     with pytest.raises(CommitConflict, match="Schema violation"):
-        publish(store, late, base)
+        commit(store, late, base)
     assert len(rows(store)) == 2
 
 
@@ -157,8 +161,8 @@ def test_a_change_meets_nothing_new_where_only_indices_were_loaded(monkeypatch):
     forget(store)
     base = load_snapshot(store, UUID)
     seen = Counter()
-    monkeypatch.setattr(module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
-    landed = publish(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"], on_conflict="reapply", scope=lambda s: s.partitions.labels), base)
+    monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
+    landed = commit(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"], on_conflict="reapply", scope=lambda s: s.partitions.labels), base)
     assert seen["apply"] == 1
     assert not landed.result.reapplied
 
@@ -168,8 +172,8 @@ def test_a_rebased_change_is_applied_once(monkeypatch):
     base = write(store, {"x": [1], "v1": [1]}, index=["x"])
     write(store, {"x": [2], "v1": [1]}, index=["x"])
     seen = Counter()
-    monkeypatch.setattr(module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
-    publish(store, make_change(store, {"x": [3], "v1": [1]}, index=["x"]), base)
+    monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
+    commit(store, make_change(store, {"x": [3], "v1": [1]}, index=["x"]), base)
     assert seen["apply"] == 1
 
 
@@ -178,7 +182,7 @@ def test_an_overwrite_of_what_came_in_between_says_so():
     base = write(store, {"x": [1]})
     late = make_change(store, {"x": [3]}, replace=True, on_conflict="reapply")
     write(store, {"x": [2]})
-    assert publish(store, late, base).result.reapplied
+    assert commit(store, late, base).result.reapplied
     assert rows(store) == [(3,)]
 
 
@@ -189,7 +193,7 @@ def test_partitions_are_hashed_once_a_state(monkeypatch):
     hashed = []
     true = chain_module._canonical_bytes
     monkeypatch.setattr(chain_module, "_canonical_bytes", lambda column: hashed.append(column) or true(column))
-    publish(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
+    commit(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
     assert [len(column) for column in hashed] == [2, 2]
 
 
@@ -202,7 +206,7 @@ def test_receipts_of_an_older_version_count_as_old():
     change = make_change(store, {"x": [2]})
     old = Receipt.__new__(Receipt)
     old.__setstate__([getattr(change.receipts[0], f.name) for f in fields(Receipt) if f.name != "staged"])
-    publish(store, replace(change, receipts=(pickle.loads(pickle.dumps(old)),)), base)
+    commit(store, replace(change, receipts=(pickle.loads(pickle.dumps(old)),)), base)
     assert rows(store) == [(1,), (2,)]
 
 
@@ -211,9 +215,9 @@ def test_receipts_of_an_older_version_count_as_old():
 
 def merged(store, changes, base):
     """Publish several changes in one swap."""
-    tickets = [module.Ticket(change, base, 3) for change in changes]
-    module._publish_all(store, tickets)
-    return tickets
+    group = [PendingCommit(change, base, 3) for change in changes]
+    module._commit_all(store, group)
+    return [pending.outcome for pending in group]
 
 
 def test_an_overwrite_among_merged_commits_takes_what_came_before_it():
@@ -234,8 +238,8 @@ def test_states_between_merged_commits_are_not_remembered():
     store = MemoryStore()
     base = write(store, {"x": [1], "v1": [1]}, index=["x"])
     change = make_change(store, {"x": [2], "v1": [1]}, index=["x"])
-    step = module._fold_one(store, module.Ticket(change, base, 0), load_snapshot(store, UUID))
-    assert module._unwritten_snapshot(step).token is None
+    applied = rebase_and_apply(change, base, load_snapshot(store, UUID))
+    assert applied.unwritten_snapshot().token is None
 
 
 def test_an_older_commit_than_the_chain_is_rebased_all_the_same():
@@ -244,7 +248,7 @@ def test_an_older_commit_than_the_chain_is_rebased_all_the_same():
     late = make_change(store, {"x": [-2]})
     for i in range(LENGTH + 3):
         write(store, {"x": [i]})
-    publish(store, late, base)
+    commit(store, late, base)
     assert len(rows(store)) == LENGTH + 5
 
 
@@ -255,8 +259,8 @@ def test_the_twin_of_a_creator_in_the_same_swap_is_one_dataset():
     store = MemoryStore()
     first = make_change(store, {"x": [1]}, msgpack=True)
     second = make_change(store, {"x": [2]}, creates=False)
-    tickets = merged(store, [first, second], None)
-    assert [t.error for t in tickets] == [None, None]
+    outcomes = merged(store, [first, second], None)
+    assert [outcome.exception() for outcome in outcomes] == [None, None]
     assert [store.contains(document_key(UUID, msgpack=m)) for m in (False, True)] == [False, True]
     forget(store)
     assert rows(store) == [(1,), (2,)]
@@ -282,8 +286,8 @@ def test_a_dropped_index_and_a_new_partition_share_a_swap():
     base = write(store, {"x": [1], "v1": [1]}, index=["x", "v1"])
     drop = replace(make_change(store, pa.table({"x": [1], "v1": [1]}).slice(0, 0), index=["x"]), dropped=frozenset(["v1"]))
     more = make_change(store, {"x": [2], "v1": [7]}, index=["x", "v1"])
-    tickets = merged(store, [drop, more, replace(drop, commit="again")], base)
-    assert [t.error for t in tickets] == [None, None, None]
+    outcomes = merged(store, [drop, more, replace(drop, commit="again")], base)
+    assert [outcome.exception() for outcome in outcomes] == [None, None, None]
     forget(store)
     found = load_snapshot(store, UUID)
     assert set(found.document.indices) == {"x"}
@@ -296,8 +300,8 @@ def test_no_placeholder_is_stored_where_metadata_come_last():
     base = write(store, {"x": [1], "v1": [1]}, index=["x"])
     add = make_change(store, {"x": [2], "v1": [1]}, index=["x"])
     note = make_change(store, pa.table({"x": [1], "v1": [1]}).slice(0, 0), index=["x"], metadata={"a": 1})
-    tickets = merged(store, [add, note], base)
-    assert tickets[0].result().document.indices == tickets[1].result().document.indices
+    outcomes = merged(store, [add, note], base)
+    assert outcomes[0].result().document.indices == outcomes[1].result().document.indices
     assert load_snapshot(store, UUID).document.indices == load_snapshot(CountingStore(store), UUID).document.indices
     assert rows(CountingStore(store), predicates=[[("x", "==", 2)]]) == [(2,)]
 
@@ -342,7 +346,7 @@ def test_a_failure_after_the_swap_does_not_deny_the_commit():
             landed.append(True)
         return None
 
-    assert publish(FaultyStore(store, fail), change, base).chain[-1].id == change.commit
+    assert commit(FaultyStore(store, fail), change, base).chain[-1].id == change.commit
     assert len(rows(CountingStore(store))) == 2
 
 
@@ -382,7 +386,7 @@ def test_a_lost_answer_followed_by_a_foreign_writer_and_one_of_ours_is_not_calle
             return result
 
     with pytest.warns(ForeignWriterWarning), pytest.raises(CommitOutcomeUnknown, match=change.commit):
-        publish(Late(store), change, base)
+        commit(Late(store), change, base)
     assert rows(CountingStore(store)) == ([("t",), ("u",)] if removes else [("s",), ("t",), ("u",), ("v",)])
 
 
@@ -396,5 +400,5 @@ def test_a_foreign_writer_and_one_of_ours_in_between_are_only_others():
         write(store, {"x": ["u"]})
 
     with pytest.warns(ForeignWriterWarning):
-        publish(before_swap(store, intrude), change, base)
+        commit(before_swap(store, intrude), change, base)
     assert rows(CountingStore(store)) == [("s",), ("t",), ("u",), ("v",)]

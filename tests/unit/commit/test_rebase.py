@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.change import Change, Receipt, apply_change
+from kartothek_cube.core.apply import apply_change
+from kartothek_cube.core.change import Change
 from kartothek_cube.core.metadata.snapshot import make_snapshot
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.rebase import rebase
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.errors import CommitConflict, UnknownColumn
 from tests.support.commits import UUID
 

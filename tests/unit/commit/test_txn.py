@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.compact import compact_dataset
+from kartothek_cube.core.commit import commit, prepare_commit
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.stage_receipts import commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
 from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_done, last_number, parse_txn, with_txn, write_id
-from kartothek_cube.core.publish import check_publishable, publish
-from kartothek_cube.core.queue import _lines
+from kartothek_cube.core.group_commit import _queues
+from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn, write_id
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.cube.verbs.compact import compact_dataset
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.commits import UUID, make_change, write
@@ -80,14 +80,14 @@ def test_each_application_has_a_number():
     assert (last_number(metadata, "a"), last_number(metadata, "b"), last_number(metadata, "c")) == (5, 0, None)
     assert with_txn(None, metadata) == metadata
     assert with_txn(None, {}) == {}
-    assert [is_done(Txn("a", n), metadata) for n in (4, 5, 6)] == [True, True, False]
-    assert not is_done(None, metadata)
+    assert [is_applied(Txn("a", n), metadata) for n in (4, 5, 6)] == [True, True, False]
+    assert not is_applied(None, metadata)
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", '{"app": "1"}', '{"app": true}', "{", 7])
 def test_damaged_numbers_are_no_empty_numbers(damaged):
     with pytest.raises(CorruptDocument, match="application id"):
-        is_done(FIRST, {TXN_KEY: damaged})
+        is_applied(FIRST, {TXN_KEY: damaged})
     assert with_txn(None, {TXN_KEY: damaged}) == {TXN_KEY: damaged}
 
 
@@ -121,8 +121,8 @@ def test_a_skipped_change_writes_nothing_and_needs_no_files():
     change = make_change(store, {"x": [1]}, txn=FIRST)
     lost = replace(change, receipts=tuple(replace(r, key=r.key + ".gone", staged=r.staged - timedelta(days=900)) for r in change.receipts))
     store.reset()
-    check_publishable(store, lost, base)
-    assert publish(store, lost, base).result.skipped
+    prepare_commit(store, lost, base)
+    assert commit(store, lost, base).result.skipped
     assert not {"put", "put_if", "copy", "delete", "put_file"} & store.counts.keys()
 
 
@@ -131,8 +131,8 @@ def test_a_skipped_change_is_not_held_against_the_newest_state(more):
     store = MemoryStore()
     base = find_snapshot(store, UUID)
     change = make_change(store, {"x": [1]}, txn=FIRST, **more)
-    publish(store, replace(change, commit="c1", removed=change.removed[:0]), base)
-    assert publish(store, change, base).result.skipped
+    commit(store, replace(change, commit="c1", removed=change.removed[:0]), base)
+    assert commit(store, change, base).result.skipped
     assert values(store) == [1]
 
 
@@ -159,7 +159,7 @@ def test_a_change_for_a_state_that_had_the_number_does_not_land_where_it_is_gone
     store.put(DOCUMENT, before)  # an old library writes what it read before
     write(store, {"x": [7]})
     with pytest.raises(CommitConflict, match="the number of this write is gone"):
-        publish(store, replace(make_change(store, {"x": [1]}, txn=FIRST, **more), receipts=()), base)
+        commit(store, replace(make_change(store, {"x": [1]}, txn=FIRST, **more), receipts=()), base)
     assert numbers(store) is None
     assert values(store) == [0, 7]
 
@@ -183,7 +183,7 @@ def test_of_two_racers_with_one_number_exactly_one_lands(exists, turns):
     def race(n):
         barrier.wait()
         try:
-            results[n] = publish(stores[n], changes[n], bases[n]).result
+            results[n] = commit(stores[n], changes[n], bases[n]).result
         except Exception as error:
             results[n] = error
 
@@ -242,12 +242,12 @@ def test_one_swap_of_several_has_each_number_once():
     store, results = FaultyStore(memory, hold), {}
     base = load_snapshot(store, UUID)
     changes = {n: make_change(store, {"x": [n]}, txn=txn) for n, txn in {1: None, 2: FIRST, 3: FIRST, 4: SECOND, 5: FIRST}.items()}
-    threads = [threading.Thread(target=lambda n=n: results.update({n: publish(store, changes[n], base).result})) for n in changes]
+    threads = [threading.Thread(target=lambda n=n: results.update({n: commit(store, changes[n], base).result})) for n in changes]
     threads[0].start()
     assert started.wait(20)
     for n, thread in enumerate(threads[1:], start=1):
         thread.start()
-        while len(_lines.waiting((store.identity, UUID))) < n:
+        while len(_queues.waiting((store.identity, UUID))) < n:
             threading.Event().wait(0.001)
     go.set()
     for thread in threads:
@@ -266,7 +266,7 @@ def test_one_swap_of_several_has_each_number_once():
 
 def commit_one(store):
     snapshot = load_snapshot(store, UUID)
-    return publish(store, make_change(store, {"x": [1], "i1": [1]}, index=["i1"], txn=FIRST), snapshot)
+    return commit(store, make_change(store, {"x": [1], "i1": [1]}, index=["i1"], txn=FIRST), snapshot)
 
 
 def at_call(n, fault):

@@ -27,10 +27,11 @@ from kartothek_cube.api.dataset import (
     stream_table,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.support.datasets import UUID
 
 

@@ -25,8 +25,8 @@ from kartothek_cube.api.dataset import (
     write_single_partition,
 )
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.publish import publish
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType, StagedFilesLost
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
@@ -130,7 +130,7 @@ def test_another_partition_is_no_conflict_for_a_scope(store):
 def test_a_scope_on_an_index_that_was_dropped_in_between_is_a_conflict(store, mode):
     def drop(s):
         base = snapshot(s)
-        publish(s, Change(UUID, (), base.schemas, base.partition_keys, (), dropped=frozenset({"i1"})), base)
+        commit(s, Change(UUID, (), base.schemas, base.partition_keys, (), dropped=frozenset({"i1"})), base)
 
     with pytest.raises(CommitConflict, match="i1"):
         update(Meanwhile(store, drop), delete_scope=[{"i1": 1}], on_conflict=mode)

@@ -17,10 +17,10 @@ from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.options import options
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema_file import common_metadata_bytes
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.support.commits import UUID, write
 
 ROWS = {

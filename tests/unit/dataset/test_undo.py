@@ -25,14 +25,15 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.history import history_key
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.publish import publish
-from kartothek_cube.core.snapshots import forget, load_snapshot, with_indices
+from kartothek_cube.core.snapshots import load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.support.datasets import UUID
 
 
@@ -178,7 +179,7 @@ def test_a_factory_says_where_and_forgets_what_it_read(store):
 def test_a_write_to_a_cube_is_taken_back_by_its_id(store):
     base = load_snapshot(store, UUID)
     change = Change(UUID, (), base.schemas, base.partition_keys, ("i1",), metadata={"n": 9}, cube=CubeCommit("together", (UUID, "other")))
-    publish(store, change, base)
+    commit(store, change, base)
     append(store, (4, "d", 30))
     assert history(UUID, store)["cube"].tolist()[1] == "together"
     undo(UUID, store, "together")
@@ -245,7 +246,7 @@ def test_a_label_that_was_used_again_cannot_come_back():
     store_dataframes_as_dataset(store, UUID, [{"label": "one", "data": [("table", frame((1, "", 0))[["x"]])]}])
     labelled(store, "two", 2)
     snapshot = load_snapshot(store, UUID)
-    publish(store, Change(UUID, (), snapshot.schemas, (), (), removed=pa.array(["one"])), snapshot)
+    commit(store, Change(UUID, (), snapshot.schemas, (), (), removed=pa.array(["one"])), snapshot)
     wrong = newest(store)
     labelled(store, "one", 3)
     refused(store, CommitConflict, f"'one'.*made again.*{newest(store)}", wrong)
@@ -338,9 +339,9 @@ def test_history_says_what_is_kept(store):
     found = history(UUID, store)
     assert found["kept"].tolist() == [True, True, False]
     assert found["added"].isna().tolist() == [False, True, True]
-    for commit, kept in zip(found["commit"], found["kept"], strict=True):
+    for name, kept in zip(found["commit"], found["kept"], strict=True):
         if kept:
-            read_table(UUID, store, as_of=commit)
+            read_table(UUID, store, as_of=name)
 
 
 def test_a_dataset_of_other_libraries_has_an_empty_history(store):
@@ -385,6 +386,6 @@ def test_a_sequence_is_taken_back_step_by_step(steps):
             continue
         states.append(state(store))
         commits.append(newest(store))
-    for commit, expected in zip(reversed(commits), reversed(states[:-1]), strict=True):
-        undo(UUID, store, commit)
+    for name, expected in zip(reversed(commits), reversed(states[:-1]), strict=True):
+        undo(UUID, store, name)
         assert state(store) == expected

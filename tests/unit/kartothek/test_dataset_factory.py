@@ -9,9 +9,10 @@ import pytest
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata, DatasetMetadataBase
 from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.snapshots import forget, load_snapshot, with_indices
+from kartothek_cube.core.snapshots import load_snapshot, with_indices
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, UnknownColumn
+from tests.caches import forget
 from tests.support.commits import UUID, write
 
 ROWS = {"p": [1, 1, 2], "i1": [10, 11, 10]}

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core import index as module
 from kartothek_cube.core import parquet, snapshots
-from kartothek_cube.core.change import Part, index_entries
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.evaluate import matching_all
 from kartothek_cube.core.index import INDEX_ROWS, build_index, drop_labels, index_from_table, index_table, index_type, merge_indices
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.receipt import PartitionRows, index_entries
 from kartothek_cube.core.snapshots import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Unsupported
@@ -124,13 +124,13 @@ def test_a_column_called_partition_cannot_be_indexed():
     ids=["int", "float", "str", "decimal"],
 )
 def test_nulls_are_never_in_an_index(column):
-    entries = index_entries(Part({}, "a", pa.table({"x": column})), ["x"])["x"]
+    entries = index_entries(PartitionRows({}, "a", pa.table({"x": column})), ["x"])["x"]
     assert (len(entries), entries.null_count) == (2, 0)
     assert "nan" not in map(str, entries.to_pylist())
 
 
 def test_a_column_that_is_null_throughout_gives_an_empty_index():
-    entries = index_entries(Part({}, "a", pa.table({"x": pa.nulls(2)})), ["x"])
+    entries = index_entries(PartitionRows({}, "a", pa.table({"x": pa.nulls(2)})), ["x"])
     index = build_index("x", pa.string(), [(entries["x"], "a")])
     assert (len(index), index.values.type) == (0, pa.string())
     assert index_table(index).num_rows == 0

@@ -9,10 +9,10 @@ import pytest
 from kartothek_cube.core.dataset.plan import plan_table_scan, residual
 from kartothek_cube.core.explain import predicates_text
 from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.support.commits import UUID, write
 
 ROWS = {"p": ["a", "b", "c", "d"], "x": [1, 1, 1, 2], "y": ["u", "v", "u", "u"], "v1": [1.0, 2.0, 3.0, 4.0]}

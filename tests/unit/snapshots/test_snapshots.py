@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.publish import publish
 from kartothek_cube.core.schema_file import common_metadata_bytes
 from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -63,7 +63,7 @@ def test_a_json_document_beside_a_cached_msgpack_one_counts(store):
     assert load_snapshot(store, UUID).key == document_key(UUID, msgpack=True)
     store.put(DOCUMENT, render_document(first.document))
     assert load_snapshot(store, UUID).key == DOCUMENT
-    landed = publish(store, make_change(store, {"x": [2], "v1": [2]}), first)
+    landed = commit(store, make_change(store, {"x": [2], "v1": [2]}), first)
     assert (landed.key, len(landed.partitions)) == (DOCUMENT, 2)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
@@ -19,11 +20,11 @@ from kartothek_cube.core.history import BeforeCreation, check_as_of, load_snapsh
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH
 from kartothek_cube.core.metadata.history import decode_entry, encode_entry, history_key
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.publish import publish
-from kartothek_cube.core.snapshots import forget, load_index, load_snapshot
+from kartothek_cube.core.snapshots import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 from tests.support.commits import UUID, labels, make_change, write
 
 ROWS = {"x": [1, 2, 3], "p": ["a", "a", "b"], "v1": [0.5, None, 1.5]}
@@ -134,7 +135,7 @@ def test_a_table_without_files_is_no_sign_of_a_foreign_writer(store):
     forget(store)
     base = load_snapshot(store, UUID)
     with pytest.warns(UserWarning, match="without commit ids"):
-        publish(store, Change(UUID, (), base.schemas, (), (), removed=pa.array(["one"])), base)
+        commit(store, Change(UUID, (), base.schemas, (), (), removed=pa.array(["one"])), base)
     forget(store)
     newest = load_snapshot(store, UUID)
     assert (list(newest.partitions.files), newest.has_foreign_commit) == (["a"], False)
@@ -215,7 +216,7 @@ def test_commits_that_share_a_swap_have_their_own_states(store):
 
     def run(change):
         ready.wait()
-        publish(store, change, base)
+        commit(store, change, base)
 
     threads = [threading.Thread(target=run, args=(change,)) for change in changes]
     for thread in threads:
@@ -223,8 +224,8 @@ def test_commits_that_share_a_swap_have_their_own_states(store):
     for thread in threads:
         thread.join()
     newest = load_snapshot(store, UUID)
-    for i, commit in enumerate(newest.chain):
-        older = load_snapshot_as_of(store, UUID, commit.id)
+    for i, entry in enumerate(newest.chain):
+        older = load_snapshot_as_of(store, UUID, entry.id)
         assert labels(older) == labels(newest)[: i + 1]
         index, _ = load_index(store, older, "x")
         assert sorted(index.labels.to_pylist()) == sorted(labels(older))

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
-from kartothek_cube.core.publish import publish
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import VersionMismatch
 from kartothek_cube.core.stores import open_store
@@ -382,7 +382,7 @@ def test_a_commit_lands_once_whatever_becomes_of_the_first_answer(remote, fault,
         return fault
 
     remote.fail = fail
-    assert labels(publish(store, change, snapshot)) == ["one", "two"][not exists :]
+    assert labels(commit(store, change, snapshot)) == ["one", "two"][not exists :]
     assert failed
     assert labels(find_snapshot(open_s3(remote), UUID)) == ["one", "two"][not exists :]
 

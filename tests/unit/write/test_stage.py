@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core import stage as module
-from kartothek_cube.core.change import Part
 from kartothek_cube.core.options import options
 from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, Staging, stage_parts, stage_together
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -62,7 +62,7 @@ def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
 
 def test_a_bundle_has_few_bytes(monkeypatch):
     monkeypatch.setattr(module, "_BUNDLE_BYTES", 100)
-    parts = [Part({}, str(n), pa.table({"x": pa.array(range(n), pa.int64())})) for n in (1, 11, 20, 2, 2, 2)]
+    parts = [PartitionRows({}, str(n), pa.table({"x": pa.array(range(n), pa.int64())})) for n in (1, 11, 20, 2, 2, 2)]
     bundles = module._bundles(Staging(REQUEST, parts, TABLE.schema), 2)
     assert [[len(part.table) for part in bundle.parts] for bundle in bundles] == [[1, 11], [20], [2, 2], [2]]
     assert [bundle.nbytes for bundle in bundles] == [96, 160, 32, 16]
@@ -70,5 +70,5 @@ def test_a_bundle_has_few_bytes(monkeypatch):
 
 @pytest.mark.parametrize(("count", "most", "expected"), [(0, 5, []), (3, 0, [1, 1, 1]), (3, 1, [1, 1, 1]), (3, 64, [3])])
 def test_bundles_of_no_more_than_so_many(count, most, expected):
-    parts = [Part({}, str(n), pa.table({"x": [n]})) for n in range(count)]
+    parts = [PartitionRows({}, str(n), pa.table({"x": [n]})) for n in range(count)]
     assert [len(bundle.parts) for bundle in module._bundles(Staging(REQUEST, parts, TABLE.schema), most)] == expected

@@ -28,11 +28,12 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import history, undo
 from kartothek_cube.api.discover import discover_cube, discover_datasets
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube import settle
 from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import FaultyStore
+from tests.caches import forget
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table
 
 SEED_UUID, E_UUID = "cube++seed", "cube++e"

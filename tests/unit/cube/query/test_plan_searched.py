@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from kartothek_cube import C, Conjunction, Cube, append_to_cube, build_cube, plan_cube_query
 from kartothek_cube.core.metadata import snapshot as snapshots
-from kartothek_cube.core.snapshots import forget, load_snapshot
+from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stores import MemoryStore
 from kartothek_cube.cube import align as alignment
+from tests.caches import forget
 
 CUBE = Cube(["x"], ["p", "q"], "searched", index_columns=["i1", "i2"])
 LIMITS = {

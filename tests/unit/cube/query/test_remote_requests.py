@@ -10,9 +10,9 @@ import pytest
 from kartothek_cube import C, Cube, build_cube, options, query_cube_arrow
 from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
 PARTITIONS, ROWS = 40, 5

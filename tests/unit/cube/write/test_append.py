@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube
-from kartothek_cube.core import publish as publish_module
+from kartothek_cube.core import apply as apply_module
 from kartothek_cube.core import snapshots as snapshots_module
 from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
+from tests.caches import forget
 from tests.support.cubes import CUBE, SEED, answers, build_two, contents, files, index_of, refused, snapshot, table, with_column
 
 NEW = table(x=[0, 2], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5])
@@ -206,7 +206,7 @@ def test_several_datasets_are_checked_before_any_is_published_and_applied_once(m
     forget(store)
     applied, loaded = [], []
     monkeypatch.setattr(
-        publish_module, "apply_change", lambda change, *args, real=publish_module.apply_change: (applied.append(change.uuid), real(change, *args))[1]
+        apply_module, "apply_change", lambda change, *args, real=apply_module.apply_change: (applied.append(change.uuid), real(change, *args))[1]
     )
     monkeypatch.setattr(
         snapshots_module, "load_index", lambda s, snapshot, column, real=snapshots_module.load_index: (loaded.append(column), real(s, snapshot, column))[1]

@@ -9,11 +9,11 @@ from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, 
 from kartothek_cube.api.dataset import update_dataset_from_dataframes
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
 
 CUBE = Cube(["x"], ["p"], "cube")
 SEED = pa.table({"x": [1, 2], "p": ["a", "b"], "v1": [10, 20]})
