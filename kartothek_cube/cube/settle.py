@@ -16,7 +16,7 @@ from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import IncompleteCubeWarning
 
-__all__ = ["settled"]
+__all__ = ["read_consistent"]
 
 # Seconds before each of the further looks. Between two swaps of one write there are a few requests to the store.
 _PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
@@ -33,7 +33,7 @@ class _Halfway:
     lacking: tuple[str, ...]
 
 
-def settled(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+def read_consistent(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
     """The same datasets, read again where a write to several of them is between two of its commits.
 
     After a few looks it is taken for one that stopped there: then a warning says so, once for each of these writes.

@@ -12,7 +12,7 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
@@ -102,7 +102,7 @@ def map_cube_groups(
 
 
 def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(open_store(store))
+    loader = PartitionLoader(open_store(store))
     for group in groups:
         table = loader.load(group)
         if table.num_rows:

@@ -11,7 +11,7 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.run import shares_seed_files
 from kartothek_cube.cube.verbs.query import plan_cube_query
@@ -102,6 +102,6 @@ def query_cube_spark(
 
 
 def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(open_store(store))
+    loader = PartitionLoader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

@@ -20,7 +20,7 @@ from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.cube.intention import Intention, make_intention
-from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.partitions import needed_indices
 from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
@@ -249,7 +249,7 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
     with verb("load_group", options, cube=group) as entry:
-        return entry.returned(Loader(open_store(store)).load(group))
+        return entry.returned(PartitionLoader(open_store(store)).load(group))
 
 
 def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any, as_of: Any = None) -> QueryPlan:

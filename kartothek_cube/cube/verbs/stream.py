@@ -17,7 +17,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader, load_partition
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition, QueryPlan
 from kartothek_cube.cube.run import iter_groups
 from kartothek_cube.cube.verbs.query import make_plan
@@ -178,20 +178,20 @@ def count_cube(
         opened = open_store(store)
         # Without payload only the seed and what restricts it take part.
         plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, (), as_of)
-        loader = Loader(opened)
+        loader = PartitionLoader(opened)
         return sum(run(lambda group: _count(group, loader, opened), plan.slices, at=opened, phase=Phase("read", "partitions")))
 
 
-def _count(group: Group, loader: Loader, store: Store) -> int:
+def _count(group: Group, loader: PartitionLoader, store: Store) -> int:
     return sum(_count_partition(group.context, part, loader, store) for part in group.partitions)
 
 
-def _count_partition(context: GroupContext, part: GroupPartition, loader: Loader, store: Store) -> int:
+def _count_partition(context: GroupContext, part: GroupPartition, loader: PartitionLoader, store: Store) -> int:
     seed = context.roles[0]
     files = part.files[seed.id]
     if len(files.keys) == 1 and _is_whole(context, part):
         return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
-    return load_partition(loader, context, part).rows
+    return loader.join_partition(context, part).rows
 
 
 def _is_whole(context: GroupContext, part: GroupPartition) -> bool:

@@ -25,7 +25,7 @@ from kartothek_cube.cube.conjunction import condition_class
 from kartothek_cube.cube.consistency import infos_of
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.intention import make_intention
-from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
@@ -147,6 +147,6 @@ def load_items(store: Any, items: Sequence[Any]) -> Iterator[pa.Table]:
     if items and isinstance(items[0], FileItem):
         yield from stream_tables(opened, items[0].request, [item.task for item in items])
         return
-    loader = Loader(opened)
+    loader = PartitionLoader(opened)
     for group in items:
         yield loader.load(group)
