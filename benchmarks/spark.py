@@ -106,8 +106,8 @@ class Reading:
 
     def ready(self) -> DataFrame:
         """As many rows, the first partition of each task again and again: what Spark takes for rows that need neither be read nor joined."""
+        from kartothek_cube.cube.groups import Group
         from kartothek_cube.cube.load import PartitionLoader
-        from kartothek_cube.cube.plan import Group
         from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
         from kartothek_cube.spark.types import to_spark, wire_schema
 

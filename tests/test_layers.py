@@ -43,6 +43,7 @@ ROOMS = [
     ["split"],
     ["rebase"],
     ["explain"],
+    ["render"],
     ["parallel"],
     ["regroup"],
     ["snapshots"],

@@ -24,9 +24,9 @@ from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
 from kartothek_cube.core.small_files import read_together
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
+from kartothek_cube.cube.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.intention import DatasetRole
 from kartothek_cube.cube.join import BuildSide, JoinedRows, join_cells, newest_rows
-from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPartition
 
 __all__ = ["PartitionLoader", "clauses_of", "is_ordered", "is_shared", "ordered_rows", "sorted_by_cell"]
 

@@ -14,10 +14,11 @@ from kartothek_cube.core.parallel import Weight, run_bundles
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
+from kartothek_cube.cube.groups import Group
 from kartothek_cube.cube.join import JoinedRows
 from kartothek_cube.cube.load import PartitionLoader, is_shared, ordered_rows
 from kartothek_cube.cube.order import in_order
-from kartothek_cube.cube.plan import Group, QueryPlan
+from kartothek_cube.cube.plan import QueryPlan
 from kartothek_cube.cube.together import BatchLoader, JoinedBatch
 
 __all__ = ["grouped_tables", "iter_groups", "load_ahead", "shares_seed_files", "whole_table"]

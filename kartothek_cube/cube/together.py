@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.small_files import TooLarge
+from kartothek_cube.cube.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.intention import DatasetRole
 from kartothek_cube.cube.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
 from kartothek_cube.cube.load import PartitionLoader, clauses_of, is_ordered, is_shared, sorted_by_cell
-from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPartition
 
 __all__ = ["BatchLoader", "JoinedBatch"]
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.requests import LabelFilter, check_table, checked_columns, names_of
-from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text, render
+from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -20,6 +20,7 @@ from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, parse_predicates
+from kartothek_cube.core.render import render
 from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.core.scan import FilePlan, ScanStep, check_predicate_columns, indexed_clauses, needed_indices, plan_scan, rejects_null
 from kartothek_cube.core.snapshots import load_index, remember

@@ -17,10 +17,12 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.groups import Group, GroupContext, GroupPartition
+from kartothek_cube.cube.intention import QueryArguments
 from kartothek_cube.cube.load import PartitionLoader
-from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition, QueryPlan
+from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import iter_groups
-from kartothek_cube.cube.verbs.query import make_plan
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
@@ -78,7 +80,8 @@ def stream_cube(
     """
     with verb("stream_cube", options, cube=cube) as entry:
         rows, opened = checked_limit(limit), open_store(store)
-        return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened, rows, entry)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        return _reader(plan, opened, rows, entry)
 
 
 def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
@@ -177,7 +180,7 @@ def count_cube(
     with verb("count_cube", options, cube=cube):
         opened = open_store(store)
         # Without payload only the seed and what restricts it take part.
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, (), as_of)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
         loader = PartitionLoader(opened)
         return sum(run(lambda group: _count(group, loader, opened), plan.slices, at=opened, phase=Phase("read", "partitions")))
 

@@ -24,9 +24,9 @@ from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.conjunction import condition_class
 from kartothek_cube.cube.consistency import infos_of
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.intention import make_intention
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments, make_intention
 from kartothek_cube.cube.load import PartitionLoader
-from kartothek_cube.cube.plan import Group
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
@@ -84,7 +84,7 @@ class CubeView:
 
     @cached_property
     def _columns(self) -> pa.Schema:
-        return make_intention(self.cube, infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
+        return make_intention(QueryArguments(self.cube), infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
         """The stored types of columns, in their order; of all columns, in alphabetical order, for None."""
