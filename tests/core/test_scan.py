@@ -31,7 +31,7 @@ def plan(written, *conjunctions):
     predicates = parse_predicates([list(c) for c in conjunctions]) if conjunctions else None
     needed = needed_indices(snapshot, predicates)
     found = plan_scan(snapshot, "table", ["x"], predicates, {c: snapshot.indices[c] for c in needed})
-    return [task.constants["p"] for task in found.tasks()], needed
+    return [task.constants["p"] for task in found.tasks()], frozenset(needed)
 
 
 @pytest.mark.parametrize(

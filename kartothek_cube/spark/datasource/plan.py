@@ -127,7 +127,7 @@ class DatasetView:
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The files of the dataset that may hold rows."""
         predicates = parse_predicates([[(c.column, c.op, c.value) for c in clauses]]) if clauses else None
-        plan = make_file_plan(self.source, self.snapshot, self.table, list(columns), predicates)
+        plan = make_file_plan(self.source.store, self.snapshot, self.table, list(columns), predicates)
         return [FileItem(plan.request, task) for task in plan.tasks()]
 
 
