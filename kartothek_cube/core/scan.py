@@ -135,14 +135,12 @@ def conjunction_masks(
     masks = [among & partition_mask(snapshot, conjunction) for conjunction in conjunctions]
     counts.append(_count(masks))
     for column in sorted(indices):
-        masks = [mask & _index_mask(indices[column], conjunction, snapshot) for mask, conjunction in zip(masks, conjunctions, strict=True)]
+        for i, conjunction in enumerate(conjunctions):
+            clauses = indexed_clauses(conjunction, frozenset([column])).get(column)
+            if clauses:
+                masks[i] = masks[i] & index_mask(indices[column], clauses, snapshot.partitions)
         counts.append(_count(masks))
     return masks, tuple(ScanStep(*step) for step in zip([None, *sorted(indices)], counts, counts[1:], strict=False))
-
-
-def _index_mask(index: SecondaryIndex, conjunction: Sequence[Clause], snapshot: Snapshot) -> Mask:
-    clauses = indexed_clauses(conjunction, frozenset([index.column])).get(index.column)
-    return index_mask(index, clauses, snapshot.partitions) if clauses else np.ones(len(snapshot.partitions), dtype=bool)
 
 
 def _count(masks: Sequence[Mask]) -> int:

@@ -68,20 +68,16 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
     names = sorted(ids)
 
     def load(name: str) -> Snapshot | None:
-        return _load_member(uuid_prefix, name, store, skip_broken=skip_broken)
+        uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
+        try:
+            return load_snapshot(store, uuid)
+        except KeyNotFound as error:
+            if not skip_broken:
+                raise
+            _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
+            return None
 
     return {name: found for name, found in zip(names, run(load, names, at=store), strict=True) if found is not None}
-
-
-def _load_member(uuid_prefix: str, name: str, store: Store, *, skip_broken: bool) -> Snapshot | None:
-    uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
-    try:
-        return load_snapshot(store, uuid)
-    except KeyNotFound as error:
-        if not skip_broken:
-            raise
-        _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
-        return None
 
 
 def read_members(

@@ -17,7 +17,7 @@ from kartothek_cube.core.rowkeys import BoolArray, ascends, pack_one, stable_ord
 __all__ = ["BuildSide", "JoinedRows", "RowSelection", "join_cells", "newest_rows", "rows_at"]
 
 
-# So many times fewer rows are moved twice to give up the others.
+# Copy the selected rows when they are under 1/4 of the table, so that the rest can be freed.
 _FEW = 4
 
 

@@ -33,10 +33,11 @@ def in_order(parts: Iterable[JoinedRows], schema: pa.Schema, columns: Sequence[s
         return pa.concat_tables(tables) if tables else schema.empty_table()
     moves = _moves([part.with_constants(schema) for part in filled], schema, pa.array(order))
     del filled, parts  # a column that was moved is not held any longer
-    return pa.table(list(run(lambda move: move(), _given_up(moves))), schema=schema)
+    return pa.table(list(run(lambda move: move(), _drain(moves))), schema=schema)
 
 
-def _given_up(items: list[T]) -> Iterator[T]:
+def _drain(items: list[T]) -> Iterator[T]:
+    """The items in order; each is forgotten when it is given."""
     items.reverse()
     while items:
         yield items.pop()

@@ -35,7 +35,7 @@ from kartothek_cube.cube.steps import (
 
 __all__ = ["make_plan", "plan_query"]
 
-# So many times fewer numbers are sorted instead of looked for among all.
+# Numbers fewer by this factor than their range are sorted: a mask of the range would cost more.
 _FEW = 64
 
 

@@ -18,7 +18,7 @@ from kartothek_cube.core.files import FileRequest
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.predicates import Clause, Predicates
+from kartothek_cube.core.predicates import Clause, Predicates, by_column
 from kartothek_cube.core.rowkeys import IntArray, empty_rows, expand_ranges, group_starts, pack_one, take_rows
 from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunction_masks
 from kartothek_cube.core.store import Store
@@ -109,7 +109,10 @@ def make_group_plan(store: Store, snapshot: Snapshot, arguments: GroupArguments,
     categories = names_by_table(arguments.categoricals, snapshot, "categoricals")
     chosen = [table for table in snapshot.tables if arguments.tables is None or table in arguments.tables]
     reads = tuple(_table_read(snapshot, t, columns.get(t), categories.get(t), arguments.predicates) for t in chosen)
-    _check_tables(reads, dispatch or (), snapshot)
+    for read in reads:
+        missing = [c for c in dispatch or () if c not in read.request.schema.names and c not in snapshot.partition_keys]
+        if missing:
+            raise UnknownColumn(f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. Leave it out by `tables`.")
     indices = indices_for(store, snapshot, arguments.predicates, snapshot.secondary_columns & set(dispatch or ()), keep=keep)
     groups = _groups(snapshot, arguments.predicates, dispatch, arguments.label_filter, indices)
     return GroupPlan(reads, groups, snapshot.partitions.files, snapshot.values)
@@ -120,13 +123,6 @@ def _table_read(snapshot: Snapshot, table: str, names: list[str] | None, categor
     columns = checked_columns(names, schema, snapshot.uuid)
     check_predicate_columns(predicates, schema, f"{snapshot.uuid}, table {table}" if len(snapshot.tables) > 1 else snapshot.uuid)
     return TableRead(table, FileRequest(snapshot.uuid, schema, columns, predicates), checked_categoricals(categories, columns, schema, snapshot.uuid))
-
-
-def _check_tables(reads: Sequence[TableRead], dispatch: Sequence[str], snapshot: Snapshot) -> None:
-    for read in reads:
-        missing = [c for c in dispatch if c not in read.request.schema.names and c not in snapshot.partition_keys]
-        if missing:
-            raise UnknownColumn(f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. Leave it out by `tables`.")
 
 
 def _groups(
@@ -210,17 +206,13 @@ def _indexed_values(index: SecondaryIndex, partitions: PartitionColumns, rows: I
 def _possible(rows: IntArray, values: pa.Table, masks: Sequence[Mask], predicates: Predicates | None) -> Mask:
     """Whether some conjunction leaves both the partition and the values."""
     result = np.zeros(len(rows), dtype=bool)
-    for mask, conjunction in zip(masks, ((),) if predicates is None else predicates, strict=True):
-        result |= mask[rows] & _all_of(values, conjunction, len(rows))
+    conjunctions: Predicates = ((),) if predicates is None else predicates
+    for mask, conjunction in zip(masks, conjunctions, strict=True):
+        possible = mask[rows]
+        for column, clauses in by_column(c for c in conjunction if c.column in values.column_names).items():
+            possible &= matching_all(values.column(column), clauses)
+        result |= possible
     return result
-
-
-def _all_of(values: pa.Table, conjunction: Iterable[Clause], n: int) -> Mask:
-    mask = np.ones(n, dtype=bool)
-    for clause in conjunction:
-        if clause.column in values.column_names:
-            mask &= matching_all(values.column(clause.column), [clause])
-    return mask
 
 
 def _grouped(rows: IntArray, values: pa.Table) -> Groups:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from itertools import chain
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -72,7 +73,14 @@ def _load_group(store: Store, plan: GroupPlan, i: int) -> dict[str, pa.Table]:
 def _load_shared(store: Store, plan: GroupPlan, convert: Convert[T], limit: float) -> Generator[T, None, None]:
     # Both runs begin here, where the options of the call hold; they do nothing before the first step.
     entries = _regrouped(plan, [_split_pieces(store, plan, read) for read in plan.reads], limit)
-    return _owning(run(lambda entry: convert(_entry_tables(plan, *entry)), entries, weight=_entry_bytes), entries)
+    return _owning(
+        run(
+            lambda entry: convert(_entry_tables(plan, *entry)),
+            entries,
+            weight=lambda entry: sum(rows.nbytes for tables in entry[1].values() for rows in tables),
+        ),
+        entries,
+    )
 
 
 def _owning(results: Generator[T, None, None], entries: Generator[Entry, None, None]) -> Generator[T, None, None]:
@@ -97,20 +105,11 @@ def _regrouped(plan: GroupPlan, parts: list[Parts], limit: float) -> Generator[E
         for read, found in zip(plan.reads, parts, strict=True):
             schema = pa.schema([read.request.schema.field(c) for c in read.request.columns])
             spills[read.table] = stack.enter_context(Spill(schema, limit / len(parts)))
-            _fill(spills[read.table], found)
+            with closing(found):
+                for number, rows in chain.from_iterable(found):
+                    spills[read.table].add(number, rows)
         for i in range(len(plan.groups)):
             yield i, {table: rows for table, spill in spills.items() if (rows := spill.take(i))}
-
-
-def _fill(spill: Spill, parts: Parts) -> None:
-    with closing(parts):
-        for part in parts:
-            for number, rows in part:
-                spill.add(number, rows)
-
-
-def _entry_bytes(entry: Entry) -> int:
-    return sum(rows.nbytes for tables in entry[1].values() for rows in tables)
 
 
 def _entry_tables(plan: GroupPlan, i: int, rows: dict[str, list[pa.Table]]) -> dict[str, pa.Table]:
