@@ -73,14 +73,12 @@ def _load_group(store: Store, plan: GroupPlan, i: int) -> dict[str, pa.Table]:
 def _load_shared(store: Store, plan: GroupPlan, convert: Convert[T], limit: float) -> Generator[T, None, None]:
     # Both runs begin here, where the options of the call hold; they do nothing before the first step.
     entries = _regrouped(plan, [_split_pieces(store, plan, read) for read in plan.reads], limit)
-    return _owning(
-        run(
-            lambda entry: convert(_entry_tables(plan, *entry)),
-            entries,
-            weight=lambda entry: sum(rows.nbytes for tables in entry[1].values() for rows in tables),
-        ),
-        entries,
-    )
+
+    def weight(entry: Entry) -> int:
+        return sum(rows.nbytes for tables in entry[1].values() for rows in tables)
+
+    results = run(lambda entry: convert(_entry_tables(plan, *entry)), entries, weight=weight)
+    return _owning(results, entries)
 
 
 def _owning(results: Generator[T, None, None], entries: Generator[Entry, None, None]) -> Generator[T, None, None]:
