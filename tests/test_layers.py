@@ -45,6 +45,7 @@ ROOMS = [
     ["rebase"],
     ["apply"],
     ["explain"],
+    ["render"],
     ["parallel"],
     ["regroup"],
     ["document_store"],

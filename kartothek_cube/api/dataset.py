@@ -25,9 +25,9 @@ from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.listing import list_datasets
-from kartothek_cube.core.dataset.plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes, read_dataset_as_dataframes__iterator
+from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter

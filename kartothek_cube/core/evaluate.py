@@ -38,15 +38,11 @@ def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
         return np.ones(table.num_rows, dtype=bool)
     result = np.zeros(table.num_rows, dtype=bool)
     for conjunction in predicates:
-        result |= _all_of(table, conjunction)
+        mask = np.ones(table.num_rows, dtype=bool)
+        for clause in conjunction:
+            mask &= matching_values(table.column(clause.column), clause)
+        result |= mask
     return result
-
-
-def _all_of(table: pa.Table, conjunction: tuple[Clause, ...]) -> Mask:
-    mask = np.ones(table.num_rows, dtype=bool)
-    for clause in conjunction:
-        mask &= matching_values(table.column(clause.column), clause)
-    return mask
 
 
 def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) -> Mask:

@@ -12,10 +12,11 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import shares_seed_files
-from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 from kartothek_cube.spark.regroup import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
@@ -90,7 +91,8 @@ def map_cube_groups(
     """
     with verb("map_cube_groups", options, cube=cube):
         factory = store_factory(store)
-        plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
         wire, annotated = _result_schema(schema), _wants_pandas(func)
         call = _calling(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))
@@ -102,7 +104,7 @@ def map_cube_groups(
 
 
 def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(open_store(store))
+    loader = PartitionLoader(open_store(store))
     for group in groups:
         table = loader.load(group)
         if table.num_rows:

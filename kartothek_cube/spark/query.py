@@ -11,10 +11,11 @@ from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import shares_seed_files
-from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.spark.regroup import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
@@ -90,7 +91,8 @@ def query_cube_spark(
     """
     with verb("query_cube_spark", options, cube=cube):
         factory = store_factory(store)
-        plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
         wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
         width = cores(session, parallelism)
@@ -102,6 +104,6 @@ def query_cube_spark(
 
 
 def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(open_store(store))
+    loader = PartitionLoader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
+from kartothek_cube.core.dataset.arguments import Source, as_list, check_flag, source_of
+from kartothek_cube.core.dataset.groups import GroupPlan, TableRead, make_group_plan
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
-from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead, make_group_plan
-from kartothek_cube.core.dataset.requests import check_table, checked_categoricals, names_of
+from kartothek_cube.core.dataset.requests import GroupArguments, check_table, checked_categoricals, names_of
 from kartothek_cube.core.files import FileRequest
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import counted
@@ -111,10 +111,9 @@ def read_dataset_as_spark(
         if dispatch_by is None:
             return _by_file(executors, source, table, names, categories, asked)
         check_table(source.snapshot(), table)
-        _, plan = make_group_plan(
-            source, [table], _by_table(table, names), _by_table(table, categories), None, dates_as_object, predicates, dispatch_by, by_partition_keys=False
-        )
-        return _by_group(executors, plan)
+        columns, by_table = _by_table(table, names), _by_table(table, categories)
+        arguments = GroupArguments([table], columns, by_table, asked, dispatch_by=as_list(dispatch_by, "dispatch_by"))
+        return _by_group(executors, make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep))
 
 
 def _by_table(table: str, names: list[str] | None) -> dict[str, list[str]] | None:
@@ -157,7 +156,7 @@ def _job(request: FileRequest, detail: str) -> Job:
 def _by_file(
     executors: _Executors, source: Source, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
 ) -> DataFrame:
-    plan = make_file_plan(source, source.snapshot(), table, names, predicates)
+    plan = make_file_plan(source.store, source.snapshot(), table, names, predicates, keep=source.keep)
     request, store, wire = plan.request, executors.store, _wire(plan.request)
     checked_categoricals(categories, request.columns, request.schema, source.uuid)
     tasks = plan.tasks()

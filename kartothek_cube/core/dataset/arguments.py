@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,11 @@ class Source:
         if self.as_of is not None:
             return load_snapshot_as_of(self.store, self.uuid, self.as_of)
         return self.factory.snapshot if self.factory is not None else load_snapshot(self.store, self.uuid)
+
+    @property
+    def keep(self) -> Callable[[Snapshot], None] | None:
+        """Where indices go that a scan has loaded: a factory keeps its own."""
+        return None if self.factory is None else self.factory.remember
 
 
 def source_of(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) -> Source:

@@ -64,7 +64,7 @@ def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | N
             f"The predicates on {foreign} select no whole partitions of dataset {base.uuid!r}: name columns that are partition keys or have "
             f"a secondary index; these are {sorted(base.indexed_columns)}."
         )
-    masks, _ = conjunction_masks(base, predicates, indices_for(Source(store, base.uuid), base, predicates), everything)
+    masks, _ = conjunction_masks(base, predicates, indices_for(store, base, predicates), everything)
     return whole_partitions(base, np.logical_or.reduce(masks))
 
 

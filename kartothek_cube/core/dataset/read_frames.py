@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.core.dataset.arguments import source_of
+import pyarrow as pa
+
+from kartothek_cube.core.dataset.arguments import as_list, check_flag, source_of
+from kartothek_cube.core.dataset.groups import make_group_plan
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
-from kartothek_cube.core.dataset.plan_groups import make_group_plan
+from kartothek_cube.core.dataset.requests import GroupArguments, checked_label_filter
+from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,9 +109,10 @@ def read_dataset_as_dataframes(
     1           DE           3
     """
     with verb("read_dataset_as_dataframes", options) as entry:
-        asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
-        opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
-        return [entry.returned(frames, _rows) for frames in load_groups(opened, plan)]
+        source, convert = source_of(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
+        arguments = _arguments(tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index)
+        plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
+        return [entry.returned(frames, _rows) for frames in load_groups(source.store, plan, convert)]
 
 
 def read_dataset_as_dataframes__iterator(
@@ -142,9 +149,30 @@ def read_dataset_as_dataframes__iterator(
     [2, 1]
     """
     with verb("read_dataset_as_dataframes__iterator", options) as entry:
-        asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
-        opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
-        return entry.lasting(iter_groups(opened, plan), _rows)
+        source, convert = source_of(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
+        arguments = _arguments(tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index)
+        plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
+        return entry.lasting(iter_groups(source.store, plan, convert), _rows)
+
+
+def _arguments(tables: Any, columns: Any, categoricals: Any, label_filter: Any, predicates: Any, dispatch_by: Any, by_partition_keys: Any) -> GroupArguments:
+    by_keys = check_flag(by_partition_keys, "concat_partitions_on_primary_index")
+    if by_keys and dispatch_by is not None:
+        raise InvalidInput("Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys.")
+    return GroupArguments(
+        None if tables is None else {str(table) for table in as_list(tables, "tables")},
+        columns,
+        categoricals,
+        parse_predicates(predicates),
+        checked_label_filter(label_filter),
+        None if dispatch_by is None else as_list(dispatch_by, "dispatch_by"),
+        by_keys,
+    )
+
+
+def _frames_of(dates_as_object: Any) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
+    as_objects = check_flag(dates_as_object, "dates_as_object")
+    return lambda tables: {name: to_frame(t, dates_as_object=as_objects, nullable=True) for name, t in tables.items()}
 
 
 def _rows(frames: Mapping[str, pd.DataFrame]) -> int:

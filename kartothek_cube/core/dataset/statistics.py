@@ -109,7 +109,7 @@ def collect_dataset_metadata(
         share = _checked_share(frac)
         source = source_of(dataset_uuid, store, factory, as_of)
         snapshot = source.snapshot()
-        plan = make_file_plan(source, snapshot, table_name, [], parse_predicates(predicates))
+        plan = make_file_plan(source.store, snapshot, table_name, [], parse_predicates(predicates), keep=source.keep)
         labels = labels_of(plan, snapshot, table_name)
         chosen = _sample(len(labels), share, random_state)
         files = [(labels[i], plan.files[int(i)].as_py()) for i in chosen]
@@ -209,7 +209,7 @@ def hash_dataset(
         counted = None if subset is None else [str(c) for c in as_list(subset, "subset")]
         keys = [str(c) for c in as_list(group_key, "group_key")]
         wanted = None if counted is None else list(dict.fromkeys([*counted, *keys]))
-        plan = make_file_plan(source, snapshot, table, wanted, parse_predicates(predicates))
+        plan = make_file_plan(source.store, snapshot, table, wanted, parse_predicates(predicates), keep=source.keep)
         columns = list(plan.request.columns) if counted is None else counted
         if group_key is None:
             return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table))

@@ -75,7 +75,7 @@ def stream_table(
     with verb("stream_table", options) as entry:
         names, asked, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
         source = source_of(dataset_uuid, store, None, as_of)
-        plan = make_file_plan(source, source.snapshot(), table, names, asked)
+        plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
         return pa.RecordBatchReader.from_batches(schema, entry.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)))
 

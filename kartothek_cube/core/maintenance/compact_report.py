@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from kartothek_cube.core.explain import Explanation, Step, StepRow, render
+from kartothek_cube.core.explain import Explanation, Step, StepRow
 from kartothek_cube.core.markup import counted
+from kartothek_cube.core.render import render
 
 __all__ = ["CompactionPlan", "CompactionReport", "FileFigures", "Merge"]
 

@@ -17,10 +17,12 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader, load_partition
-from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition, QueryPlan
+from kartothek_cube.cube.groups import Group, GroupContext, GroupPartition
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import iter_groups
-from kartothek_cube.cube.verbs.query import make_plan
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
@@ -78,7 +80,8 @@ def stream_cube(
     """
     with verb("stream_cube", options, cube=cube) as entry:
         rows, opened = checked_limit(limit), open_store(store)
-        return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened, rows, entry)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        return _reader(plan, opened, rows, entry)
 
 
 def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
@@ -177,21 +180,21 @@ def count_cube(
     with verb("count_cube", options, cube=cube):
         opened = open_store(store)
         # Without payload only the seed and what restricts it take part.
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, (), as_of)
-        loader = Loader(opened)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
+        loader = PartitionLoader(opened)
         return sum(run(lambda group: _count(group, loader, opened), plan.slices, at=opened, phase=Phase("read", "partitions")))
 
 
-def _count(group: Group, loader: Loader, store: Store) -> int:
+def _count(group: Group, loader: PartitionLoader, store: Store) -> int:
     return sum(_count_partition(group.context, part, loader, store) for part in group.partitions)
 
 
-def _count_partition(context: GroupContext, part: GroupPartition, loader: Loader, store: Store) -> int:
+def _count_partition(context: GroupContext, part: GroupPartition, loader: PartitionLoader, store: Store) -> int:
     seed = context.roles[0]
     files = part.files[seed.id]
     if len(files.keys) == 1 and _is_whole(context, part):
         return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
-    return load_partition(loader, context, part).rows
+    return loader.join_partition(context, part).rows
 
 
 def _is_whole(context: GroupContext, part: GroupPartition) -> bool:

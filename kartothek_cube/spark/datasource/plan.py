@@ -24,9 +24,9 @@ from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.conjunction import condition_class
 from kartothek_cube.cube.consistency import infos_of
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.intention import make_intention
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments, make_intention
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
@@ -84,7 +84,7 @@ class CubeView:
 
     @cached_property
     def _columns(self) -> pa.Schema:
-        return make_intention(self.cube, infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
+        return make_intention(QueryArguments(self.cube), infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
         """The stored types of columns, in their order; of all columns, in alphabetical order, for None."""
@@ -127,7 +127,7 @@ class DatasetView:
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The files of the dataset that may hold rows."""
         predicates = parse_predicates([[(c.column, c.op, c.value) for c in clauses]]) if clauses else None
-        plan = make_file_plan(self.source, self.snapshot, self.table, list(columns), predicates)
+        plan = make_file_plan(self.source.store, self.snapshot, self.table, list(columns), predicates)
         return [FileItem(plan.request, task) for task in plan.tasks()]
 
 
@@ -147,6 +147,6 @@ def load_items(store: Any, items: Sequence[Any]) -> Iterator[pa.Table]:
     if items and isinstance(items[0], FileItem):
         yield from stream_tables(opened, items[0].request, [item.task for item in items])
         return
-    loader = Loader(opened)
+    loader = PartitionLoader(opened)
     for group in items:
         yield loader.load(group)

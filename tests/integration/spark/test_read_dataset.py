@@ -156,7 +156,7 @@ def test_a_large_file_comes_in_pieces(store_url):
     from kartothek_cube.core.dataset.plan import make_file_plan
 
     source = source_of("large", store_url, None)
-    plan = make_file_plan(source, source.snapshot(), "table", None, None)
+    plan = make_file_plan(source.store, source.snapshot(), "table", None, None)
     with options(bytes_in_flight=2**20):
         pieces = [piece.num_rows for piece in module._pieces(store_url, plan.request, plan.tasks())]
     assert len(pieces) > 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.lookup import Lookup, index_type
+from kartothek_cube.core.lookup import KeyIndex, index_type
 from tests.support.key_tables import tables
 
 
@@ -25,7 +25,7 @@ def expected(table, other):
 @given(tables(n_tables=3))
 def test_the_last_row_with_the_same_values_is_found(found):
     table, *others = found
-    lookup = Lookup(table, table.column_names)
+    lookup = KeyIndex(table, table.column_names)
     for other in (table, *others):
         assert lookup.positions(other).tolist() == expected(table, other)
 
@@ -38,7 +38,7 @@ def test_near_and_far_integers_are_found_alike(own, others, stride):
     def table(rows):
         return pa.table({"x": pa.array([x * (stride % 2**59) for x, _ in rows], pa.int64()), "y": pa.array([y for _, y in rows], pa.int64())})
 
-    assert Lookup(table(own), ["x", "y"]).positions(table(others)).tolist() == expected(table(own), table(others))
+    assert KeyIndex(table(own), ["x", "y"]).positions(table(others)).tolist() == expected(table(own), table(others))
 
 
 @pytest.mark.parametrize(
@@ -57,12 +57,12 @@ def test_near_and_far_integers_are_found_alike(own, others, stride):
     ids=["width", "dictionary", "other dictionary", "float", "null", "whole range", "repeated", "nothing", "nobody"],
 )
 def test_columns_of_other_types(own, others, positions):
-    assert Lookup(pa.table({"x": own}), ["x"]).positions(pa.table({"x": others})).tolist() == positions
+    assert KeyIndex(pa.table({"x": own}), ["x"]).positions(pa.table({"x": others})).tolist() == positions
 
 
 @pytest.mark.parametrize("stride", [1, 10, 1000])
 def test_memory_is_bounded_by_the_rows(stride):
-    lookup = Lookup(pa.table({"x": np.arange(1000) * stride}), ["x"])
+    lookup = KeyIndex(pa.table({"x": np.arange(1000) * stride}), ["x"])
     assert 0 < lookup.nbytes <= 16 * 1000 * 4
     assert lookup.positions(pa.table({"x": [-1, 0, 500 * stride, 1000 * stride]})).tolist() == [-1, 0, 500, -1]
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.plan import plan_table_scan
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
+from kartothek_cube.core.dataset.scan_plan import plan_table_scan
 from kartothek_cube.core.dataset.stream import stream_table
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.parquet import ParquetFormat

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.dataset.dispatch import check_dispatch, group_key, group_partitions, partition_by_partition
+from kartothek_cube.core.dataset.groups import check_dispatch, group_partitions, partition_by_partition
 from kartothek_cube.core.index import build_index
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.scan import conjunction_masks, needed_indices
@@ -26,7 +26,7 @@ def snapshot():
 
 def planned(snapshot, by, predicates=None):
     parsed = parse_predicates(predicates)
-    indices = {c: snapshot.indices[c] for c in needed_indices(snapshot, parsed) | (set(by) & snapshot.secondary_columns)}
+    indices = {c: snapshot.indices[c] for c in needed_indices(snapshot, parsed, set(by) & snapshot.secondary_columns)}
     masks, _ = conjunction_masks(snapshot, parsed, indices, np.ones(len(snapshot.partitions), dtype=bool))
     return group_partitions(snapshot, by, masks, parsed, indices)
 
@@ -34,7 +34,7 @@ def planned(snapshot, by, predicates=None):
 def shown(snapshot, by, predicates=None):
     groups = planned(snapshot, by, predicates)
     values = snapshot.values.column("p").to_pylist()
-    return [(tuple(group_key(groups, i).values()), [values[j] for j in groups.partitions(i)]) for i in range(len(groups))]
+    return [(tuple(groups.key(i).values()), [values[j] for j in groups.partitions(i)]) for i in range(len(groups))]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_groups(snapshot, by, predicates, expected):
 def test_partitions_alone_follow_the_document():
     groups = partition_by_partition(np.array([True, False, True]))
     assert [groups.partitions(i).tolist() for i in range(len(groups))] == [[0], [2]]
-    assert group_key(groups, 0) == {}
+    assert groups.key(0) == {}
     assert groups.amplification() == 1
 
 
@@ -107,7 +107,7 @@ def test_groups_are_the_combinations_that_rows_may_have(rows, order, size):
     table = pa.table({"p": pa.array(columns["p"]), "i1": pa.array(columns["i1"], pa.string()), "i2": pa.array(columns["i2"], pa.int64())})
     found = with_indices(store, write(store, table, on=["p"], index=["i1", "i2"]), ["i1", "i2"])
     groups = planned(found, by)
-    keys = [tuple(group_key(groups, i).values()) for i in range(len(groups))]
+    keys = [tuple(groups.key(i).values()) for i in range(len(groups))]
     existing = {tuple(row[["p", "i1", "i2"].index(c)] for c in by) for row in rows}
     assert keys == sorted(set(keys))
     # A group is planned for every combination without null; some may turn out to be without rows.

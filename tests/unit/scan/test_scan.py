@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -31,7 +33,7 @@ def plan(written, *conjunctions):
     predicates = parse_predicates([list(c) for c in conjunctions]) if conjunctions else None
     needed = needed_indices(snapshot, predicates)
     found = plan_scan(snapshot, "table", ["x"], predicates, {c: snapshot.indices[c] for c in needed})
-    return [task.constants["p"] for task in found.tasks()], needed
+    return [task.constants["p"] for task in found.tasks()], frozenset(needed)
 
 
 @pytest.mark.parametrize(
@@ -140,3 +142,14 @@ def test_pruned_or_not_the_same_rows_come(rows, raw):
     expected = table.filter(pa.array(matching_rows(table, parse_predicates(predicates))))
     found = read_table_arrow(UUID, store, columns=["p", "x", "v1"], predicates=predicates)
     assert sorted(found.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
+
+
+ROOM = ["scan", "dataset.plan", "dataset.groups", "dataset.requests", "dataset.load", "dataset.load_groups"]
+
+
+def test_planning_and_running_a_scan_know_neither_pandas_nor_the_classes_of_kartothek():
+    names = ", ".join(f"kartothek_cube.core.{name}" for name in ROOM)
+    command = [sys.executable, "-c", f"import sys, {names}; print(*sys.modules)"]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "kartothek_cube.core.scan" in loaded
+    assert [name for name in loaded if name == "pandas" or name.startswith("kartothek_cube.core.compat")] == []

@@ -9,9 +9,9 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, plan_cube_query, query_cube_arrow, stream_cube
 from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.run import whole_table
-from kartothek_cube.cube.together import Bundles
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.run import load_ahead, whole_table
+from kartothek_cube.cube.together import BatchLoader
 from tests.support.cubes import table
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i1"])
@@ -72,10 +72,10 @@ def test_each_has_the_rows_that_it_has_alone(store, arguments, size):
     groups = list(plan.slices)
     for begin in range(0, len(groups), size):
         some_groups = groups[begin : begin + size]
-        found = Bundles(Loader(store), plan.context, alone=False).load(some_groups)
+        found = load_ahead(BatchLoader(PartitionLoader(store), plan.context, single=False), some_groups)
         for one, group in zip(found, some_groups, strict=True):
             one.validate(full=True)
-            expected = Loader(store).load(group)
+            expected = PartitionLoader(store).load(group)
             assert one.schema.equals(expected.schema)
             assert one.to_pylist() == expected.to_pylist()
 
@@ -83,11 +83,11 @@ def test_each_has_the_rows_that_it_has_alone(store, arguments, size):
 @pytest.mark.parametrize("arguments", QUERIES, ids=str)
 def test_the_whole_does_not_depend_on_them(store, arguments, monkeypatch):
     plan = plan_of(store, arguments)
-    streamed = pa.concat_tables([plan.schema.empty_table(), *(Loader(store).load(group) for group in plan.slices)])
+    streamed = pa.concat_tables([plan.schema.empty_table(), *(PartitionLoader(store).load(group) for group in plan.slices)])
     with options(threads=1):
         together = whole_table(plan, store)
         assert stream_cube(CUBE, store, **arguments).read_all().to_pylist() == streamed.to_pylist()
-        monkeypatch.setattr(Bundles, "most", lambda self: 1)
+        monkeypatch.setattr(BatchLoader, "limit", lambda self: 1)
         assert together.to_pylist() == whole_table(plan, store).to_pylist()
 
 
@@ -97,8 +97,8 @@ def test_a_dataset_may_have_no_files_in_any_of_them():
     build_cube({"seed": seed, "e": table(x=[1], y=[0], p=[0], q=["a"], v1=[7])}, CUBE, store)
     plan = plan_of(store, {})
     some_groups = list(plan.slices)[1:]
-    found = list(Bundles(Loader(store), plan.context, alone=False).load(some_groups))
-    assert [one.to_pylist() for one in found] == [Loader(store).load(group).to_pylist() for group in some_groups]
+    found = list(load_ahead(BatchLoader(PartitionLoader(store), plan.context, single=False), some_groups))
+    assert [one.to_pylist() for one in found] == [PartitionLoader(store).load(group).to_pylist() for group in some_groups]
     assert [row["v1"] for one in found for row in one.to_pylist()] == [None, None]
 
 
@@ -112,8 +112,8 @@ def test_partition_columns_may_have_any_order():
 
 def test_small_partitions_are_joined_together(store, monkeypatch):
     plan = plan_of(store, {"datasets": ["seed", "same", "part"]})
-    alone, join = [], Loader.join
-    monkeypatch.setattr(Loader, "join", lambda self, group: alone.append(group) or join(self, group))
+    alone, join = [], PartitionLoader.join
+    monkeypatch.setattr(PartitionLoader, "join", lambda self, group: alone.append(group) or join(self, group))
     with options(threads=1):
         stream_cube(CUBE, store, datasets=["seed", "same", "part"]).read_all()
     assert 0 < len(alone) < len(plan.slices) / 2
@@ -122,28 +122,26 @@ def test_small_partitions_are_joined_together(store, monkeypatch):
 @pytest.fixture
 def alone(monkeypatch):
     """The groups that are loaded alone."""
-    found, join = [], Loader.join
-    monkeypatch.setattr(Loader, "join", lambda self, group: found.append(group) or join(self, group))
+    found, join = [], PartitionLoader.join
+    monkeypatch.setattr(PartitionLoader, "join", lambda self, group: found.append(group) or join(self, group))
     return found
 
 
-def small_bundles(store, plan, monkeypatch):
-    """Bundles that have seen a small partition."""
-    bundles = Bundles(Loader(store), plan.context, alone=False)
-    monkeypatch.setattr(bundles, "_largest", 1)
-    return bundles
+def small_batches(store, plan, monkeypatch):
+    """A batch loader that has seen a small partition."""
+    batches = BatchLoader(PartitionLoader(store), plan.context, single=False)
+    monkeypatch.setattr(batches, "_largest", 1)
+    return batches
 
 
-@pytest.mark.parametrize("way", ["load", "join"])
-def test_partitions_are_joined_together_as_far_as_they_share_files(store, way, alone, monkeypatch):
+def test_partitions_are_joined_together_as_far_as_they_share_files(store, alone, monkeypatch):
     plan = plan_of(store, {"datasets": ["seed", "days"]})  # `days` has a file for all partitions of a p
     groups = list(plan.slices)
-    found = list(getattr(small_bundles(store, plan, monkeypatch), way)(groups))
+    found = list(small_batches(store, plan, monkeypatch).join(groups))
     assert not alone
-    tables = [[one] if way == "load" else [joined.table(plan.schema) for joined in one] for one in found]
-    assert [sum(map(len, own)) > 0 for own in tables] == ([True] * 6 if way == "load" else [True, False] * 3)
-    rows = pa.concat_tables([one for own in tables for one in own]).to_pylist()
-    assert rows == [row for group in groups for row in Loader(store).load(group).to_pylist()]
+    assert [(len(batch.groups), len(batch.parts)) for batch in found] == [(2, 1)] * 3
+    expected = [PartitionLoader(store).load(group).to_pylist() for group in groups]
+    assert [one.to_pylist() for batch in found for one in batch.tables()] == expected
 
 
 def test_small_partitions_of_which_no_neighbours_share_files_are_loaded_before_they_are_asked_for(alone, monkeypatch):
@@ -151,7 +149,7 @@ def test_small_partitions_of_which_no_neighbours_share_files_are_loaded_before_t
     seed = table(x=[0] * 4, y=[0] * 4, p=[0, 0, 1, 1], q=["a", "b", "a", "b"], i1=[1] * 4)
     build_cube({"seed": seed, "e": table(x=[0, 0], q=["a", "b"], v1=[1, 2])}, CUBE, store, partition_on={"e": ["q"]})
     plan = plan_of(store, {})
-    found = small_bundles(store, plan, monkeypatch).load(list(plan.slices))
+    found = load_ahead(small_batches(store, plan, monkeypatch), list(plan.slices))
     assert alone == list(plan.slices)
     assert [row["v1"] for one in found for row in one.to_pylist()] == [1, 2, 1, 2]
 
@@ -162,31 +160,31 @@ PARTLY = [{"conditions": C("v6") == 1}, {"conditions": C("i1") == 2}]
 @pytest.mark.parametrize("arguments", PARTLY, ids=["restricted", "filtered"])
 def test_partitions_of_which_not_all_is_needed_are_loaded_alone(store, arguments):
     plan = plan_of(store, arguments)
-    bundles = Bundles(Loader(store), plan.context, alone=False)
-    bundles.load(list(plan.slices)[:1])
-    assert bundles.most() == 1
+    batches = BatchLoader(PartitionLoader(store), plan.context, single=False)
+    list(batches.join(list(plan.slices)[:1]))
+    assert batches.limit() == 1
 
 
 def test_large_partitions_are_loaded_alone(store):
     plan = plan_of(store, {})
     with options(bytes_in_flight=100):
-        bundles = Bundles(Loader(store), plan.context, alone=False)
-    bundles.load(list(plan.slices)[:1])
-    assert bundles.most() == 1
+        batches = BatchLoader(PartitionLoader(store), plan.context, single=False)
+    list(batches.join(list(plan.slices)[:1]))
+    assert batches.limit() == 1
 
 
 def test_partitions_that_are_larger_than_those_before_are_loaded_one_after_the_other(store, monkeypatch):
     plan = plan_of(store, {})
-    groups, loader, loaded, join = list(plan.slices), Loader(store), [], Loader.join
-    bundles = Bundles(loader, plan.context, alone=False)
-    monkeypatch.setattr(bundles, "_room", 10)
-    monkeypatch.setattr(Loader, "join", lambda self, group: loaded.append(group) or join(self, group))
-    found = bundles.load(groups)
+    groups, loader, loaded, join = list(plan.slices), PartitionLoader(store), [], PartitionLoader.join
+    batches = BatchLoader(loader, plan.context, single=False)
+    monkeypatch.setattr(batches, "_room", 10)
+    monkeypatch.setattr(PartitionLoader, "join", lambda self, group: loaded.append(group) or join(self, group))
+    found = load_ahead(batches, groups)
     assert loaded == groups[:1]
     next(found), next(found)
     assert loaded == groups[:2]
-    assert [one.to_pylist() for one in found] == [Loader(store).load(group).to_pylist() for group in groups[2:]]
-    assert bundles.most() == 1
+    assert [one.to_pylist() for one in found] == [PartitionLoader(store).load(group).to_pylist() for group in groups[2:]]
+    assert batches.limit() == 1
 
 
 def test_progress_counts_partitions(store):

@@ -12,7 +12,7 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, iter_cu
 from kartothek_cube.core import beside
 from kartothek_cube.core.parquet_file import ParquetSource
 from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.together import Bundles
+from kartothek_cube.cube.together import BatchLoader
 from kartothek_cube.testing.stores import CountingStore
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"], suppress_index_on=["x", "y"])
@@ -25,7 +25,7 @@ PART = SAME.rename_columns(["x", "y", "p", "v3"]).take(pa.array([0, 2, 4]))
 @pytest.fixture(autouse=True)
 def each_alone(monkeypatch):
     monkeypatch.setattr(beside, "_FEW_ROWS", 0)
-    monkeypatch.setattr(Bundles, "most", lambda self: 1)
+    monkeypatch.setattr(BatchLoader, "limit", lambda self: 1)
 
 
 @pytest.fixture

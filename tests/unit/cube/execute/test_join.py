@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cube.join import Joinable, indices_of, join_cells, newest_rows, positions_of, rows_at
+from kartothek_cube.cube.join import BuildSide, indices_of, join_cells, newest_rows, positions_of, rows_at
 from tests.support.cubes import table
 
 
@@ -18,7 +18,7 @@ def naive_positions(left, right, on):
 
 
 def found_positions(left, right):
-    found = positions_of(left, Joinable(right, left.column_names), left.column_names)
+    found = positions_of(left, BuildSide(right, left.column_names), left.column_names)
     return list(range(left.num_rows)) if found is None else found.tolist()
 
 
@@ -84,16 +84,16 @@ SCHEMA = pa.schema({"p": pa.int64(), "v1": pa.string(), "v2": pa.int8(), "x": pa
 
 def joined(one, two):
     others = [
-        (Joinable(table(x=[3, 1], v1=["c", "a"]), ["x"]), one),
-        (Joinable(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ["x"]), two),
+        (BuildSide(table(x=[3, 1], v1=["c", "a"]), ["x"]), one),
+        (BuildSide(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ["x"]), two),
     ]
     found = join_cells(SEED, ["x"], [other for other, inner in others if inner], [other for other, inner in others if not inner], {})
     return [(row["x"], row["v1"], row["v2"]) for row in found.table(SCHEMA).to_pylist()]
 
 
 def test_rows_that_stay_keep_the_rows_of_a_dataset_with_equal_keys():
-    same = Joinable(table(x=[1, 2, 3], v1=["a", "b", "c"]), ["x"])
-    found = join_cells(SEED, ["x"], [Joinable(table(x=[3, 1], i1=[0, 0]), ["x"])], [same], {"p": 7}).table(SCHEMA)
+    same = BuildSide(table(x=[1, 2, 3], v1=["a", "b", "c"]), ["x"])
+    found = join_cells(SEED, ["x"], [BuildSide(table(x=[3, 1], i1=[0, 0]), ["x"])], [same], {"p": 7}).table(SCHEMA)
     assert found.select(["p", "v1", "x"]).to_pylist() == [{"p": 7, "v1": "a", "x": 1}, {"p": 7, "v1": "c", "x": 3}]
 
 
@@ -102,7 +102,7 @@ def test_where_no_row_is_left_nothing_more_is_asked_for(seed):
     def one():
         if not seed.num_rows:
             pytest.fail("asked for")
-        yield Joinable(table(x=[9]), ["x"])
+        yield BuildSide(table(x=[9]), ["x"])
         pytest.fail("asked for")
 
     def other():
@@ -113,13 +113,13 @@ def test_where_no_row_is_left_nothing_more_is_asked_for(seed):
 
 def test_equal_keys_that_are_not_cells_may_occur_more_than_once():
     seed = table(x=[1, 1], y=["a", "b"])
-    found = join_cells(seed, ["x", "y"], [], [Joinable(table(x=[1, 1], v1=["old", "new"]), ["x"])], {}).table(SCHEMA)
+    found = join_cells(seed, ["x", "y"], [], [BuildSide(table(x=[1, 1], v1=["old", "new"]), ["x"])], {}).table(SCHEMA)
     assert found.column("v1").to_pylist() == ["new", "new"]
 
 
 def test_payload_is_not_moved_where_keys_are_equal():
     same = table(x=[1, 2, 3], v1=["a", "b", "c"])
-    found = join_cells(SEED, ["x"], [], [Joinable(same, ["x"])], {})
+    found = join_cells(SEED, ["x"], [], [BuildSide(same, ["x"])], {})
     assert [part.positions for part in found.parts] == [None, None]
     assert found.table(SCHEMA).column("v1").chunk(0).buffers()[2].address == same.column("v1").chunk(0).buffers()[2].address
 
@@ -138,17 +138,17 @@ def test_a_column_that_no_table_has_is_null():
 
 
 def test_aligned_rows_need_no_keys():
-    other = Joinable(table(v1=["a", "b", "c"]), ["x"], aligned=True)
-    inner = Joinable(table(x=[3, 1], i1=[0, 0]), ["x"])
+    other = BuildSide(table(v1=["a", "b", "c"]), ["x"], aligned=True)
+    inner = BuildSide(table(x=[3, 1], i1=[0, 0]), ["x"])
     assert join_cells(SEED, ["x"], [], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
     assert join_cells(SEED, ["x"], [inner], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "c"]
     assert join_cells(SEED, ["x"], [other], [], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
 
 
 def test_keys_of_others_are_not_held():
-    found = join_cells(SEED, ["x"], [Joinable(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [Joinable(table(x=[9]), ["x"])], {})
+    found = join_cells(SEED, ["x"], [BuildSide(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [BuildSide(table(x=[9]), ["x"])], {})
     assert [part.table.column_names for part in found.parts[1:]] == [["i1"], []]
-    assert found.slim([2]).table(SCHEMA).equals(found.table(SCHEMA))
+    assert found.compacted([2]).table(SCHEMA).equals(found.table(SCHEMA))
 
 
 COLUMNS = {

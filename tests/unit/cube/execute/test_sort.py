@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.rowkeys import pack
-from kartothek_cube.cube.join import Joinable, Joined, join_cells
+from kartothek_cube.cube.join import BuildSide, JoinedRows, join_cells
 from kartothek_cube.cube.order import in_order, merged_order
 
 SCHEMA = pa.schema({"p": pa.int64(), "q": pa.string(), "v1": pa.float64(), "v2": pa.string(), "v3": pa.int8(), "x": pa.int64(), "y": pa.string()})
@@ -54,14 +54,14 @@ values = st.integers(0, 12)
 @st.composite
 def joined(draw):
     """Aligned partitions, the enrichment `products` being the same in all, and the rows of each as a table."""
-    products = Joinable(product_rows(draw(st.lists(values, unique=True))), ["x"])
+    products = BuildSide(product_rows(draw(st.lists(values, unique=True))), ["x"])
     parts = []
     for p in range(draw(st.integers(1, 4))):
         cells = sorted(draw(st.sets(st.tuples(values, st.sampled_from("ab")), max_size=12)))
         seed = pa.table({"x": pa.array([x for x, _ in cells], pa.int64()), "y": pa.array([y for _, y in cells], pa.string())})
         some = draw(st.sets(st.tuples(values, st.sampled_from("ab")))) if draw(st.booleans()) else cells
         own = {"x": pa.array([x for x, _ in some], pa.int64()), "y": pa.array([y for _, y in some], pa.string())}
-        other = Joinable(pa.table({**own, "v1": pa.array([x / 2 for x, _ in some], pa.float64())}), ["x", "y"])
+        other = BuildSide(pa.table({**own, "v1": pa.array([x / 2 for x, _ in some], pa.float64())}), ["x", "y"])
         inner, left = draw(st.sampled_from([([other], [products]), ([], [other, products])]))
         parts.append(join_cells(seed, ["x", "y"], inner, left, {"p": p, "q": draw(st.none() | st.just("k"))}))
     return parts
@@ -85,4 +85,4 @@ def test_rows_are_those_of_the_parts_one_after_the_other_and_sorted(parts, colum
 
 def test_no_parts_are_no_rows():
     assert in_order([], SCHEMA, ["x"]).equals(SCHEMA.empty_table())
-    assert Joined().table(SCHEMA).equals(SCHEMA.empty_table())
+    assert JoinedRows().table(SCHEMA).equals(SCHEMA.empty_table())

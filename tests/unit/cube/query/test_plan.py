@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +16,8 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import KeyNotFound, Unsupported
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, table, with_column
 
+# Modules that render HTML and SVG.
+SHOWING = {"markup", "render", "picture", "drawing", "html", "plan_svg", "plan_chart"}
 # Ten partitions of two cells; i1 says the tenth, i2 of the enrichment the parity.
 WIDE = Cube(["x"], ["p"], "wide", index_columns=["i1", "i2"])
 
@@ -255,3 +259,16 @@ def test_an_index_with_nulls_in_its_column_answers_unequal():
     append_to_cube(with_column(SEED, "i1", pa.nulls(4, pa.int64())), bare, store)
     assert len(answers(store, bare, conditions=C("i1") != 10)) == 4
     assert answers(store, bare, conditions=C("i1") == 10) == []
+
+
+def test_a_plan_arrives_elsewhere_without_what_shows_it(store, tmp_path):
+    plan = plan_cube_query(WIDE, store, C("i1") == 1)
+    (tmp_path / "plan").write_bytes(pickle.dumps((plan, list(plan.groups))))
+    code = "import pickle, sys; plan, groups = pickle.load(open(sys.argv[1], 'rb')); print(len(groups), *sys.modules)"
+    command = [sys.executable, "-c", code, str(tmp_path / "plan")]
+    count, *loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(count) == len(plan.groups) > 0
+    assert "kartothek_cube.cube.plan" in loaded
+    own = [name for name in loaded if name.startswith("kartothek_cube")]
+    assert "pandas" not in loaded
+    assert [name for name in own if name.rpartition(".")[2] in SHOWING or ".report" in name or ".compat" in name] == []

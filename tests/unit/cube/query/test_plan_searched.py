@@ -23,7 +23,7 @@ LIMITS = {
     "kartothek_cube.core.index.MANY": 0,
     "kartothek_cube.core.metadata.labels._COST": 0,
     "kartothek_cube.cube.align._FEW": 0,
-    "kartothek_cube.cube.plan._FEW": 0,
+    "kartothek_cube.cube.planning._FEW": 0,
 }
 
 

@@ -24,13 +24,12 @@ def explanation(intention: Intention, steps: Sequence[Step], files: Iterable[str
 
 def labels_step(intention: Intention, partitions: Mapping[str, DatasetPartitions]) -> Step:
     """All files of each dataset."""
-    rows = [StepRow(r.id, None, partitions[r.id].total, _keys_note(r)) for r in intention.roles]
+    rows = []
+    for role in intention.roles:
+        note = f"partitioned by {', '.join(role.partition_keys)}" if role.partition_keys else "not partitioned"
+        rows.append(StepRow(role.id, None, partitions[role.id].total, note))
     rows += [StepRow(i, None, None, "gives nothing to this query") for i in intention.left_out]
     return Step("Labels", "files", tuple(rows))
-
-
-def _keys_note(role: DatasetRole) -> str:
-    return f"partitioned by {', '.join(role.partition_keys)}" if role.partition_keys else "not partitioned"
 
 
 def conditions_step(intention: Intention, partitions: Mapping[str, DatasetPartitions], indexed: Mapping[str, Collection[str]]) -> Step:
@@ -54,12 +53,8 @@ def partition_by_step(partitions: Mapping[str, DatasetPartitions]) -> Step:
 
 
 def _values_note(partitions: DatasetPartitions) -> str:
-    lost = [f"; in no group: {_plural(n, 'file')} without a value of {column}" for column, n in partitions.without_value.items() if n]
+    lost = [f"; in no group: {n:,} file{'' if n == 1 else 's'} without a value of {column}" for column, n in partitions.without_value.items() if n]
     return f"by {', '.join(partitions.keys.column_names) or 'nothing'}{''.join(lost)}"
-
-
-def _plural(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def alignment_step(roles: Sequence[DatasetRole], counts: Sequence[int]) -> Step:
