@@ -49,10 +49,11 @@ ROOMS = [
     ["history"],
     ["stage"],
     ["queue", "renew", "schema_update", "swap", "publish"],
-    ["maintenance"],
     ["frames"],
+    ["input_rows"],
     ["compat"],
-    ["dataset"],
+    # A compaction reads as a scan does, whose execution is in `dataset`.
+    ["maintenance", "dataset"],
 ]
 
 PANDAS_ROOMS = {"frames", "compat", "dataset"}

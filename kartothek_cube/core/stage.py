@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,9 @@ _PIECES = 32
 # What a task has at most where files are small, and how many tasks each thread gets at least: handing over a task takes as long as such a file.
 _BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 8
 
-__all__ = ["StageRequest", "Staging", "bounded_groups", "dataset_schema", "stage_part", "stage_parts", "stage_stream", "stage_together"]
+T = TypeVar("T")
+
+__all__ = ["StageRequest", "Staging", "bounded_groups", "dataset_schema", "drain", "stage_part", "stage_parts", "stage_stream", "stage_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,13 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
         return (), ()
     keys = [table.column(name) for name in inside]
     return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
+
+
+def drain(items: list[T]) -> Iterator[T]:
+    """The items in their order; the list lets go of each, so that rows are freed once they are stored."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 # --- a file of any size -----------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.change import Part
-from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
@@ -27,9 +26,8 @@ from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_visible", "make_write", "prepare_parts", "refuse_repeated"]
+__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_repeated", "check_visible", "make_write", "prepare_parts"]
 
-CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 _FORMAT = FittedFormat(KTK_CUBE_COMPRESSION)
 
 
@@ -181,11 +179,11 @@ def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
     order = stable_order(keys)
     if order is not None:
         table, keys = table.take(pa.array(order)), keys[order]
-    refuse_repeated(write, table, keys)
+    check_repeated(write, table, keys)
     return table
 
 
-def refuse_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
+def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
     """Refuse a cell that two rows have which follow each other; ``keys`` are the packed sort columns."""
     repeated = np.flatnonzero(keys[1:] == keys[:-1])
     if len(repeated):

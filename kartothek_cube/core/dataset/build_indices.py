@@ -7,14 +7,13 @@ from typing import Any, TypeVar
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
 from kartothek_cube.core.dataset.plan_write import column_names
-from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.publish import check_store_can_commit, publish
 from kartothek_cube.core.snapshots import Entries, built_indices, file_entries, load_snapshot
 from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidRequest
@@ -78,12 +77,13 @@ def build_dataset_indices(
         return source.factory or DatasetFactory(source.uuid, source.store)
 
 
-def _build(source: Source, names: Sequence[str], known: Entries) -> None:
+def _build(source: DatasetRef, names: Sequence[str], known: Entries) -> None:
     base = load_snapshot(source.store, source.uuid)
     _check(base, names)
     built = built_indices(source.store, base, names, known)
     index_columns = tuple(sorted(base.secondary_columns | set(names)))
-    commit_change(source, Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built), base)
+    change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
+    source.committed(publish(source.store, change, base))
 
 
 def repeated(attempt: Callable[[], T]) -> T:

@@ -2,62 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Part, Receipt
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
-from kartothek_cube.core.dataset.load import stream_tables
+from kartothek_cube.core.dataset.arguments import DatasetRef, check_flag, source_of
 from kartothek_cube.core.dataset.plan import indices_for
 from kartothek_cube.core.dataset.plan_write import check_serializer
-from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.evaluate import Mask
-from kartothek_cube.core.files import FileRequest, file_rows, read_rows
-from kartothek_cube.core.footer import first_codec
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.compact import (
+from kartothek_cube.core.maintenance.compaction_plan import (
     TARGET_ROWS,
     CellOrder,
     cell_order,
     check_target_rows,
-    neighbours,
-    newest_cells,
-    plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport, FileFigures, Merge
+from kartothek_cube.core.maintenance.compaction_report import CompactionReport
+from kartothek_cube.core.maintenance.compaction_run import Compaction, plan_files, run_compaction
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
-from kartothek_cube.core.naming import DATA_SUFFIX
-from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.options import options as overrides
-from kartothek_cube.core.parallel import run, spread
-from kartothek_cube.core.parquet import CODECS, FittedFormat, ParquetFormat, ParquetSource, are_small_chunks, open_file
+from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
-from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunction_masks
+from kartothek_cube.core.scan import check_predicate_columns, conjunction_masks
 from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stage import StageRequest, bounded_groups, stage_part, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidRequest
 
-__all__ = ["Compaction", "compact_dataset", "plan_files", "run_compaction"]
-
-# A value of Parquet takes at least so much in memory, whatever the file says: it may lie there as a number of a dictionary.
-_NUMBER, _TEXT = 8, 16
-# Packed text takes a multiple of its file in memory.
-_TEXT_FACTOR = 8
-# Shares of the bytes in flight: rows that are read, that wait for their row group, that are encoded, and what is encoded.
-_SHARES = 4
+__all__ = ["compact_dataset"]
 
 # What a cube notes in the metadata of its datasets, and what the predecessor of kartothek noted.
 _DIMENSIONS = ("ktk_cube_dimension_columns", "klee_dimension_columns")
@@ -153,7 +127,10 @@ def compact_dataset(
         selected = _selected(source.store, base, parse_predicates(predicates))
         order = _noted_order(base)
         plan = plan_files(source.store, base, selected, most, order)
-        return run_compaction(source, Compaction(base, plan, order, serializer), dry_run=dry)
+        report = run_compaction(source.store, Compaction(base, plan, order, serializer), dry_run=dry)
+        if source.factory is not None and report.commit is not None:
+            source.factory.invalidate()
+        return report
 
 
 def _selected(store: Store, base: Snapshot, predicates: Predicates | None) -> Mask:
@@ -169,7 +146,7 @@ def _selected(store: Store, base: Snapshot, predicates: Predicates | None) -> Ma
             f"The predicates on {foreign} select no whole partitions of dataset {base.uuid!r}: name columns that are partition keys or have "
             f"a secondary index; these are {sorted(base.indexed_columns)}."
         )
-    masks, _ = conjunction_masks(base, predicates, indices_for(Source(store, base.uuid), base, predicates), everything)
+    masks, _ = conjunction_masks(base, predicates, indices_for(DatasetRef(store, base.uuid), base, predicates), everything)
     return whole_partitions(base, np.logical_or.reduce(masks))
 
 
@@ -178,166 +155,3 @@ def _noted_order(base: Snapshot) -> CellOrder | None:
     metadata = base.document.metadata
     noted = [next((metadata[key] for key in keys if isinstance(metadata.get(key), list)), None) for keys in (_DIMENSIONS, _PARTITIONS)]
     return None if noted[0] is None else cell_order(base, noted[0], noted[1] or ())
-
-
-# --- what is to be done -----------------------------------------------------------------------------------------------
-
-
-def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, order: CellOrder | None = None) -> CompactionPlan:
-    """Plan the compaction of some physical partitions. Only footers of files are read that have a neighbour.
-
-    Raises
-    ------
-    InvalidRequest
-        If the document lists no partitions: then every file is a partition, and none can be taken back.
-    """
-    if base.document.partitions is None:
-        raise InvalidRequest(
-            f"The document of dataset {base.uuid!r} lists no partitions: whatever lies there is a partition, so files cannot be replaced. "
-            "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
-        )
-    runs = neighbours(base, selected, order)
-    keys = [key for run_ in runs for files in base.partitions.take(run_).files.values() for key in files.drop_null().to_pylist()]
-    figures = spread(partial(_figures, store, base.uuid), keys, at=store)
-    return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
-
-
-def _figures(store: Store, uuid: str, key: str) -> FileFigures:
-    if not key.endswith(DATA_SUFFIX):
-        size = store.tail(key, 0)[1]
-        return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size)
-    with open_file(store, key, uuid) as source:
-        return _footer_figures(source)
-
-
-def _footer_figures(source: ParquetSource) -> FileFigures:
-    metadata = source.metadata
-    chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
-    # What lies before, between and behind the chunks are the marks of the format and the footer.
-    size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
-    unpacked = sum(max(c.total_uncompressed_size, c.num_values * (_TEXT if c.physical_type == "BYTE_ARRAY" else _NUMBER)) for c in chunks)
-    return FileFigures(metadata.num_rows, size, unpacked, first_codec(metadata, source.size))
-
-
-# --- doing it ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """A plan with all that is needed to carry it out.
-
-    Attributes
-    ----------
-    base : Snapshot
-        The dataset as it was when the plan was made.
-    plan : CompactionPlan
-        What is to be done.
-    order : CellOrder | None
-        Of a dataset of a cube: how its rows are sorted, and where a newer row wins.
-    serializer : FileFormat | None
-        How files are written; None: as the newest of the merged ones.
-    """
-
-    base: Snapshot
-    plan: CompactionPlan
-    order: CellOrder | None
-    serializer: FileFormat | None
-
-    @property
-    def rules(self) -> Rules:
-        """What each of the merges needs to know."""
-        base = self.base
-        return Rules(base.uuid, base.schemas, base.partition_keys, tuple(sorted(base.secondary_columns)), self.order, self.serializer)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How the merged files of a dataset are made; small and picklable, so that merges can be made elsewhere. The attributes are as of `Compaction`."""
-
-    dataset: str
-    schemas: Mapping[str, pa.Schema]
-    partition_keys: tuple[str, ...]
-    index_columns: tuple[str, ...]
-    order: CellOrder | None
-    serializer: FileFormat | None
-
-    def format(self, merge: Merge, table: str) -> FileFormat:
-        """How the merged file of a table is written. Only Parquet carries everything, so one such file is enough for it."""
-        if self.serializer is not None:
-            return self.serializer
-        keys, figures = merge.files[table], merge.figures[table]
-        if not any(key.endswith(DATA_SUFFIX) for key in keys):
-            return CsvFormat(compress=keys[-1].endswith(".gz"))
-        newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
-        codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")
-        if codec == "SNAPPY" and self.order is not None and are_small_chunks(newest.unpacked, len(self.stored(table))):
-            return FittedFormat()  # as cubes write: what they choose for a small file is none for a large one
-        return ParquetFormat(codec if codec in CODECS else "SNAPPY")
-
-    def stored(self, table: str) -> pa.Schema:
-        """The columns inside the files of a table."""
-        return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
-
-
-def run_compaction(target: Source, work: Compaction, *, dry_run: bool) -> CompactionReport:
-    """Write the merged files and publish them in place of their inputs; nothing with ``dry_run`` or where nothing is to be done."""
-    if dry_run or not work.plan.merges:
-        return CompactionReport(work.plan, dry_run)
-    rules = work.rules
-    for table, serializer in {(t, rules.format(m, t)) for m in work.plan.merges for t in m.files}:
-        serializer.check(rules.stored(table))
-    weight = partial(_weight, work.order is not None)
-    phase = Phase("write", "merges")
-    receipts = [r for staged in spread(partial(_stage, target.store, rules), work.plan.merges, heavy=True, weight=weight, phase=phase) for r in staged]
-    change = _change(work, receipts)
-    commit_change(target, change, work.base)
-    return CompactionReport(work.plan, False, change.commit, sum(r.rows for r in receipts), sum(r.size for r in receipts))
-
-
-def _change(work: Compaction, receipts: Sequence[Receipt]) -> Change:
-    base, merges = work.base, work.plan.merges
-    removed = pa.array([label for m in merges for label in m.inputs], type=pa.string())
-    columns = tuple(sorted(base.secondary_columns))
-    places = {m.label: m.inputs[-1] for m in merges}
-    return Change(base.uuid, tuple(receipts), base.schemas, base.partition_keys, columns, removed=removed, places=places)
-
-
-def _share() -> int:
-    return max(1, current_options().bytes_in_flight // _SHARES)
-
-
-def _weight(sorts: bool, merge: Merge) -> int:
-    """Bytes that a merge takes. Rows of a cube are sorted, and so are in memory all at once."""
-    return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, _share()))
-
-
-def _stage(store: Store, rules: Rules, merge: Merge) -> list[Receipt]:
-    write = _stage_stream if rules.order is None else _stage_cells
-    return [write(store, rules, merge, table) for table in merge.files]
-
-
-def _request(rules: Rules, table: str) -> FileRequest:
-    return FileRequest(rules.dataset, rules.schemas[table], tuple(rules.stored(table).names))
-
-
-def _stage_cells(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
-    assert rules.order is not None
-    request, keys = _request(rules, table), merge.files[table]
-    tables = list(run(lambda key: read_rows(store, key, request), keys))
-    rows = newest_cells(tables, keys, rules.order.dimensions, rules.dataset)
-    staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, rules.order.dimensions, rules.format(merge, table), table)
-    return stage_part(store, staging, Part(merge.values, merge.label, rows), rules.schemas[table])
-
-
-def _stage_stream(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
-    serializer = _bounded(rules.format(merge, table), merge.figures[table])
-    with overrides(bytes_in_flight=_share()):
-        pieces = stream_tables(store, _request(rules, table), [ScanTask(key, {}) for key in merge.files[table]])
-    staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, (), serializer, table)
-    with closing(pieces):
-        return stage_stream(store, staging, merge.label, merge.values, pieces, rules.stored(table), rules.schemas[table], _share())
-
-
-def _bounded(serializer: FileFormat, figures: Sequence[FileFigures]) -> FileFormat:
-    """The format with row groups that are no larger than what may wait in memory."""
-    return bounded_groups(serializer, sum(f.rows for f in figures), sum(f.unpacked for f in figures), _share())

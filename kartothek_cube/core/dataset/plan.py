@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
 from kartothek_cube.core.dataset.requests import LabelFilter, check_table, checked_columns, names_of
 from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text, render
 from kartothek_cube.core.index import SecondaryIndex
@@ -140,7 +140,7 @@ def plan_table_scan(
 
 
 def make_file_plan(
-    source: Source, snapshot: Snapshot, table: str, names: list[str] | None, predicates: Predicates | None, label_filter: LabelFilter | None = None
+    source: DatasetRef, snapshot: Snapshot, table: str, names: list[str] | None, predicates: Predicates | None, label_filter: LabelFilter | None = None
 ) -> FilePlan:
     """Check columns and predicates against the snapshot, load the indices that help, and plan."""
     schema = check_table(snapshot, table)
@@ -150,7 +150,7 @@ def make_file_plan(
     return plan if label_filter is None else filtered(plan, snapshot, table, label_filter)
 
 
-def indices_for(source: Source, snapshot: Snapshot, predicates: Predicates | None, more: Iterable[str] = ()) -> dict[str, SecondaryIndex]:
+def indices_for(source: DatasetRef, snapshot: Snapshot, predicates: Predicates | None, more: Iterable[str] = ()) -> dict[str, SecondaryIndex]:
     """The secondary indices that can exclude files, and ``more``, read side by side. Those that were read whole are kept for the next call.
 
     For a single conjunction only those row groups of an index are read in which values may satisfy it; for a factory always all.
@@ -163,7 +163,7 @@ def indices_for(source: Source, snapshot: Snapshot, predicates: Predicates | Non
     return {column: index for column, (index, _) in loaded.items()}
 
 
-def _keep(source: Source, snapshot: Snapshot, new: Mapping[str, SecondaryIndex]) -> None:
+def _keep(source: DatasetRef, snapshot: Snapshot, new: Mapping[str, SecondaryIndex]) -> None:
     small = {column: index for column, index in new.items() if len(index) <= _KEPT_PAIRS}
     if source.factory is not None and new:
         source.factory.remember(snapshot.with_indices(new))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import Source, as_list, check_flag
+from kartothek_cube.core.dataset.arguments import DatasetRef, as_list, check_flag
 from kartothek_cube.core.dataset.dispatch import Groups, check_dispatch, group_key, group_partitions, partition_by_partition
 from kartothek_cube.core.dataset.plan import indices_for
 from kartothek_cube.core.dataset.requests import LabelFilter, checked_categoricals, checked_columns, checked_label_filter, names_by_table
@@ -69,7 +69,7 @@ class GroupPlan:
 
 
 def make_group_plan(
-    source: Source,
+    source: DatasetRef,
     tables: Any,
     columns: Any,
     categoricals: Any,
@@ -115,7 +115,7 @@ def _check_tables(reads: Sequence[TableRead], dispatch: Sequence[str], snapshot:
             raise UnknownColumn(f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. Leave it out by `tables`.")
 
 
-def _groups(source: Source, snapshot: Snapshot, predicates: Predicates | None, dispatch: Sequence[str] | None, label_filter: LabelFilter | None) -> Groups:
+def _groups(source: DatasetRef, snapshot: Snapshot, predicates: Predicates | None, dispatch: Sequence[str] | None, label_filter: LabelFilter | None) -> Groups:
     indices = indices_for(source, snapshot, predicates, snapshot.secondary_columns & set(dispatch or ()))
     masks, _ = conjunction_masks(snapshot, predicates, indices, np.ones(len(snapshot.partitions), dtype=bool))
     if label_filter is not None:

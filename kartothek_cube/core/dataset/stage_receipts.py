@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.change import OnConflict, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.adopt import adopt_element, completed
-from kartothek_cube.core.dataset.arguments import Source, target_of
-from kartothek_cube.core.dataset.elements import as_items, elements_in
+from kartothek_cube.core.dataset.adopt import receipts_of_files, with_index_values
+from kartothek_cube.core.dataset.arguments import target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
-from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_rules
+from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_options
+from kartothek_cube.core.input_rows import as_items, elements_in
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, parse_txn
@@ -139,13 +139,13 @@ def stage_partitions(
         target = target_of(store, dataset_uuid, factory)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
-        return staged_partitions(target, request, data)
+        return staged_partitions(target.store, request, data)
 
 
-def staged_partitions(target: Source, request: WriteRequest, data: Any) -> StagedPartitions:
+def staged_partitions(store: Store, request: WriteRequest, data: Any) -> StagedPartitions:
     """Write the files of rows for a request."""
-    staged = stage_data(target.store, request, data)
-    return StagedPartitions(target.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
+    staged = stage_data(store, request, data)
+    return StagedPartitions(request.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
 
 
 def commit_receipts(
@@ -215,14 +215,14 @@ def commit_receipts(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         if (done := skipped(base, parse_txn(txn))) is not None:
-            return done
+            return DatasetMetadata.of(done)
         request = plan_update(target.uuid, base, *_columns_of(items, base), add_columns=add_columns)
-        rules = update_rules(delete_scope, base, on_conflict, txn)
+        rules = update_options(delete_scope, base, on_conflict, txn)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         new = _uncommitted(target.store, items, base, rules)
         if base is not None and not (new or rules.scope or metadata or metadata_merger or rules.txn):
             return DatasetMetadata.of(replace(base, result=None))
-        return commit_staged(target, collected(target.store, request, new), arguments, rules)
+        return target.committed(commit_staged(target.store, collected(target.store, request, new), arguments, rules))
 
 
 def _only_staged(receipts: Any) -> list[StagedPartitions]:
@@ -243,7 +243,7 @@ def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tup
     return list(next(iter(keys), ())), sorted({column for item in items for column in item.index_columns})
 
 
-def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: Rules) -> list[StagedPartitions]:
+def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: CommitOptions) -> list[StagedPartitions]:
     """Without partitions that the dataset has already, unless they are in the scope: what was removed and added in one commit stays when it is repeated."""
     if base is None or base.document.partitions is None:
         return list(items)
@@ -261,7 +261,7 @@ def _is_there(receipt: Receipt, files: Mapping[str, Mapping[str, str | None]]) -
 
 
 def flat(items: Any) -> Iterator[Any]:
-    """Staged partitions and elements out of nested lists."""
+    """StagedWrite partitions and elements out of nested lists."""
     for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
         if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
             yield from flat(item)
@@ -269,23 +269,23 @@ def flat(items: Any) -> Iterator[Any]:
             yield item
 
 
-def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Staged:
+def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> StagedWrite:
     """What is to be committed, of staged partitions and of files that lie where their labels say."""
     found = run(lambda item: _receipts(store, request, item), items)
-    receipts = list(run(lambda receipt: completed(store, request, receipt), _distinct(request, chain.from_iterable(found))))
+    receipts = list(run(lambda receipt: with_index_values(store, request, receipt), _distinct(request, chain.from_iterable(found))))
     if request.base is None and not receipts:
         raise InvalidInput(f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from.")
     schemas = Schemas(request)
     for tables in _tables_of(receipts):
         schemas.add(tables)
     check_final(request, schemas.tables)
-    return Staged(request, tuple(receipts), schemas.tables, len(items))
+    return StagedWrite(request, tuple(receipts), schemas.tables, len(items))
 
 
 def _receipts(store: Store, request: WriteRequest, item: Any) -> Sequence[Receipt]:
     if isinstance(item, StagedPartitions):
         return item.receipts
-    return list(chain.from_iterable(adopt_element(store, request, element) for element in elements_in(item, request.uuid)))
+    return list(chain.from_iterable(receipts_of_files(store, request, element) for element in elements_in(item, request.uuid)))
 
 
 def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receipt]:

@@ -14,7 +14,6 @@ from kartothek_cube.core.change import Change, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import Undoing, check_undoable, old_places, restored_metadata
-from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.history import State, is_wanted, known_since, older_snapshot, states
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
@@ -22,7 +21,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.publish import check_store_can_commit, publish
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
 from kartothek_cube.core.store import Store
@@ -94,7 +93,7 @@ def undo(
         newest = load_snapshot(source.store, source.uuid)
         undoing = plan_undo(source.store, newest, commit)
         change = _whole_change(source.store, undoing) if undoing.changes_header else _partial_change(source.store, undoing)
-        return commit_change(source, change, newest)
+        return source.committed(publish(source.store, change, newest))
 
 
 # --- which commit -----------------------------------------------------------------------------------------------------

@@ -15,13 +15,14 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, check_key
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.arguments import chosen_members
 from kartothek_cube.cube.columns import visible_columns
+from kartothek_cube.cube.commit import publish_in_order
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.constants import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON
 from kartothek_cube.cube.converters import converter_str_set, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
-from kartothek_cube.cube.publish import publish_in_order
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
 
 __all__ = ["build_cube_index", "drop_cube_index"]
@@ -178,11 +179,7 @@ def _members(cube: Cube, store: Store, given: Any) -> dict[str, Snapshot]:
     """The datasets that are meant, of a cube that is valid but for the indices that it demands: these are what is about to change."""
     members = load_members(require_cube(cube).uuid_prefix, store)
     check_infos(infos_of(members), cube.copy(index_columns=(), suppress_index_on=cube.dimension_columns))
-    names = converter_str_set_optional(given)
-    unknown = sorted((names or frozenset()) - set(members))
-    if unknown:
-        raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}.")
-    return {i: s for i, s in members.items() if names is None or i in names}
+    return chosen_members(cube, members, converter_str_set_optional(given))
 
 
 def _can_build(snapshot: Snapshot, column: str) -> bool:
