@@ -119,8 +119,9 @@ def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     """
     if frame.index.nlevels > 1:
         raise Unsupported(f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; row labels are not stored.")
-    names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in frame.columns]
-    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
+    given: list[Any] = list(frame.columns)
+    names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in given]
+    return frame if names == given else frame.set_axis(names, axis=1)
 
 
 def _text_name(name: Any, dataset: str) -> str:

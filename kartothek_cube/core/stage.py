@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
@@ -75,7 +74,17 @@ def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Recei
     most = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
     bundles = [_bundles(staging, most) for staging in stagings]
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
-    staged = iter(list(run(partial(_stage_bundle, store), tasks, at=store, weight=lambda bundle: bundle.nbytes, phase=phase)))
+    staged = iter(
+        list(
+            run(
+                lambda bundle: _stage(store, bundle.request, bundle.parts, bundle.schema),
+                tasks,
+                at=store,
+                weight=lambda bundle: bundle.nbytes,
+                phase=phase,
+            )
+        )
+    )
     return [list(chain.from_iterable(islice(staged, len(own)))) for own in bundles]
 
 
@@ -86,10 +95,6 @@ class _Bundle(NamedTuple):
     parts: Sequence[Part]
     schema: pa.Schema
     nbytes: int
-
-
-def _stage_bundle(store: Store, bundle: _Bundle) -> list[Receipt]:
-    return _stage(store, bundle.request, bundle.parts, bundle.schema)
 
 
 def _bundles(staging: Staging, most: int) -> list[_Bundle]:
@@ -116,7 +121,7 @@ def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schem
 
 
 def _stage(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
-    """Write a few files, step by step: by turns the steps of small files take half as long again, as each finds the processor's caches full of the others."""
+    """Encode all files, then upload all: interleaving the steps is 50 % slower (CPU cache misses)."""
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]

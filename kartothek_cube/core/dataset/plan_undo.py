@@ -18,11 +18,11 @@ from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.schema import unify
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest
 
-__all__ = ["Undoing", "check_undoable", "old_places", "restored_metadata"]
+__all__ = ["UndoPlan", "check_undoable", "old_places", "restored_metadata"]
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
+class UndoPlan:
     """A commit that is to be taken back.
 
     Attributes
@@ -82,7 +82,7 @@ class Undoing:
         return self.before.partitions.labels.take(pa.array(self.restored))
 
 
-def check_undoable(undoing: Undoing) -> None:
+def check_undoable(undoing: UndoPlan) -> None:
     """Refuse what later commits made impossible.
 
     Raises
@@ -112,7 +112,7 @@ def check_undoable(undoing: Undoing) -> None:
         )
 
 
-def _refuse_if(undoing: Undoing, labels: pa.Array, reason: str) -> None:
+def _refuse_if(undoing: UndoPlan, labels: pa.Array, reason: str) -> None:
     if not len(labels):
         return
     by = [e for e in undoing.later if pc.any(pc.is_in(labels[:1], value_set=pa.concat_arrays([e.added, e.removed.labels]))).as_py()]
@@ -146,7 +146,7 @@ def _covers(schema: pa.Schema, older: pa.Schema) -> bool:
         return False
 
 
-def old_places(undoing: Undoing) -> dict[str, str]:
+def old_places(undoing: UndoPlan) -> dict[str, str]:
     """Label that comes back → the label of the dataset after which it comes; ``""``: before all."""
     order, there = undoing.before.partitions.labels, undoing.newest.partitions.labels
     stays = pc.is_in(order, value_set=there).to_numpy(zero_copy_only=False).copy()

@@ -49,7 +49,9 @@ def _convert(store: Store, uuid: str, key: str) -> None:
         return
     data = _rendered(without_mark(found.document), key)
     marked = mark_as_moving(store, found, f"{key} {fresh_id()}")
-    token = put_document(store, key, data, _version(store, key, twin))
+    # The version of a stale document that the new one replaces.
+    stale = twin.token if twin is not None else store.get_versioned(key)[1] if store.contains(key) else None
+    token = put_document(store, key, data, stale)
     # Somebody else may have ended this conversion, and begun another.
     if store.changed(found.key, marked) or store.changed(key, token):
         raise store.mismatch(found.key, marked)
@@ -57,13 +59,6 @@ def _convert(store: Store, uuid: str, key: str) -> None:
     # A store cannot delete on condition: who wrote the old key in the last moment has removed the new one as a stale twin.
     if not store.contains(key) and not store.contains(found.key):
         put_document(store, key, data, None)
-
-
-def _version(store: Store, key: str, twin: StoredDocument | None) -> Version | None:
-    """The version of a stale document that the new one replaces."""
-    if twin is not None:
-        return twin.token
-    return store.get_versioned(key)[1] if store.contains(key) else None
 
 
 def _settle(store: Store, found: StoredDocument) -> None:

@@ -92,10 +92,6 @@ def _files_of(snapshot: Snapshot) -> list[tuple[str, str]]:
     return list({key: (table, key) for table, key in pairs}.values())
 
 
-def _named_keys(snapshot: Snapshot) -> list[str]:
-    return [*(key for _, key in _files_of(snapshot)), *(key for key in snapshot.document.indices.values() if isinstance(key, str))]
-
-
 def _moved(key: str, old: str, new: str) -> str | None:
     return new + key[len(old) :] if is_own_key(key, old) else None
 
@@ -214,13 +210,18 @@ def prepare_copy(source: Store, snapshot: Snapshot, target: Store, uuid: str, *,
 
 
 def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy:
-    for key in _named_keys(snapshot):
+    indices = [key for key in snapshot.document.indices.values() if isinstance(key, str)]
+    for key in (*(key for _, key in _files_of(snapshot)), *indices):
         check_named_key(key, snapshot.uuid)
     _refuse_strangers(snapshot, target)
     taken = _taken_keys(source, snapshot, target)
     # Two documents cannot be swapped together with their schema files: the one that is replaced brings its schema itself.
     plan = plan_copy(snapshot, target.uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=target.found is not None or not snapshot.has_foreign_commit)
-    schemas = {schema_key(target.uuid, t): _schema_file(source, snapshot, t) for t in snapshot.tables}
+    # Each schema file as it is where it rules, else what the document says.
+    schemas = {
+        schema_key(target.uuid, t): source.get(schema_key(snapshot.uuid, t)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[t])
+        for t in snapshot.tables
+    }
     return PreparedCopy(source, snapshot, target, plan, schemas)
 
 
@@ -272,11 +273,6 @@ def _refuse_strangers(snapshot: Snapshot, target: _Target) -> None:
             f"Dataset {snapshot.uuid!r} lists no partitions, so every file below {target.uuid + '/'!r} would become one of its copy. "
             f"There is {found} in the store {target.store.name}; delete it first."
         )
-
-
-def _schema_file(source: Store, snapshot: Snapshot, table: str) -> bytes:
-    """The file as it is where it rules, else what the document says."""
-    return source.get(schema_key(snapshot.uuid, table)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[table])
 
 
 def _put_schemas(store: Store, schemas: Mapping[str, bytes]) -> None:

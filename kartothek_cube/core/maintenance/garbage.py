@@ -156,7 +156,8 @@ def sweep(store: Store, site: Site, *, dry_run: bool) -> GarbageReport:
         for phase in verdict.phases():
             list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
         remove_leftovers(store, left, rule.before(rule.grace))
-    return GarbageReport((*verdict.old, *(_as_garbage(e, rule.now) for e in left)), tuple(verdict.waiting), dry_run)
+    dead = [GarbageFile(e.key, e.size, e.modified, LEFTOVER, None if e.modified is None else rule.now - e.modified) for e in left]
+    return GarbageReport((*verdict.old, *dead), tuple(verdict.waiting), dry_run)
 
 
 def _now() -> datetime:
@@ -171,10 +172,6 @@ def _confirmed(store: Store, site: Site, first: Verdict, past: Mapping[str, Past
     second = judge(found, read_past(store, [e for entries in listed for e in entries], past), marked, rule)
     doomed = {f.key for f in first.old}
     return Verdict([f for f in second.old if f.key in doomed], second.waiting, second.pending)
-
-
-def _as_garbage(entry: Entry, now: datetime) -> GarbageFile:
-    return GarbageFile(entry.key, entry.size, entry.modified, LEFTOVER, None if entry.modified is None else now - entry.modified)
 
 
 def leftovers_of(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:

@@ -78,13 +78,10 @@ def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]
         *mover_findings(subject),
         *leftover_findings(subject, history.kept),
     ]
-    return Look(subject, indices, tuple(found), _counts(subject), history)
-
-
-def _counts(subject: Subject) -> Counts:
     keys = named_files(subject).column("key").to_pylist()
     size = sum(subject.entries[key].size or 0 for key in set(keys) & subject.entries.keys())
-    return Counts(1, len(subject.snapshot.partitions), len(keys), size)
+    counts = Counts(1, len(subject.snapshot.partitions), len(keys), size)
+    return Look(subject, indices, tuple(found), counts, history)
 
 
 def look_deeper(store: Store, look: Look, cells: Sequence[str] = ()) -> Look:

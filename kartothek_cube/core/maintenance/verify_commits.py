@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -89,7 +89,8 @@ def history_findings(subject: Subject, history: History) -> Iterator[Finding]:
     lost = sorted(key for key in data if key.startswith(f"{subject.uuid}/") and key not in subject.entries)
     for key in lost:
         yield Finding("warning", "history-file", subject.uuid, "A file that only older snapshots need is not in the store; they cannot be read.", key=key)
-    between = _foreign_between(history.entries)
+    # All but the oldest that began a new list of commits on a dataset that was there.
+    between = [e for e in history.entries[1:] if e.parent is None and e.before is not None]
     if between or subject.snapshot.has_foreign_commit:
         yield from _lost(subject, history)
     if between:
@@ -109,8 +110,3 @@ def _lost(subject: Subject, history: History) -> Iterator[Finding]:
             text += " it failed, or a writer without commit ids (kartothek, plateau) removed or overwrote them."
             mend = "write the rows again if they were lost; until garbage collection their files lie under the label"
             yield Finding("warning", "lost-commit", subject.uuid, text, label=entry.added[0].as_py(), mend=mend)
-
-
-def _foreign_between(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Entries, but for the oldest, that began a new list of commits on a dataset that was there."""
-    return [e for e in list(entries)[1:] if e.parent is None and e.before is not None]

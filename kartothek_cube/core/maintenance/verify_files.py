@@ -37,10 +37,18 @@ def file_findings(store: Store, subject: Subject) -> Iterator[Finding]:
     """Data files: keys that no store may hold, unknown formats, files elsewhere, missing ones, and those that two partitions name."""
     files = named_files(subject)
     invalid = _invalid(files.column("key"))
-    yield from _invalid_keys(subject, files.filter(pc.is_in(files.column("key"), value_set=invalid)))
-    valid = files.filter(pc.invert(pc.is_in(files.column("key"), value_set=invalid)))
-    yield from _unknown_formats(subject, valid)
-    yield from _elsewhere(subject, valid)
+    is_invalid = pc.is_in(files.column("key"), value_set=invalid)
+    for key, label in _each(subject, files.filter(is_invalid)):
+        text = f"The document names a key that no store holds. {_reason(key)}"
+        yield Finding("error", "invalid-key", subject.uuid, text, key=key, label=label)
+    valid = files.filter(pc.invert(is_invalid))
+    for key, label in _each(subject, valid.filter(pc.invert(_has_format(valid.column("key"))))):
+        text = f"Nobody can read a data file of this name; it ends in {', '.join(_SUFFIXES)}."
+        yield Finding("error", "file-format", subject.uuid, text, key=key, label=label)
+    for key, label in _each(subject, valid.filter(pc.invert(pc.starts_with(valid.column("key"), f"{subject.uuid}/")))):
+        text = f"The file lies outside of {subject.uuid}/: its owner may delete it, and deleting this dataset in kartothek deletes it."
+        mend = f"copy_dataset({subject.uuid!r}, store, ...) copies it, too"
+        yield Finding("warning", "foreign-file", subject.uuid, text, key=key, label=label, mend=mend)
     yield from _missing(subject, valid, _present(store, subject, valid.column("key")))
     yield from _shared(subject, files)
 
@@ -80,31 +88,10 @@ def _present(store: Store, subject: Subject, keys: pa.ChunkedArray) -> pa.Array:
     return pa.array([*subject.entries, *listed], type=pa.string())
 
 
-def _labels(subject: Subject, files: pa.Table) -> list[str]:
-    taken: list[str] = subject.snapshot.partitions.labels.take(files.column("partition").combine_chunks()).to_pylist()
-    return taken
-
-
 def _each(subject: Subject, files: pa.Table) -> Iterator[tuple[str, str]]:
     """Key and label of each file."""
-    return zip(files.column("key").to_pylist(), _labels(subject, files), strict=True)
-
-
-def _invalid_keys(subject: Subject, files: pa.Table) -> Iterator[Finding]:
-    for key, label in _each(subject, files):
-        yield Finding("error", "invalid-key", subject.uuid, f"The document names a key that no store holds. {_reason(key)}", key=key, label=label)
-
-
-def _unknown_formats(subject: Subject, files: pa.Table) -> Iterator[Finding]:
-    for key, label in _each(subject, files.filter(pc.invert(_has_format(files.column("key"))))):
-        text = f"Nobody can read a data file of this name; it ends in {', '.join(_SUFFIXES)}."
-        yield Finding("error", "file-format", subject.uuid, text, key=key, label=label)
-
-
-def _elsewhere(subject: Subject, files: pa.Table) -> Iterator[Finding]:
-    for key, label in _each(subject, files.filter(pc.invert(pc.starts_with(files.column("key"), f"{subject.uuid}/")))):
-        text = f"The file lies outside of {subject.uuid}/: its owner may delete it, and deleting this dataset in kartothek deletes it."
-        yield Finding("warning", "foreign-file", subject.uuid, text, key=key, label=label, mend=f"copy_dataset({subject.uuid!r}, store, ...) copies it, too")
+    labels = subject.snapshot.partitions.labels.take(files.column("partition").combine_chunks())
+    return zip(files.column("key").to_pylist(), labels.to_pylist(), strict=True)
 
 
 def _missing(subject: Subject, files: pa.Table, present: pa.Array) -> Iterator[Finding]:

@@ -87,7 +87,9 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool], str, str], ...] = (
 
 
 def _columns(subject: Subject) -> Iterator[Finding]:
-    raw = _raw_types(subject)
+    # The types as the schema files spell them.
+    files = subject.schema_files.values()
+    raw = {f.name: f.type for data, schema in files if schema is not None for f in raw_schema(data)}
     fields = {f.name: f.type for schema in subject.snapshot.schemas.values() for f in schema}
     for column, kind in fields.items():
         for check, applies, text, page in _KINDS:
@@ -96,8 +98,3 @@ def _columns(subject: Subject) -> Iterator[Finding]:
         stored = raw.get(column)
         if stored is not None and (pt.is_time(stored) or pt.is_duration(stored)) and not stored.equals(kind):
             yield _info(subject, "time-unit", f"The column is {stored} in kartothek and {kind} here.", f"{_LOOK}, 'Other differences'", column)
-
-
-def _raw_types(subject: Subject) -> dict[str, pa.DataType]:
-    """The types as the schema files spell them."""
-    return {f.name: f.type for data, schema in subject.schema_files.values() if schema is not None for f in raw_schema(data)}

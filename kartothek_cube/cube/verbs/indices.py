@@ -160,7 +160,7 @@ def drop_cube_index(
         opened = open_store(store)
         check_store_can_commit(opened)
         members = _members(cube, opened, ktk_cube_dataset_ids)
-        wanted = _assigned(members, _columns(columns), _can_drop, _refuse_to_drop)
+        wanted = _assigned(members, _columns(columns), lambda s, column: column in s.secondary_columns, _refuse_to_drop)
         changes = {name: _dropping(cube, name, members[name], names) for name, names in wanted.items()}
         return {name: DatasetMetadata.of(landed) for name, landed in publish_in_order(opened, cube.uuid_prefix, changes, members).items()}
 
@@ -184,10 +184,6 @@ def _members(cube: Cube, store: Store, given: Any) -> dict[str, Snapshot]:
 
 def _can_build(snapshot: Snapshot, column: str) -> bool:
     return column in visible_columns(snapshot.schema.names) and column not in snapshot.partition_keys
-
-
-def _can_drop(snapshot: Snapshot, column: str) -> bool:
-    return column in snapshot.secondary_columns
 
 
 def _assigned(
