@@ -101,10 +101,10 @@ def check_undoable(undoing: UndoPlan) -> None:
             )
         return
     changed = changed_labels(entry.added, undoing.after.partitions, newest.partitions)
-    _refuse_if(undoing, changed, "which the commit added, has been replaced or removed since")
+    _raise_if(undoing, changed, "which the commit added, has been replaced or removed since")
     labels = undoing.labels()
     there = pc.and_(pc.is_in(labels, value_set=newest.partitions.labels), pc.invert(pc.is_in(labels, value_set=entry.added)))
-    _refuse_if(undoing, labels.filter(there), "which the commit removed, has been made again since")
+    _raise_if(undoing, labels.filter(there), "which the commit removed, has been made again since")
     if len(labels) and not _has_room(undoing.before, newest):
         raise CommitConflict(
             f"Dataset {undoing.uuid!r}: commit {entry.commit} cannot be undone. What it removed does not fit the schema or the partition keys that the "
@@ -112,7 +112,7 @@ def check_undoable(undoing: UndoPlan) -> None:
         )
 
 
-def _refuse_if(undoing: UndoPlan, labels: pa.Array, reason: str) -> None:
+def _raise_if(undoing: UndoPlan, labels: pa.Array, reason: str) -> None:
     if not len(labels):
         return
     by = [e for e in undoing.later if pc.any(pc.is_in(labels[:1], value_set=pa.concat_arrays([e.added, e.removed.labels]))).as_py()]

@@ -250,18 +250,18 @@ def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot
     stays = pc.invert(pc.is_in(base.partitions.labels, value_set=removed_labels(store, base, rules.scope)))
     wanted = pc.and_(stays, pc.is_in(base.partitions.labels, value_set=pa.array([label for item in items for label in item.labels], type=pa.string())))
     labels = base.partitions.labels.filter(wanted).to_pylist()
-    files = {table: dict(zip(labels, keys.filter(wanted).to_pylist(), strict=True)) for table, keys in base.partitions.files.items()}
-    left = [replace(item, receipts=tuple(r for r in item.receipts if not _is_there(r, files))) for item in items]
+    files = {(table, label): key for table, keys in base.partitions.files.items() for label, key in zip(labels, keys.filter(wanted).to_pylist(), strict=True)}
+
+    def is_new(receipt: Receipt) -> bool:
+        key = files.get((receipt.table, receipt.label))
+        return key is None or not (key == receipt.key or is_copy(key, receipt.key))
+
+    left = [replace(item, receipts=tuple(filter(is_new, item.receipts))) for item in items]
     return [item for item in left if item.receipts]
 
 
-def _is_there(receipt: Receipt, files: Mapping[str, Mapping[str, str | None]]) -> bool:
-    key = files.get(receipt.table, {}).get(receipt.label)
-    return key is not None and (key == receipt.key or is_copy(key, receipt.key))
-
-
 def flat(items: Any) -> Iterator[Any]:
-    """StagedWrite partitions and elements out of nested lists."""
+    """Staged partitions and other items out of nested lists."""
     for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
         if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
             yield from flat(item)
@@ -271,21 +271,25 @@ def flat(items: Any) -> Iterator[Any]:
 
 def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> StagedWrite:
     """What is to be committed, of staged partitions and of files that lie where their labels say."""
-    found = run(lambda item: _receipts(store, request, item), items)
-    receipts = list(run(lambda receipt: with_index_values(store, request, receipt), _distinct(request, chain.from_iterable(found))))
+    found = chain.from_iterable(run(lambda item: _receipts(store, request, item), items))
+    distinct = _distinct(request, found)
+    receipts = tuple(run(lambda receipt: with_index_values(store, request, receipt), distinct))
     if request.base is None and not receipts:
         raise InvalidInput(f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from.")
+    by_label: dict[str, dict[str, pa.Schema]] = {}
+    for receipt in receipts:
+        by_label.setdefault(receipt.label, {})[receipt.table] = receipt.schema
     schemas = Schemas(request)
-    for tables in _tables_of(receipts):
+    for tables in by_label.values():
         schemas.add(tables)
     check_final(request, schemas.tables)
-    return StagedWrite(request, tuple(receipts), schemas.tables, len(items))
+    return StagedWrite(request, receipts, schemas.tables, len(items))
 
 
 def _receipts(store: Store, request: WriteRequest, item: Any) -> Sequence[Receipt]:
     if isinstance(item, StagedPartitions):
         return item.receipts
-    return list(chain.from_iterable(receipts_of_files(store, request, element) for element in elements_in(item, request.uuid)))
+    return list(chain.from_iterable(receipts_of_files(store, request, partition) for partition in elements_in(item, request.uuid)))
 
 
 def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receipt]:
@@ -295,11 +299,3 @@ def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receip
         if found.setdefault((receipt.label, receipt.table), receipt).key != receipt.key:
             raise InvalidInput(f"The labels {[receipt.label]} are duplicated. Nothing was committed to dataset {request.uuid!r}.")
     return list(found.values())
-
-
-def _tables_of(receipts: Sequence[Receipt]) -> Iterator[dict[str, pa.Schema]]:
-    """The schemas of each partition by table."""
-    found: dict[str, dict[str, pa.Schema]] = {}
-    for receipt in receipts:
-        found.setdefault(receipt.label, {})[receipt.table] = receipt.schema
-    yield from found.values()

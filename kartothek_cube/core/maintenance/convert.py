@@ -12,7 +12,7 @@ from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, Version, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput
 
-__all__ = ["convert_document", "mark_as_moving", "without_mark"]
+__all__ = ["convert_document", "lock_for_move", "without_mark"]
 
 
 def convert_document(store: Store, uuid: str, storage_format: str) -> None:
@@ -48,7 +48,7 @@ def _convert(store: Store, uuid: str, key: str) -> None:
         _settle(store, found)
         return
     data = _rendered(without_mark(found.document), key)
-    marked = mark_as_moving(store, found, f"{key} {fresh_id()}")
+    marked = lock_for_move(store, found, f"{key} {fresh_id()}")
     # The version of a stale document that the new one replaces.
     stale = twin.token if twin is not None else store.get_versioned(key)[1] if store.contains(key) else None
     token = put_document(store, key, data, stale)
@@ -70,7 +70,7 @@ def _settle(store: Store, found: StoredDocument) -> None:
         store.delete(msgpack_key)
 
 
-def mark_as_moving(store: Store, found: StoredDocument, mark: str) -> Version:
+def lock_for_move(store: Store, found: StoredDocument, mark: str) -> Version:
     """Put the document with a mark that keeps everybody from committing onto it; `VersionMismatch` if it was changed."""
     marked = replace(found.document, metadata={**found.document.metadata, MOVING_KEY: mark})
     return put_document(store, found.key, _rendered(marked, found.key), found.token)

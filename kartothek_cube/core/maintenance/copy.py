@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.journal import note
-from kartothek_cube.core.maintenance.convert import mark_as_moving
+from kartothek_cube.core.maintenance.convert import lock_for_move
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint
@@ -405,7 +405,7 @@ def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
 
 def _retire(store: Store, snapshot: Snapshot, new_uuid: str, mark: str) -> None:
     try:
-        mark_as_moving(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
+        lock_for_move(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
     except VersionMismatch as error:
         raise CommitConflict(
             f"Dataset {snapshot.uuid!r} was changed while it was being renamed, so it stays; {new_uuid!r} is a copy of its older state. "

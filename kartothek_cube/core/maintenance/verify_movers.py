@@ -10,27 +10,27 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_schema import raw_schema
-from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.naming import MSGPACK_SUFFIX
 
-__all__ = ["mover_findings"]
+__all__ = ["migration_findings"]
 
 _LOOK = 'docs, page "What will look different"'
 _WEAK = 'docs, page "Known weaknesses"'
 
 
-def mover_findings(subject: Subject) -> Iterator[Finding]:
+def migration_findings(subject: Inspection) -> Iterator[Finding]:
     """Remarks for those who come from kartothek or plateau, each with the page of the documentation that says more."""
     yield from _document(subject)
     yield from _partition_columns(subject)
     yield from _columns(subject)
 
 
-def _info(subject: Subject, check: str, text: str, page: str, column: str | None = None, count: int = 1) -> Finding:
+def _info(subject: Inspection, check: str, text: str, page: str, column: str | None = None, count: int = 1) -> Finding:
     return Finding("info", check, subject.uuid, f"{text} ({page})", column=column, count=count)
 
 
-def _document(subject: Subject) -> Iterator[Finding]:
+def _document(subject: Inspection) -> Iterator[Finding]:
     snapshot = subject.snapshot
     if not snapshot.chain:
         text = "No commit of this library yet: types are those of the schema files, numbers come back with 64 bits."
@@ -47,7 +47,7 @@ def _document(subject: Subject) -> Iterator[Finding]:
         yield _info(subject, "embedded-index", text, f"{_WEAK}, 20", column)
 
 
-def _implicit(subject: Subject) -> Iterator[Finding]:
+def _implicit(subject: Inspection) -> Iterator[Finding]:
     yield _info(
         subject, "implicit", "The document lists no partitions: every data file is one, and each look lists the store. Any commit lists them.", f"{_WEAK}, 58"
     )
@@ -58,7 +58,7 @@ def _implicit(subject: Subject) -> Iterator[Finding]:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _partition_columns(subject: Subject) -> Iterator[Finding]:
+def _partition_columns(subject: Inspection) -> Iterator[Finding]:
     for column in subject.snapshot.values.column_names:
         values = subject.snapshot.values.column(column)
         if pt.is_boolean(values.type):
@@ -69,7 +69,7 @@ def _partition_columns(subject: Subject) -> Iterator[Finding]:
             yield from _slashes(subject, column, values)
 
 
-def _slashes(subject: Subject, column: str, values: pa.ChunkedArray) -> Iterator[Finding]:
+def _slashes(subject: Inspection, column: str, values: pa.ChunkedArray) -> Iterator[Finding]:
     """Values with a slash that the path does not encode."""
     files = pc.coalesce(*subject.snapshot.partitions.files.values())
     deeper = pc.greater(pc.count_substring(files, "/"), len(subject.snapshot.partition_keys) + 2)
@@ -86,7 +86,7 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool], str, str], ...] = (
 )
 
 
-def _columns(subject: Subject) -> Iterator[Finding]:
+def _columns(subject: Inspection) -> Iterator[Finding]:
     # The types as the schema files spell them.
     files = subject.schema_files.values()
     raw = {f.name: f.type for data, schema in files if schema is not None for f in raw_schema(data)}

@@ -134,16 +134,13 @@ def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: b
             reports[name] = run_compaction(store, compaction, dry_run=dry_run)
         except CommitConflict as conflict:
             conflicts[name] = conflict
-    if conflicts:
-        _raise_conflicts(cube, [i for i, report in reports.items() if report.commit is not None], conflicts)
-    return reports
-
-
-def _raise_conflicts(cube: Cube, landed: list[str], conflicts: Mapping[str, CommitConflict]) -> None:
+    if not conflicts:
+        return reports
     first = next(iter(conflicts.values()))
+    landed = [name for name, report in reports.items() if report.commit is not None]
     if not landed:
         raise first
     raise CubeCommitIncomplete(
-        f"Cube {cube.uuid_prefix!r}: datasets {', '.join(conflicts)} were changed while they were compacted. Compacted: {', '.join(landed)}. "
-        f"Every query answers as before; repeat the call for the others. Reason: {first}"
+        f"Cube {cube.uuid_prefix!r}: datasets {', '.join(conflicts)} were changed while they were compacted. "
+        f"Compacted: {', '.join(landed)}. Every query answers as before; repeat the call for the others. Reason: {first}"
     ) from first
