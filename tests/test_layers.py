@@ -55,8 +55,10 @@ ROOMS = [
     ["group_commit", "renew", "schema_update", "commit"],
     ["maintenance"],
     ["frames"],
+    ["input_rows"],
     ["compat"],
-    ["dataset"],
+    # A compaction reads as a scan does, whose execution is in `dataset`.
+    ["maintenance", "dataset"],
 ]
 
 PANDAS_ROOMS = {"frames", "compat", "dataset"}

@@ -35,7 +35,7 @@ from kartothek_cube.core.dataset.stream import stream_table
 from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
 from kartothek_cube.core.dataset.verify import verify_dataset
-from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport
+from kartothek_cube.core.maintenance.compaction_report import CompactionPlan, CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.maintenance.verify_report import Finding, VerifyReport
 from kartothek_cube.cube.verbs.compact import compact_dataset

@@ -17,7 +17,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "no_frame", "null_count", "to_frame", "to_table"]
+__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "no_frame", "null_count", "plain_frame", "to_frame", "to_table"]
 
 
 def is_frame(data: Any) -> bool:
@@ -107,6 +107,21 @@ def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
     check_names(names, dataset)
     arrays = [_series(series, name, dataset) for name, (_, series) in zip(names, frame.items(), strict=True)]
     return pa.table(arrays, names=names) if arrays else pa.table({})
+
+
+def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """The frame with text as column names, as kartothek's datasets stored it.
+
+    Raises
+    ------
+    Unsupported
+        If its rows have several labels.
+    """
+    if frame.index.nlevels > 1:
+        raise Unsupported(f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; row labels are not stored.")
+    given: list[Any] = list(frame.columns)
+    names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in given]
+    return frame if names == given else frame.set_axis(names, axis=1)
 
 
 def _text_name(name: Any, dataset: str) -> str:

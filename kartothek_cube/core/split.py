@@ -25,7 +25,9 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, wh
     """Cut rows by their partition values; order inside a part is kept, parts come in order of their values."""
     if not partition_on:
         return [PartitionRows({}, base_label, table)]
-    _refuse_nulls(table, partition_on, where)
+    nulls = [column for column in partition_on if pc.any(pc.is_null(table.column(column), nan_is_null=pt.is_floating(table.schema.field(column).type))).as_py()]
+    if nulls:
+        raise InvalidInput(f"There are nulls in the partition columns {nulls} of dataset {where!r}; a path cannot name them.")
     table, starts = _grouped(table, partition_on)
     firsts = _distinct_rows(table.select(list(partition_on)).take(pa.array(starts)), where)
     payload = table.drop_columns(list(partition_on))
@@ -56,12 +58,6 @@ def _run_starts(table: pa.Table, by: Sequence[str]) -> IntArray:
     for column in map(table.column, by):
         changed |= pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
     return np.concatenate(([0], np.flatnonzero(changed) + 1)).astype(np.int64)
-
-
-def _refuse_nulls(table: pa.Table, columns: Sequence[str], where: str) -> None:
-    nulls = [c for c in columns if pc.any(pc.is_null(table.column(c), nan_is_null=pt.is_floating(table.schema.field(c).type))).as_py()]
-    if nulls:
-        raise InvalidInput(f"There are nulls in the partition columns {nulls} of dataset {where!r}; a path cannot name them.")
 
 
 def _distinct_rows(rows: pa.Table, where: str) -> list[dict[str, Any]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +31,9 @@ _PIECES = 32
 # What a task has at most where files are small, and how many tasks each thread gets at least: handing over a task takes as long as such a file.
 _BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 8
 
-__all__ = ["StageRequest", "Staging", "bounded_groups", "dataset_schema", "stage_part", "stage_parts", "stage_stream", "stage_together"]
+T = TypeVar("T")
+
+__all__ = ["StageRequest", "Staging", "bounded_groups", "dataset_schema", "drain", "stage_part", "stage_parts", "stage_stream", "stage_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,17 @@ def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Recei
     most = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
     bundles = [_bundles(staging, most) for staging in stagings]
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
-    staged = iter(list(run(partial(_stage_bundle, store), tasks, at=store, weight=lambda bundle: bundle.nbytes, phase=phase)))
+    staged = iter(
+        list(
+            run(
+                lambda bundle: _stage(store, bundle.request, bundle.parts, bundle.schema),
+                tasks,
+                at=store,
+                weight=lambda bundle: bundle.nbytes,
+                phase=phase,
+            )
+        )
+    )
     return [list(chain.from_iterable(islice(staged, len(own)))) for own in bundles]
 
 
@@ -84,10 +95,6 @@ class _Bundle(NamedTuple):
     parts: Sequence[PartitionRows]
     schema: pa.Schema
     nbytes: int
-
-
-def _stage_bundle(store: Store, bundle: _Bundle) -> list[Receipt]:
-    return _stage(store, bundle.request, bundle.parts, bundle.schema)
 
 
 def _bundles(staging: Staging, most: int) -> list[_Bundle]:
@@ -114,7 +121,7 @@ def stage_part(store: Store, request: StageRequest, part: PartitionRows, schema:
 
 
 def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema) -> list[Receipt]:
-    """Write a few files, step by step: by turns the steps of small files take half as long again, as each finds the processor's caches full of the others."""
+    """Encode all files, then upload all: interleaving the steps is 50 % slower (CPU cache misses)."""
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]
@@ -156,6 +163,13 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
         return (), ()
     keys = [table.column(name) for name in inside]
     return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
+
+
+def drain(items: list[T]) -> Iterator[T]:
+    """The items in their order; the list lets go of each, so that rows are freed once they are stored."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 # --- a file of any size -----------------------------------------------------------------------------------------------

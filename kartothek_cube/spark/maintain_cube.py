@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.compact import TARGET_ROWS
-from kartothek_cube.core.maintenance.compact_report import CompactionReport
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.compaction_report import CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store

@@ -16,8 +16,8 @@ from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.compact import TARGET_ROWS
-from kartothek_cube.core.maintenance.compact_report import CompactionReport
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.compaction_report import CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import Source, as_list, check_flag, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, as_list, check_flag, source_of
 from kartothek_cube.core.dataset.groups import GroupPlan, TableRead, make_group_plan
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
@@ -154,7 +154,7 @@ def _job(request: FileRequest, detail: str) -> Job:
 
 
 def _by_file(
-    executors: _Executors, source: Source, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
+    executors: _Executors, source: DatasetRef, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
 ) -> DataFrame:
     plan = make_file_plan(source.store, source.snapshot(), table, names, predicates, keep=source.keep)
     request, store, wire = plan.request, executors.store, _wire(plan.request)

@@ -20,13 +20,13 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.cube.commit import commit_cube_write
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.duplicates import refuse_duplicates
-from kartothek_cube.cube.publish import commit_cube_write
+from kartothek_cube.cube.duplicates import check_duplicates
 from kartothek_cube.cube.verbs.build import existing_for_build
-from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.cube.write_plan import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.layout import Layout, make_layout
@@ -291,8 +291,9 @@ def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any
     receipts = _stage(verb, job, write, rows, layout)
     for name, own in receipts.items():
         if not layout.keeps_cells_together(rows[name]):
-            refuse_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
-    return commit_cube_write(job.store, write, receipts)
+            check_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
+    landed = commit_cube_write(job.store, write, receipts)
+    return {i: DatasetMetadata.of(state) for i, state in landed.items()}
 
 
 def _stage(verb: str, job: _Job, write: CubeWrite, rows: Mapping[str, CubeRows], layout: Layout) -> dict[str, list[Receipt]]:

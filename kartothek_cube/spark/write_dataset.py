@@ -11,11 +11,11 @@ import pyarrow as pa
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source, target_of
-from kartothek_cube.core.dataset.elements import Element
+from kartothek_cube.core.dataset.arguments import DatasetRef, target_of
 from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, skipped, stage_element, update_rules
+from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, skipped, stage_prepared, update_options
+from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
@@ -60,7 +60,7 @@ class _Input:
         """How they are distributed over files."""
         return make_layout(self.shuffle, self.num_buckets, self.bucket_by, [rows], self.ratio)
 
-    def target(self, source: Source) -> Target:
+    def target(self, source: DatasetRef) -> Target:
         """Where its files go."""
         return Target(store_factory(source.store), fresh_id(), cores(self.spark or session_of(self.frame), self.parallelism))
 
@@ -175,17 +175,17 @@ def store_dataset_from_spark(
     """
     with verb("store_dataset_from_spark", options):
         rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
-        rules = Rules(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
+        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
         source = target_of(store, dataset_uuid, generate=True)
         base = find_snapshot(source.store, source.uuid)
         done = skipped(base, rules.txn)
         if done is not None:
-            return done
+            return DatasetMetadata.of(done)
         encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"  # one that is replaced keeps its own
         request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
         request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
-        return commit_staged(source, _staged("store", source, request, rows), arguments, rules)
+        return source.committed(commit_staged(source.store, _staged("store", source, request, rows), arguments, rules))
 
 
 def update_dataset_from_spark(
@@ -260,17 +260,17 @@ def update_dataset_from_spark(
         source = target_of(store, dataset_uuid, factory)
         check_store_can_commit(source.store)
         base = find_snapshot(source.store, source.uuid)
-        rules = update_rules(delete_scope, base, on_conflict, txn)
+        rules = update_options(delete_scope, base, on_conflict, txn)
         done = skipped(base, rules.txn)
         if done is not None:
-            return done
+            return DatasetMetadata.of(done)
         _check_table(table, base)
         request = plan_update(source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
         if rows is None and base is None:
             raise InvalidInput(f"Cannot store empty datasets: {source.uuid!r} does not exist, and there are no rows to make it from.")
-        staged = Staged(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
-        return commit_staged(source, staged, arguments, rules)
+        staged = StagedWrite(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
+        return source.committed(commit_staged(source.store, staged, arguments, rules))
 
 
 def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:
@@ -291,7 +291,7 @@ def _check_table(table: Any, base: Snapshot | None) -> None:
         raise InvalidType(f"Unexpected table in dataset {base.uuid!r}: it has the table {tables[0]!r}, not {table!r}.")  # type: ignore[union-attr]
 
 
-def _staged(verb: str, source: Source, request: WriteRequest, given: _Input) -> Staged:
+def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input) -> StagedWrite:
     """Check everything that the columns show, stage all rows in one Spark job, and check what only the whole shows."""
     check_store_can_commit(source.store)
     rows = given.rows(request)
@@ -300,13 +300,13 @@ def _staged(verb: str, source: Source, request: WriteRequest, given: _Input) -> 
     layout, target = given.layout(rows), given.target(source)
     job = Job(verb, f"dataset {request.uuid!r}", phase="write")
     receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
-    return Staged(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
+    return StagedWrite(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
 
 
 def _checked_schemas(request: WriteRequest, rows: DatasetRows) -> Mapping[str, pa.Schema]:
     """The schema of the dataset with these columns; whatever the eager verb would refuse in rows of these types is refused here."""
     schemas = Schemas(request)
-    schemas.add(prepare(rows.write, Element(fresh_id(), {rows.table: rows.schema.empty_table()})).schemas)
+    schemas.add(prepare(rows.write, InputPartition(fresh_id(), {rows.table: rows.schema.empty_table()})).schemas)
     check_final(request, schemas.tables)
     return schemas.tables
 
@@ -316,7 +316,7 @@ def _typed(given: pa.Schema, known: pa.Schema) -> pa.Schema:
     return pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in given])
 
 
-def _without_rows(source: Source, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
+def _without_rows(source: DatasetRef, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
     """What stands for rows of which there are none: nothing in a dataset that exists, else one file without rows."""
     if request.start is not None:
         return []
@@ -324,4 +324,4 @@ def _without_rows(source: Source, request: WriteRequest, rows: DatasetRows) -> l
         raise InvalidInput(
             f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, so that there is no partition by {list(request.partition_on)}."
         )
-    return stage_element(source.store, rows.write, prepare(rows.write, Element(fresh_id(), {rows.table: rows.schema.empty_table()})))
+    return stage_prepared(source.store, rows.write, prepare(rows.write, InputPartition(fresh_id(), {rows.table: rows.schema.empty_table()})))

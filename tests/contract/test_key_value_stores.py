@@ -15,10 +15,9 @@ from kartothek_cube.core.stores import open_store, store_factory
 from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
 from kartothek_cube.testing.stores import StoreTests
-from tests.core.fake_clients import Blobs, FakeBoto3Bucket, azure_error, azure_store, boto3_store, client_error
 from tests.support import fake_clients
 from tests.support.commits import UUID, labels, make_change, write
-from tests.support.fake_clients import Blobs, FakeBoto3Bucket, azure_error, azure_store, boto3_store, boto_error, boto_store, client_error
+from tests.support.fake_clients import Blobs, FakeBoto3Bucket, azure_error, azure_store, boto3_store, client_error
 
 DOCUMENT = "uuid.by-dataset-metadata.json"
 HAS_MINIMALKV = importlib.util.find_spec("minimalkv") is not None

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.support.moving_pages import LIBRARIES, exists, heirs_of, names_of, pairs_of, rows, section, text
 from tests.support.doc_blocks import blocks_in
+from tests.support.moving_pages import LIBRARIES, exists, heirs_of, names_of, pairs_of, rows, section, text
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.commit import check_store_can_commit, commit
 from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
 from kartothek_cube.core.dataset.plan_write import column_names
-from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -78,12 +77,13 @@ def build_dataset_indices(
         return source.factory or DatasetFactory(source.uuid, source.store)
 
 
-def _build(source: Source, names: Sequence[str], known: Entries) -> None:
+def _build(source: DatasetRef, names: Sequence[str], known: Entries) -> None:
     base = load_snapshot(source.store, source.uuid)
     _check(base, names)
     built = built_indices(source.store, base, names, known)
     index_columns = tuple(sorted(base.secondary_columns | set(names)))
-    commit_change(source, Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built), base)
+    change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
+    source.committed(commit(source.store, change, base))
 
 
 def repeated(attempt: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, update_rules
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, update_options
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, collected, flat, staged_partitions
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
@@ -93,7 +93,7 @@ def write_single_partition(
         target = target_of(store, dataset_uuid, factory)
         base = load_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
-        return staged_partitions(target, request, [data])
+        return staged_partitions(target.store, request, [data])
 
 
 def commit_dataset(
@@ -166,6 +166,6 @@ def commit_dataset(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices)
-        rules = update_rules(delete_scope, base, on_conflict)
+        rules = update_options(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        return commit_staged(target, collected(target.store, request, items), arguments, rules)
+        return target.committed(commit_staged(target.store, collected(target.store, request, items), arguments, rules))

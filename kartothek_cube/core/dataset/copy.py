@@ -7,7 +7,8 @@ from typing import Any
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance import copy as run
+from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
+from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store
 
@@ -76,7 +77,8 @@ def copy_dataset(
         replaces = check_flag(overwrite, "overwrite")
         source = source_of(source_dataset_uuid, store, None)
         target = source.store if target_store is None else open_store(target_store)
-        copied = run.copy_dataset(source.store, source.uuid, target, source.uuid if target_dataset_uuid is None else target_dataset_uuid, overwrite=replaces)
+        new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
+        copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces)
         return {copied.key: DatasetMetadata.of(copied)}
 
 
@@ -125,4 +127,4 @@ def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Ove
     """
     with verb("rename_dataset", options):
         source = source_of(dataset_uuid, store, None)
-        return DatasetMetadata.of(run.rename_dataset(source.store, source.uuid, new_uuid))
+        return DatasetMetadata.of(run_rename(source.store, source.uuid, new_uuid))

@@ -6,7 +6,7 @@ from typing import Any
 
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance import delete as run
+from kartothek_cube.core.maintenance.delete import delete_dataset as run_deletion
 from kartothek_cube.core.options import Overrides
 
 __all__ = ["delete_dataset"]
@@ -53,8 +53,7 @@ def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: 
     with verb("delete_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         try:
-            run.delete_dataset(source.store, source.uuid)
+            run_deletion(source.store, source.uuid)
         finally:
-            invalidate = getattr(source.factory, "invalidate", None)
-            if invalidate is not None:
-                invalidate()
+            if source.factory is not None:
+                source.factory.invalidate()

@@ -8,15 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, OnConflict, check_on_conflict
-from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.commit import check_store_can_commit, commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.dataset.arguments import check_version, target_of
-from kartothek_cube.core.dataset.elements import as_rows
 from kartothek_cube.core.dataset.plan_write import plan_new
 from kartothek_cube.core.dataset.prepare import WriteRequest, check_final, check_partition_columns
-from kartothek_cube.core.dataset.run import commit_change, user_metadata
+from kartothek_cube.core.dataset.run import user_metadata
 from kartothek_cube.core.frames import check_names
+from kartothek_cube.core.input_rows import as_rows
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.naming import is_data_key
@@ -107,7 +107,7 @@ def create_empty_dataset_header(
             msgpack=request.msgpack,
             on_conflict=rule,
         )
-        return commit_change(target, change, base)
+        return target.committed(commit(target.store, change, base))
 
 
 def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:

@@ -9,7 +9,7 @@ from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
-from kartothek_cube.core.dataset.run import Rules, commit_staged, metadata_arguments, stage_data
+from kartothek_cube.core.dataset.run import CommitOptions, commit_staged, metadata_arguments, stage_data
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
@@ -95,7 +95,7 @@ def store_dataframes_as_dataset(
     """
     with verb("store_dataframes_as_dataset", options):
         check_version(metadata_version)
-        rules = Rules(on_conflict=check_on_conflict(on_conflict))
+        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
         request = plan_new(
             target.uuid, find_snapshot(target.store, target.uuid), partition_on, secondary_indices, df_serializer, overwrite, metadata_storage_format
@@ -104,7 +104,7 @@ def store_dataframes_as_dataset(
         staged = stage_data(target.store, request, dfs)
         if not staged.items:
             raise InvalidInput(f"Cannot store empty datasets, partition_list must not be empty if in store mode: there are no rows for {target.uuid!r}.")
-        return commit_staged(target, staged, arguments, rules)
+        return target.committed(commit_staged(target.store, staged, arguments, rules))
 
 
 def store_dataframes_as_dataset__iter(

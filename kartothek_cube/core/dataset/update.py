@@ -10,7 +10,7 @@ from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_rules
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_options
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
@@ -112,12 +112,12 @@ def update_dataset_from_dataframes(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
-        rules = update_rules(delete_scope, base, on_conflict)
+        rules = update_options(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         staged = stage_data(target.store, request, df_list)
         if base is None and not staged.schemas:
             raise InvalidInput(f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from.")
-        return commit_staged(target, staged, arguments, rules)
+        return target.committed(commit_staged(target.store, staged, arguments, rules))
 
 
 def update_dataset_from_dataframes__iter(

@@ -6,7 +6,7 @@ from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.verify import look_at, look_deeper
+from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.maintenance.verify_report import VerifyReport, report_of
 from kartothek_cube.core.options import Overrides
 
@@ -65,6 +65,6 @@ def verify_dataset(
     with verb("verify_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         is_deep = check_flag(deep, "deep")
-        look = look_at(source.store, source.uuid, deep=is_deep)
-        look = look_deeper(source.store, look) if is_deep else look
+        look = verify(source.store, source.uuid, deep=is_deep)
+        look = verify_rows(source.store, look) if is_deep else look
         return report_of(f"dataset {source.uuid!r}", look.findings, look.counts, deep=is_deep)

@@ -16,7 +16,7 @@ from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.journal import note
-from kartothek_cube.core.maintenance.convert import mark_as_moving
+from kartothek_cube.core.maintenance.convert import lock_for_move
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
@@ -90,10 +90,6 @@ def plan_copy(snapshot: Snapshot, uuid: str, taken: frozenset[str], now: datetim
 def _files_of(snapshot: Snapshot) -> list[tuple[str, str]]:
     pairs = [(table, key) for table, column in snapshot.partitions.files.items() for key in column.to_pylist() if key is not None]
     return list({key: (table, key) for table, key in pairs}.values())
-
-
-def _named_keys(snapshot: Snapshot) -> list[str]:
-    return [*(key for _, key in _files_of(snapshot)), *(key for key in snapshot.document.indices.values() if isinstance(key, str))]
 
 
 def _moved(key: str, old: str, new: str) -> str | None:
@@ -220,13 +216,18 @@ def prepare_copy(source: Store, snapshot: Snapshot, target: Store, uuid: str, *,
 
 
 def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy:
-    for key in _named_keys(snapshot):
+    indices = [key for key in snapshot.document.indices.values() if isinstance(key, str)]
+    for key in (*(key for _, key in _files_of(snapshot)), *indices):
         check_named_key(key, snapshot.uuid)
     _refuse_strangers(snapshot, target)
     taken = _taken_keys(source, snapshot, target)
     # Two documents cannot be swapped together with their schema files: the one that is replaced brings its schema itself.
     plan = plan_copy(snapshot, target.uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=target.found is not None or not snapshot.has_foreign_commit)
-    schemas = {schema_key(target.uuid, t): _schema_file(source, snapshot, t) for t in snapshot.tables}
+    # Each schema file as it is where it rules, else what the document says.
+    schemas = {
+        schema_key(target.uuid, t): source.get(schema_key(snapshot.uuid, t)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[t])
+        for t in snapshot.tables
+    }
     return PreparedCopy(source, snapshot, target, plan, schemas)
 
 
@@ -278,11 +279,6 @@ def _refuse_strangers(snapshot: Snapshot, target: _Target) -> None:
             f"Dataset {snapshot.uuid!r} lists no partitions, so every file below {target.uuid + '/'!r} would become one of its copy. "
             f"There is {found} in the store {target.store.name}; delete it first."
         )
-
-
-def _schema_file(source: Store, snapshot: Snapshot, table: str) -> bytes:
-    """The file as it is where it rules, else what the document says."""
-    return source.get(schema_key(snapshot.uuid, table)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[table])
 
 
 def _put_schemas(store: Store, schemas: Mapping[str, bytes]) -> None:
@@ -416,7 +412,7 @@ def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
 
 def _retire(store: Store, snapshot: Snapshot, new_uuid: str, mark: str) -> None:
     try:
-        mark_as_moving(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
+        lock_for_move(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
     except VersionMismatch as error:
         raise CommitConflict(
             f"Dataset {snapshot.uuid!r} was changed while it was being renamed, so it stays; {new_uuid!r} is a copy of its older state. "

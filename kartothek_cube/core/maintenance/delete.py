@@ -69,7 +69,9 @@ def plan_deletion(uuid: str, documents: Sequence[Document], keys: Sequence[str],
     """What to remove of a dataset: ``keys`` are those below ``<uuid>/``, ``others`` the uuids of other datasets, whose files stay."""
     own_documents = document_keys(uuid)
     indices = set().union(*(_named_indices(d) for d in documents)) - {*own_documents}
-    files = set().union(_implicit_files(documents, keys), *(_named_files(d) for d in documents)) - indices - {*own_documents}
+    # Of an implicit dataset every data file that lies there is a partition.
+    implicit = () if all(d.partitions is not None for d in documents) else (key for key in keys if is_data_key(key))
+    files = set().union(implicit, *(_named_files(d) for d in documents)) - indices - {*own_documents}
     tables = {table for d in documents if d.partitions is not None for table in d.partitions.files}
     folders = own_folders(uuid, tables, keys)
     inside = {key for key in keys if key.startswith(folders)}
@@ -90,13 +92,6 @@ def plan_deletion(uuid: str, documents: Sequence[Document], keys: Sequence[str],
 
 def _is_schema(key: str) -> bool:
     return key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2
-
-
-def _implicit_files(documents: Sequence[Document], keys: Sequence[str]) -> set[str]:
-    """Of an implicit dataset every data file that lies there is a partition."""
-    if all(d.partitions is not None for d in documents):
-        return set()
-    return {key for key in keys if is_data_key(key)}
 
 
 def delete_dataset(store: Store, uuid: str) -> Deletion:

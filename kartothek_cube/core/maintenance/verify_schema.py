@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema import normal_schema
 from kartothek_cube.core.schema_file import is_plain
@@ -20,7 +20,7 @@ __all__ = ["raw_schema", "schema_findings"]
 _MEND = "any commit of this library brings the file up to date"
 
 
-def schema_findings(subject: Subject) -> Iterator[Finding]:
+def schema_findings(subject: Inspection) -> Iterator[Finding]:
     """What kartothek and plateau, who read only the schema files, see differently."""
     for table, (data, schema) in subject.schema_files.items():
         key = schema_key(subject.uuid, table)

@@ -21,7 +21,7 @@ from kartothek_cube.core.schema_file import embedded_schemas
 from kartothek_cube.core.unpack import unpack
 from kartothek_cube.errors import CorruptDocument
 
-__all__ = ["HISTORY_FOLDER", "Header", "HistoryEntry", "decode_entry", "document_before", "encode_entry", "entry_of", "history_key", "is_history_key"]
+__all__ = ["HISTORY_FOLDER", "DocumentHeader", "HistoryEntry", "decode_entry", "document_before", "encode_entry", "entry_of", "history_key", "is_history_key"]
 
 HISTORY_FOLDER = "_history"
 _SUFFIX = ".json.zst"
@@ -29,7 +29,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class DocumentHeader:
     """A document without its partitions; ``explicit`` says whether it listed them. ``indices`` has null where an index never had a file of its own."""
 
     partition_keys: tuple[str, ...]
@@ -54,7 +54,7 @@ class HistoryEntry:
         Partitions that it removed or replaced, with their files.
     positions : pyarrow.Array
         The place of each of them among the partitions before, counted from 0.
-    before : Header | None
+    before : DocumentHeader | None
         The rest of the document before; None if the commit made the dataset.
     cube : CubeCommit | None
         The write to a cube that it is a part of.
@@ -66,7 +66,7 @@ class HistoryEntry:
     added: pa.Array
     removed: PartitionColumns
     positions: pa.Array
-    before: Header | None
+    before: DocumentHeader | None
     cube: CubeCommit | None = None
 
     @property
@@ -96,13 +96,10 @@ def entry_of(commit: str, time: datetime, base: Snapshot | None, added: pa.Array
         return HistoryEntry(commit, None, time, added, empty_partitions(), pa.array([], type=pa.int64()), None, cube)
     positions = np.flatnonzero(pc.is_in(base.partitions.labels, value_set=gone).to_numpy(zero_copy_only=False)) if len(gone) else np.array([], dtype=np.int64)
     parent = None if base.has_foreign_commit else base.chain[-1].id
-    return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), _header_of(base), cube)
-
-
-def _header_of(base: Snapshot) -> Header:
     metadata = {k: v for k, v in base.document.metadata.items() if k != COMMITS_KEY}
     metadata[SCHEMA_KEY] = embedded_schemas(base.schemas)
-    return Header(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
+    before = DocumentHeader(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
+    return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), before, cube)
 
 
 def document_before(entry: HistoryEntry, after: Document) -> Document | None:
@@ -210,6 +207,6 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         pa.array(plain.added, type=pa.string()),
         removed,
         pa.array(plain.positions, type=pa.int64()),
-        None if before is None else Header(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
+        None if before is None else DocumentHeader(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
         None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kartothek_cube.core.maintenance.compact import TARGET_ROWS, cell_order, neighbours
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, cell_order, neighbours
 from kartothek_cube.core.maintenance.verify_indices import rebuild
 from kartothek_cube.core.maintenance.verify_report import SEVERITIES, Finding, Severity, alike
 from kartothek_cube.core.markup import counted, show_bytes

@@ -14,12 +14,12 @@ from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.commit import commit_cube_write, write_input
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.inputs import gather, reusable
-from kartothek_cube.cube.publish import commit_cube_write, write_gathered
-from kartothek_cube.cube.write import plan_append, plan_removal, plan_update
+from kartothek_cube.cube.input_data import materialize, read_input
+from kartothek_cube.cube.write_plan import plan_append, plan_removal, plan_update
 
 __all__ = ["append_to_cube", "remove_from_members", "remove_partitions", "update_cube"]
 
@@ -65,9 +65,9 @@ def append_to_cube(
     [3, 5]
     """
     with verb("append_to_cube", options, cube=cube):
-        gathered, opened = gather(data, cube), open_store(store)
+        rows, opened = read_input(data, cube), open_store(store)
         plan = partial(plan_append, cube, existing=load_cube(cube, opened), metadata=metadata, serializer=df_serializer)
-        return write_gathered(opened, plan, gathered)
+        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
 def update_cube(
@@ -122,18 +122,18 @@ def update_cube(
     [2, 3]
     """
     with verb("update_cube", options, cube=cube):
-        gathered, names, opened = gather(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_store(store)
+        rows, names, opened = read_input(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_store(store)
         plan = partial(
             plan_update,
             cube,
             existing=load_cube(cube, opened),
-            remove_conditions=reusable(remove_conditions),
+            remove_conditions=materialize(remove_conditions),
             names=None if names is None else sorted(names),
             metadata=metadata,
             serializer=df_serializer,
             on_conflict=check_on_conflict(on_conflict),
         )
-        return write_gathered(opened, plan, gathered)
+        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
 def remove_partitions(
@@ -192,5 +192,5 @@ def remove_from_members(
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
     write = plan_removal(cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn)
-    changed = commit_cube_write(store, write, {})
-    return {i: changed.get(i, DatasetMetadata.of(snapshot)) for i, snapshot in members.items()}
+    landed = {**members, **commit_cube_write(store, write, {})}
+    return {i: DatasetMetadata.of(landed[i]) for i in members}

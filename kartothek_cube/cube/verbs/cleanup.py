@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.garbage import GarbageReport, Site, sweep, tracked_keys
+from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.core.stores import open_store
@@ -64,13 +64,13 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Over
     with verb("cleanup_cube", options, cube=cube):
         opened, prefix = open_store(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
         entries = opened.list(prefix, recursive=True).entries
-        site = Site(
+        scope = GarbageScope(
             look=lambda: _unnamed(cube, opened, entries),
             prefixes=(prefix,),
             is_ours=lambda key: key.startswith(prefix) and not _of_other_cube(cube, key),
             home=cube.ktk_dataset_uuid(cube.seed_dataset),
         )
-        return sweep(opened, site, dry_run=dry_run)
+        return sweep(opened, scope, dry_run=dry_run)
 
 
 def _unnamed(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:

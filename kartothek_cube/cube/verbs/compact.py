@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
-from kartothek_cube.core.dataset.compact import Compaction, plan_files, run_compaction, selected_partitions
+from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.compact import TARGET_ROWS, CellOrder, cell_order, check_target_rows
-from kartothek_cube.core.maintenance.compact_report import CompactionReport
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CellOrder, cell_order, check_target_rows
+from kartothek_cube.core.maintenance.compaction_report import CompactionReport
+from kartothek_cube.core.maintenance.compaction_run import Compaction, plan_files, run_compaction, selected_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.scan import check_predicate_columns, partition_mask
+from kartothek_cube.core.scan import partition_mask
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.arguments import chosen_members, partition_clauses, partition_conditions
 from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.constants import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
@@ -33,7 +34,7 @@ from kartothek_cube.cube.constants import (
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput
+from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete
 
 __all__ = ["compact_cube", "compact_dataset"]
 
@@ -114,38 +115,19 @@ def compact_cube(
         opened, names = open_store(store), converter_str_set_optional(ktk_cube_dataset_ids)
         most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
         serializer = None if df_serializer is None else check_serializer(df_serializer)
-        chosen = _conditions(require_cube(cube), conditions)
+        conjunction = partition_conditions(require_cube(cube), conditions, "compact")
         if not dry:
             check_store_can_commit(opened)
-        members = _members(cube, opened, names)
-        masks = {i: _selected(base, chosen, named=names is not None) for i, base in members.items()}
+        members = chosen_members(cube, load_cube(cube, opened), names)
+        masks = {i: _selected(base, conjunction, named=names is not None) for i, base in members.items()}
         orders = {i: cell_order(base, cube.dimension_columns, cube.partition_columns) for i, base in members.items()}
         plans = {i: plan_files(opened, base, masks[i], most, orders[i]) for i, base in members.items()}
         return _run(opened, cube, {i: Compaction(base, plans[i], orders[i], serializer) for i, base in members.items()}, dry_run=dry)
 
 
-def _conditions(cube: Cube, conditions: Any) -> Conjunction:
-    conjunction = Conjunction(conditions)
-    foreign = sorted(set(conjunction.columns) - set(cube.partition_columns))
-    if foreign:
-        raise InvalidInput(
-            f"Whole physical partitions are compacted, so conditions are on the cube's partition columns {list(cube.partition_columns)}, not on {foreign}."
-        )
-    return conjunction
-
-
-def _members(cube: Cube, store: Store, names: Iterable[str] | None) -> dict[str, Snapshot]:
-    members = load_cube(cube, store)
-    unknown = sorted(set(names or ()) - set(members))
-    if unknown:
-        raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}.")
-    return {i: base for i, base in members.items() if names is None or i in names}
-
-
 def _selected(base: Snapshot, conjunction: Conjunction, *, named: bool) -> Mask:
     """The stored partitions in which the conditions hold."""
-    clauses = tuple(c for c in conjunction.clauses if c.column in base.partition_keys)
-    check_predicate_columns((clauses,) if clauses else None, base.schema, base.uuid)
+    clauses = partition_clauses(conjunction, base)
     if conjunction.columns and not clauses and not named:
         return np.zeros(len(base.partitions), dtype=bool)
     return partition_mask(base, clauses)
@@ -157,21 +139,18 @@ def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: b
     conflicts: dict[str, CommitConflict] = {}
     for name, compaction in work.items():
         try:
-            reports[name] = run_compaction(Source(store, compaction.base.uuid), compaction, dry_run=dry_run)
+            reports[name] = run_compaction(store, compaction, dry_run=dry_run)
         except CommitConflict as conflict:
             conflicts[name] = conflict
-    if conflicts:
-        _raise_conflicts(cube, [i for i, report in reports.items() if report.commit is not None], conflicts)
-    return reports
-
-
-def _raise_conflicts(cube: Cube, landed: list[str], conflicts: Mapping[str, CommitConflict]) -> None:
+    if not conflicts:
+        return reports
     first = next(iter(conflicts.values()))
+    landed = [name for name, report in reports.items() if report.commit is not None]
     if not landed:
         raise first
     raise CubeCommitIncomplete(
-        f"Cube {cube.uuid_prefix!r}: datasets {', '.join(conflicts)} were changed while they were compacted. Compacted: {', '.join(landed)}. "
-        f"Every query answers as before; repeat the call for the others. Reason: {first}"
+        f"Cube {cube.uuid_prefix!r}: datasets {', '.join(conflicts)} were changed while they were compacted. "
+        f"Compacted: {', '.join(landed)}. Every query answers as before; repeat the call for the others. Reason: {first}"
     ) from first
 
 
@@ -267,7 +246,10 @@ def compact_dataset(
         selected = selected_partitions(source.store, base, parse_predicates(predicates))
         order = _noted_order(base)
         plan = plan_files(source.store, base, selected, most, order)
-        return run_compaction(source, Compaction(base, plan, order, serializer), dry_run=dry)
+        report = run_compaction(source.store, Compaction(base, plan, order, serializer), dry_run=dry)
+        if source.factory is not None and report.commit is not None:
+            source.factory.invalidate()
+        return report
 
 
 def _noted_order(base: Snapshot) -> CellOrder | None:

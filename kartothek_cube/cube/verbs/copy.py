@@ -177,14 +177,10 @@ def plan_cube_copy(cube: Cube, snapshots: Mapping[str, Snapshot], source: Store,
 
 def _check_result(cube: Cube, members: Mapping[str, Snapshot]) -> None:
     check_infos(infos_of(members), cube)
-    others = [i for i, s in sorted(members.items()) if i != cube.seed_dataset and _is_seed(s)]
+    metadata = {i: s.document.metadata for i, s in sorted(members.items()) if i != cube.seed_dataset}
+    others = [i for i, m in metadata.items() if m.get(KTK_CUBE_METADATA_KEY_IS_SEED, m.get(LEGACY_IS_SEED))]
     if others:
         raise InvalidInput(f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}')
-
-
-def _is_seed(snapshot: Snapshot) -> bool:
-    metadata = snapshot.document.metadata
-    return bool(metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED, metadata.get(LEGACY_IS_SEED)))
 
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy]) -> None:

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from kartothek_cube.core.dataset.arguments import check_flag
 from kartothek_cube.core.files import file_rows
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.verify import Look
-from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.maintenance.verify import VerifyPass
+from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
@@ -182,7 +182,7 @@ def _rows(store: Store, file: tuple[str, str | None]) -> int:
         return 0
 
 
-def _measure(store: Store, look: Look, rows: Iterator[int] | None) -> Measured:
+def _measure(store: Store, look: VerifyPass, rows: Iterator[int] | None) -> Measured:
     assert look.subject is not None
     snapshot = look.subject.snapshot
     sizes = _sizes(store, look.subject, ask=rows is not None)
@@ -190,7 +190,7 @@ def _measure(store: Store, look: Look, rows: Iterator[int] | None) -> Measured:
     return Measured(snapshot, sizes, counted, look.indices.loaded, look.history.entries)
 
 
-def _sizes(store: Store, subject: Subject, *, ask: bool) -> IntArray:
+def _sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
     """The size of each file; 0 where it is missing. Where a listing has no sizes, files whose footers are read anyway are asked for it."""
     entries, files = subject.entries.values(), _files(subject.snapshot)
     keys = pa.array([e.key for e in entries], type=pa.string())

@@ -8,7 +8,7 @@ from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag
 from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.verify import Look, look_at, look_deeper
+from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
 from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid
@@ -78,7 +78,7 @@ class Verified:
 
     prefix: str
     cube: Cube | None
-    looks: Mapping[str, Look]
+    looks: Mapping[str, VerifyPass]
     members: Mapping[str, Snapshot]
     report: VerifyReport
 
@@ -92,7 +92,7 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
     if known is not None:
         findings.extend(member_findings(known, members))
     if deep:
-        looks = {name: look_deeper(store, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
+        looks = {name: verify_rows(store, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
         findings.extend(_deep_findings(known, members, store))
     every = (*findings, *(f for look in looks.values() for f in look.findings))
     counts = sum((look.counts for look in looks.values()), Counts())
@@ -105,15 +105,15 @@ def _prefix(prefix: str) -> str:
     return prefix
 
 
-def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, Look]:
+def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
     names = sorted(dataset_ids(prefix, store))
     if not names:
         raise DatasetNotFound(f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'.")
-    looks = run(lambda name: look_at(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
+    looks = run(lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
     return dict(zip(names, looks, strict=True))
 
 
-def _members(looks: Mapping[str, Look]) -> dict[str, Snapshot]:
+def _members(looks: Mapping[str, VerifyPass]) -> dict[str, Snapshot]:
     """The datasets whose document and schemas can be read."""
     return {name: look.subject.snapshot for name, look in looks.items() if look.subject is not None and look.subject.snapshot.schemas}
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import check_table, checked_columns
@@ -110,7 +110,7 @@ class CubeView:
 class DatasetView:
     """One dataset."""
 
-    source: Source
+    source: DatasetRef
     snapshot: Snapshot
     table: str
     is_cube: bool = False

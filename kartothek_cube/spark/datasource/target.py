@@ -9,11 +9,10 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.dataset.arguments import Source
-from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.plan_write import plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.dataset.run import MetadataArguments, Rules, Staged, commit_staged
+from kartothek_cube.core.dataset.run import CommitOptions, MetadataArguments, StagedWrite, commit_staged
+from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.naming import fresh_id
@@ -21,13 +20,13 @@ from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.commit import commit_cube_write
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import dataset_ids
-from kartothek_cube.cube.duplicates import refuse_duplicates
-from kartothek_cube.cube.publish import commit_cube_write
+from kartothek_cube.cube.duplicates import check_duplicates
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.verbs.discover import discover_cube
-from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend
+from kartothek_cube.cube.write_plan import CubeWrite, plan_append, plan_build, plan_extend
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, Rows
@@ -101,8 +100,8 @@ class DatasetTarget:
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
-        staged = Staged(self.request, tuple(receipts), self.schemas.tables, 1)
-        commit_staged(Source(store, self.request.uuid), staged, MetadataArguments(), Rules(creates=self.request.replace, txn=txn))
+        staged = StagedWrite(self.request, tuple(receipts), self.schemas.tables, 1)
+        commit_staged(store, staged, MetadataArguments(), CommitOptions(creates=self.request.replace, txn=txn))
 
 
 def _plan_dataset(wanted: Wanted, store: Store) -> DatasetTarget:
@@ -116,7 +115,7 @@ def _plan_dataset(wanted: Wanted, store: Store) -> DatasetTarget:
         request = plan_update(uuid, base, list(options.partition_on or ()), list(options.secondary_indices or ()))
     schemas = Schemas(request)
     # Without rows all that the columns alone show comes to light.
-    schemas.add(prepare(request, Element(fresh_id(), {options.table: wanted.schema.empty_table()})).schemas)
+    schemas.add(prepare(request, InputPartition(fresh_id(), {options.table: wanted.schema.empty_table()})).schemas)
     check_final(request, schemas.tables)
     known = schemas.tables[options.table]
     typed = pa.schema([known.field(f.name) if f.name not in request.partition_on else f for f in wanted.schema])
@@ -145,7 +144,7 @@ class CubeTarget:
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
-        refuse_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
+        check_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
         commit_cube_write(store, replace(self.write, txn=txn), {self.name: list(receipts)})
 
 

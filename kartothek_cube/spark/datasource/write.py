@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kartothek_cube.core.input_rows import chunk_bytes
 from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import options as use
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.stores import open_store, store_factory
-from kartothek_cube.cube.inputs import chunk_bytes
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.spark.datasource.target import Layout, Wanted, layout_of, plan_target, publish_files, version_of

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from kartothek_cube import Cube, build_cube, open_store, plan_cube_query
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.receipt import Receipt
+from kartothek_cube.cube.commit import commit_cube_write
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.publish import commit_cube_write
-from kartothek_cube.cube.write import plan_append
+from kartothek_cube.cube.write_plan import plan_append
 from kartothek_cube.spark import map_cube_groups, query_cube_spark
 from tests.support.store_log import Log, LoggedStore
 

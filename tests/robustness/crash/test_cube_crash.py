@@ -8,9 +8,9 @@ import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, build_cube_index, drop_cube_index, extend_cube, query_cube, remove_partitions, update_cube
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.cube.commit import write_tables
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.publish import run_cube_write
-from kartothek_cube.cube.write import plan_append
+from kartothek_cube.cube.write_plan import plan_append
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table
@@ -192,7 +192,7 @@ def test_a_failing_data_file_changes_nothing():
 
 def planned_append(store, data):
     write = plan_append(CUBE, {i: rows.schema for i, rows in data.items()}, load_cube(CUBE, store))
-    return lambda: run_cube_write(store, write, data)
+    return lambda: write_tables(store, write, data)
 
 
 def test_of_two_appends_to_the_same_state_both_land():

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.maintenance.delete import find_deletion
-from kartothek_cube.core.maintenance.garbage import unnamed_entries
+from kartothek_cube.core.maintenance.garbage import is_bookkeeping, unnamed_entries
 from kartothek_cube.core.snapshots import load_snapshot, with_indices
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -105,7 +105,9 @@ def _plans(_case: Case, store: Store, _rng: random.Random) -> str:
     """Neither a deletion nor a collection of garbage takes what belongs to another dataset."""
     deletion = find_deletion(store, seeds.UUID)
     taken = {key for phase in deletion.phases() for key in phase}
-    taken |= {entry.key for entry in unnamed_entries(load_snapshot(store, seeds.UUID), store.list(f"{seeds.UUID}/", recursive=True).entries)}
+    entries = store.list(f"{seeds.UUID}/", recursive=True).entries
+    unnamed = unnamed_entries(load_snapshot(store, seeds.UUID), entries)
+    taken |= {entry.key for entry in unnamed if not is_bookkeeping(entry.key)}
     assert not any(key.startswith(seeds.OTHER) for key in taken), f"it would remove {taken}"
     for key in taken:
         store.contains(key)

@@ -513,7 +513,7 @@ GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
 from kartothek_cube.core import beside
-from kartothek_cube.core.dataset.compact import _figures
+from kartothek_cube.core.maintenance.compaction_run import _figures
 from kartothek_cube.core.files import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.row_groups import row_group_table
 from kartothek_cube.core.predicates import parse_predicates

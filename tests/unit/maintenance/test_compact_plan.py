@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.maintenance.compact import (
+from kartothek_cube.core.maintenance.compaction_plan import (
     CellOrder,
     cell_order,
     check_target_rows,
@@ -18,7 +18,7 @@ from kartothek_cube.core.maintenance.compact import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compact_report import CompactionReport, FileFigures
+from kartothek_cube.core.maintenance.compaction_report import CompactionReport, FileFigures
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import make_snapshot

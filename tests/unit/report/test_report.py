@@ -17,7 +17,7 @@ import pytest
 import kartothek_cube
 from kartothek_cube import C as Column
 from kartothek_cube import Cube, append_to_cube, build_cube, collect_stats, cube_report, open_store, options, remove_partitions
-from kartothek_cube.core.maintenance.compact import TARGET_ROWS
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.verify_indices import rebuild
 from kartothek_cube.core.maintenance.verify_report import Counts, Finding, report_of
 from kartothek_cube.core.markup import show_count

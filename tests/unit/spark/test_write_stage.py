@@ -19,7 +19,7 @@ from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.options import current_options, options
 from kartothek_cube.core.rowkeys import pack_one
-from kartothek_cube.cube.write import plan_build
+from kartothek_cube.cube.write_plan import plan_build
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark import stage, stage_sort
 from kartothek_cube.spark.layout import BUCKET, make_layout

@@ -280,6 +280,23 @@ def test_a_stream_is_cut_into_blocks_that_fit_into_memory(store, item):
     assert read(store).column("x").to_pylist() == list(range(40_000))
 
 
+class Sized(Stream):
+    """A frame of Polars, say: it exports its rows as a stream, and knows how large they are."""
+
+    def estimated_size(self) -> int:
+        return 1
+
+
+def test_rows_that_know_their_size_are_one_block_as_in_cubes(store):
+    put(store, [Sized(batches(40).read_all())], options=options(bytes_in_flight=64_000, threads=1))
+    assert len(labels(store)) == 1
+
+
+def test_rows_that_know_their_size_are_checked_before_the_first_file_is_written(store):
+    with refused(store, ValueError, InvalidInput, UUID):
+        put(store, [Sized(TABLE), Sized(pa.table({"other": [1]}))])
+
+
 def test_small_batches_of_a_stream_are_one_block(store):
     put(store, batches(40, size=10))
     assert (len(labels(store)), len(rows(store))) == (1, 400)

@@ -18,7 +18,7 @@ from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.schema_file import parse_common_metadata
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import ReadOnlyView
-from kartothek_cube.cube import publish
+from kartothek_cube.cube import stage
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,
@@ -480,7 +480,7 @@ def test_the_message_of_duplicate_cells_says_what_differs(store):  # cube 62
 
 
 def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first(store, monkeypatch):
-    found, real = Event(), publish.prepare_parts
+    found, real = Event(), stage.prepare_parts
 
     def prepare(write, *others):
         assert write.id == "e" or found.wait(10)  # the seed only when the other one has failed
@@ -489,7 +489,7 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
         finally:
             found.set()
 
-    monkeypatch.setattr(publish, "prepare_parts", prepare)
+    monkeypatch.setattr(stage, "prepare_parts", prepare)
     data = {"seed": pa.concat_tables([SEED, SEED]), "e": pa.concat_tables([ENRICH, ENRICH])}
     with options(threads=2), refused(store, InvalidInput, '"seed"'):
         build_cube(data, CUBE, store, partition_on={"e": []})
@@ -497,7 +497,7 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
 
 def test_datasets_that_are_checked_at_a_time_stay_within_the_bytes_in_flight(store, monkeypatch):
     weights = []
-    monkeypatch.setattr(publish, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items))
+    monkeypatch.setattr(stage, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items))
     build_two(store)
     assert weights == [2 * SEED.nbytes, 2 * ENRICH.nbytes]
 

@@ -18,7 +18,7 @@ from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.view import ReadOnlyView
-from kartothek_cube.cube.duplicates import overlapping, refuse_duplicates
+from kartothek_cube.cube.duplicates import check_duplicates, overlapping
 from kartothek_cube.cube.prepare import make_write, prepare_parts
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore
@@ -311,10 +311,10 @@ def test_files_are_read_side_by_side_in_pieces_and_in_several_passes(store, monk
     write, receipts = made[0][0], [receipt for _, receipt in made]
     with options(bytes_in_flight=2_000, threads=1):
         if repeated is None:
-            refuse_duplicates(store, write, receipts)
+            check_duplicates(store, write, receipts)
             return
         with pytest.raises(InvalidInput, match=rf"'x': {repeated}\b"):
-            refuse_duplicates(store, write, receipts)
+            check_duplicates(store, write, receipts)
 
 
 def test_only_files_whose_ranges_overlap_are_compared(store):

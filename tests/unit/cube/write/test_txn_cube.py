@@ -11,10 +11,10 @@ from kartothek_cube.api.cube import C
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube import settle
+from kartothek_cube.cube.commit import write_tables
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.publish import run_cube_write
 from kartothek_cube.cube.verbs.build import existing_for_build
-from kartothek_cube.cube.write import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.cube.write_plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import AlreadyExists, CubeCommitIncomplete, KartothekCubeError
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, contents, snapshot, stored_rows, table
@@ -31,26 +31,26 @@ def schemas(tables):
 def build(store, txn=TXN):
     data = {"seed": SEED, "e": ENRICH}
     write = plan_build(CUBE, schemas(data), existing_for_build(CUBE, store), partition_on={"e": []}, txn=txn)
-    return run_cube_write(store, write, data)
+    return write_tables(store, write, data)
 
 
 def append(store):
-    return run_cube_write(store, plan_append(CUBE, schemas(NEW), load_cube(CUBE, store), txn=TXN), NEW)
+    return write_tables(store, plan_append(CUBE, schemas(NEW), load_cube(CUBE, store), txn=TXN), NEW)
 
 
 def extend(store):
     write = plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}, txn=TXN)
-    return run_cube_write(store, write, MORE)
+    return write_tables(store, write, MORE)
 
 
 def update(store):
-    return run_cube_write(store, plan_update(CUBE, schemas(NEW), load_cube(CUBE, store), C("p") == 0, ["seed", "e"], txn=TXN), NEW)
+    return write_tables(store, plan_update(CUBE, schemas(NEW), load_cube(CUBE, store), C("p") == 0, ["seed", "e"], txn=TXN), NEW)
 
 
 def replaced(store):
     rows = {"e": ENRICH, "h": table(x=[0], v5=[1])}
     write = plan_extend(CUBE, schemas(rows), load_cube(CUBE, store), overwrite=True, partition_on={"e": [], "h": []}, txn=TXN)
-    return run_cube_write(store, write, rows)
+    return write_tables(store, write, rows)
 
 
 VERBS = {"build": build, "append": append, "extend": extend, "update": update, "replace": replaced}
@@ -78,8 +78,8 @@ def test_a_repeated_write_is_skipped_and_returns_what_is_there(name):
     first = verb(store)
     before = stored(store)
     again = verb(store)
-    assert {i: d.commit.skipped for i, d in first.items()} == dict.fromkeys(first, False)
-    assert {i: d.commit.skipped for i, d in again.items()} == dict.fromkeys(first, True)
+    assert {i: d.result.skipped for i, d in first.items()} == dict.fromkeys(first, False)
+    assert {i: d.result.skipped for i, d in again.items()} == dict.fromkeys(first, True)
     assert again.keys() == first.keys()
     assert stored(store) == before
 
@@ -108,7 +108,7 @@ def test_after_a_crash_at_any_write_a_replay_leaves_each_row_once(name, monkeypa
             store = start(verb)
             with suppress(SimulatedCrash, InjectedFault, CubeCommitIncomplete):
                 verb(FaultyStore(ColdStore(store), at_write(n, fault)))
-            halves.add(frozenset(i for i, d in verb(ColdStore(store)).items() if d.commit.skipped))
+            halves.add(frozenset(i for i, d in verb(ColdStore(store)).items() if d.result.skipped))
             assert stored(store) == stored(wanted)
             assert answers(store) == answers(wanted)
     # Nothing, one of the two, and both had landed.
@@ -131,7 +131,7 @@ def test_another_number_is_another_write():
     store = start(append)
     append(store)
     write = plan_append(CUBE, schemas(NEW), load_cube(CUBE, store), txn=Txn("stream", 5))
-    assert not any(d.commit.skipped for d in run_cube_write(store, write, NEW).values())
+    assert not any(d.result.skipped for d in write_tables(store, write, NEW).values())
 
 
 @pytest.mark.parametrize("txn", [None, Txn("stream", 5), Txn("other", 0)])
@@ -147,7 +147,7 @@ def test_a_number_that_is_not_there_does_not_permit_to_build_again(txn):
 def test_of_datasets_that_had_the_number_before_the_rest_is_still_checked():
     """That some of it is done does not let through what contradicts the cube."""
     store = start(extend)
-    run_cube_write(store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}, txn=TXN), MORE)
+    write_tables(store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}, txn=TXN), MORE)
     rows = {"f": MORE["f"], "k": table(x=[0], v2=[1])}
     with pytest.raises(KartothekCubeError, match="v2"):
         plan_extend(CUBE, schemas(rows), load_cube(CUBE, store), partition_on={"f": [], "k": []}, txn=TXN)
@@ -171,8 +171,8 @@ def warnings_of_readers(store, recwarn, monkeypatch):
 def test_readers_do_not_wait_for_a_dataset_that_had_the_number_from_another_write(recwarn, monkeypatch):
     store = start(append)
     alone = {"seed": NEW["seed"]}
-    run_cube_write(store, plan_append(CUBE, schemas(alone), load_cube(CUBE, store), txn=TXN), alone)
-    assert {i: d.commit.skipped for i, d in append(store).items()} == {"seed": True, "e": False}
+    write_tables(store, plan_append(CUBE, schemas(alone), load_cube(CUBE, store), txn=TXN), alone)
+    assert {i: d.result.skipped for i, d in append(store).items()} == {"seed": True, "e": False}
     assert warnings_of_readers(store, recwarn, monkeypatch) == []
 
 
@@ -180,9 +180,9 @@ def test_a_write_that_stopped_halfway_is_not_taken_for_another_one_with_its_numb
     """An application may write each of its batches by two calls to different datasets."""
     store = start(append)
     rows = {i: table(x=[1], **{v: [1]}) for i, v in (("f", "v3"), ("g", "v4"))}
-    run_cube_write(store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}), MORE)
+    write_tables(store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}), MORE)
     append(store)
-    halfway(lambda opened: run_cube_write(opened, plan_append(CUBE, schemas(rows), load_cube(CUBE, opened), txn=TXN), rows), store)
+    halfway(lambda opened: write_tables(opened, plan_append(CUBE, schemas(rows), load_cube(CUBE, opened), txn=TXN), rows), store)
     assert [text.partition("is in ")[2][:14] for text in warnings_of_readers(store, recwarn, monkeypatch)] == ["f but not in g"]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.evaluate import Mask
-from kartothek_cube.core.maintenance.compact_report import CompactionPlan, FileFigures, Merge
+from kartothek_cube.core.maintenance.compaction_report import CompactionPlan, FileFigures, Merge
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import decode_key, fresh_id, label_of
 from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one, stable_order, take_rows

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, OnConflict
@@ -15,17 +16,30 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.receipt import Receipt
+from kartothek_cube.core.scan import partition_mask
 from kartothek_cube.core.schema import ordered, unify
+from kartothek_cube.cube.arguments import check_dataset_ids, partition_clauses, partition_conditions
 from kartothek_cube.cube.columns import get_payload_subset
 from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.consistency import DatasetInfo, check_infos, check_members, infos_of
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.inputs import cube_metadata, resolve_metadata, resolve_partition_on
+from kartothek_cube.cube.input_data import cube_metadata, resolve_metadata, resolve_partition_on
 from kartothek_cube.cube.prepare import DatasetWrite, check_columns, check_payload, check_visible, make_write
-from kartothek_cube.cube.removal import labels_to_remove, removal_conditions
 from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
 
-__all__ = ["CubeWrite", "check_arguments", "check_extension", "done_datasets", "plan_append", "plan_build", "plan_extend", "plan_removal", "plan_update"]
+__all__ = [
+    "CubeWrite",
+    "check_arguments",
+    "check_extension",
+    "check_not_empty",
+    "check_stays_filled",
+    "done_datasets",
+    "plan_append",
+    "plan_build",
+    "plan_extend",
+    "plan_removal",
+    "plan_update",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,33 @@ class CubeWrite:
             on_conflict=self.on_conflict,
             txn=self.txn,
         )
+
+
+def check_not_empty(write: CubeWrite, added: Mapping[str, Sequence[object]], names: Iterable[str] | None = None) -> None:
+    """Raise for datasets (by default those in ``added``) to which no row comes, if the write needs rows."""
+    if not write.allow_empty:
+        _raise_empty([i for i in (added if names is None else names) if not added.get(i)])
+
+
+def check_stays_filled(write: CubeWrite, added: Mapping[str, Sequence[object]]) -> None:
+    """Raise for datasets that the write would leave without rows; ``added``: what each of them gets."""
+    _raise_empty([i for i in write.datasets if not added.get(i) and _loses_everything(write, i)])
+
+
+def _loses_everything(write: CubeWrite, name: str) -> bool:
+    """Whether a dataset has no rows after a write that adds none."""
+    if write.may_vanish or name in write.done:
+        return False
+    if not write.allow_empty:
+        return name not in write.bases or write.replace
+    partitions = len(write.bases[name].partitions)
+    return partitions == len(write.removed.get(name, ())) and partitions > 0
+
+
+def _raise_empty(names: Collection[str]) -> None:
+    if names:
+        cause: KartothekCubeError = InvalidInput(f"Cannot write empty datasets: {', '.join(sorted(names))}")
+        raise MultiTableCommitAborted(f"Aborting commit, nothing was written. {cause}") from cause
 
 
 def done_datasets(txn: Txn | None, existing: Mapping[str, Snapshot]) -> frozenset[str]:
@@ -209,7 +250,7 @@ def plan_update(
 
     ``names``: the datasets concerned, by default those with data.
     """
-    conjunction = None if remove_conditions is None else removal_conditions(cube, remove_conditions)
+    conjunction = None if remove_conditions is None else partition_conditions(cube, remove_conditions, "remove")
     concerned = list(dict.fromkeys((*(names or ()), *schemas)))
     unknown = sorted(set(concerned) - set(existing))
     if unknown:
@@ -239,10 +280,8 @@ def plan_removal(
     txn: Txn | None = None,
 ) -> CubeWrite:
     """Check a removal of partitions without new rows; a dataset may end up empty."""
-    conjunction = removal_conditions(cube, conditions)
-    unknown = sorted(set(names) - set(existing))
-    if unknown:
-        raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}")
+    conjunction = partition_conditions(cube, conditions, "remove")
+    check_dataset_ids(cube, names, existing)
     user = resolve_metadata(metadata, names)
     bases = {i: existing[i] for i in names}
     writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
@@ -252,11 +291,19 @@ def plan_removal(
 
 
 def _scopes(conjunction: Conjunction, bases: Mapping[str, Snapshot], *, named: bool) -> dict[str, Callable[[Snapshot], pa.Array]]:
-    return {i: partial(_labels, i, conjunction, named) for i in bases}
+    return {i: partial(_labels_to_remove, i, conjunction, named) for i in bases}
 
 
-def _labels(name: str, conjunction: Conjunction, named: bool, snapshot: Snapshot) -> pa.Array:
-    return labels_to_remove(name, snapshot, conjunction, named=named)
+def _labels_to_remove(name: str, conjunction: Conjunction, named: bool, snapshot: Snapshot) -> pa.Array:
+    """Labels of the physical partitions in which the conditions hold.
+
+    A dataset that is partitioned by none of the columns loses everything, and so has to be named.
+    """
+    clauses = partition_clauses(conjunction, snapshot)
+    if conjunction.columns and not clauses and not named:
+        columns = ", ".join(sorted(conjunction.columns))
+        raise InvalidInput(f'Dataset "{name}" is not partitioned by {columns}, so it would lose all partitions. Name it in ktk_cube_dataset_ids to say so.')
+    return snapshot.partitions.labels.take(pa.array(np.flatnonzero(partition_mask(snapshot, clauses))))
 
 
 def _new_writes(

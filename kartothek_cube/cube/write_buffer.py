@@ -9,12 +9,12 @@ from typing import Protocol
 import pyarrow as pa
 
 from kartothek_cube.core.schema import unify
-from kartothek_cube.cube.inputs import Block, refuse_missing
+from kartothek_cube.cube.input_data import Block, check_has_blocks
 from kartothek_cube.cube.prepare import DatasetWrite
-from kartothek_cube.cube.write import CubeWrite
+from kartothek_cube.cube.write_plan import CubeWrite
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["Inflow", "Planner"]
+__all__ = ["Planner", "WriteBuffer"]
 
 
 class Planner(Protocol):
@@ -25,7 +25,7 @@ class Planner(Protocol):
 
 
 @dataclass(slots=True)
-class _Incoming:
+class DatasetBuffer:
     """What is known of one dataset, and its rows that wait. An empty block gives columns, but its types say nothing."""
 
     schema: pa.Schema | None = None
@@ -56,7 +56,7 @@ class _Incoming:
         return pa.concat_tables(tables)
 
 
-class Inflow:
+class WriteBuffer:
     """Blocks of several datasets, planned as they come.
 
     Parameters
@@ -69,21 +69,21 @@ class Inflow:
 
     def __init__(self, plan: Planner, limit: int) -> None:
         self._plan, self._limit = plan, limit
-        self._datasets: dict[str, _Incoming] = {}
+        self._datasets: dict[str, DatasetBuffer] = {}
         self._write: CubeWrite | None = None
 
     def chunks(self, blocks: Iterable[Block]) -> Iterator[tuple[DatasetWrite, pa.Table]]:
         """Rows to be stored together, and how. Where too many wait, those of the dataset that has most leave."""
         for name, block in blocks:
             self._add(name, block)
-            while sum(incoming.size for incoming in self._datasets.values()) > self._limit:
+            while sum(buffer.size for buffer in self._datasets.values()) > self._limit:
                 yield self._leave(max(self._datasets, key=lambda i: self._datasets[i].size))
-        for name in [name for name, incoming in self._datasets.items() if incoming.waiting]:
+        for name in [name for name, buffer in self._datasets.items() if buffer.waiting]:
             yield self._leave(name)
 
     def _add(self, name: str, block: pa.Table | None) -> None:
-        incoming = self._datasets.setdefault(name, _Incoming())
-        if block is not None and incoming.add(name, block):
+        buffer = self._datasets.setdefault(name, DatasetBuffer())
+        if block is not None and buffer.add(name, block):
             self._write = self._plan(self._schemas(), more=True)
 
     def _leave(self, name: str) -> tuple[DatasetWrite, pa.Table]:
@@ -91,9 +91,9 @@ class Inflow:
         return self._write.datasets[name], self._datasets[name].take()
 
     def _schemas(self) -> dict[str, pa.Schema]:
-        return {name: incoming.schema for name, incoming in self._datasets.items() if incoming.schema is not None}
+        return {name: buffer.schema for name, buffer in self._datasets.items() if buffer.schema is not None}
 
     def complete(self) -> CubeWrite:
         """The plan for all that came."""
-        refuse_missing([name for name, incoming in self._datasets.items() if incoming.schema is None])
+        check_has_blocks([name for name, buffer in self._datasets.items() if buffer.schema is None])
         return self._plan(self._schemas())

@@ -1,8 +1,8 @@
-"""Compacting a dataset: fewer, larger files for the same rows, by one commit."""
+"""Carrying out a compaction: footers are read for the plan, merged files are staged and published by one commit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,23 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.dataset.arguments import Source
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import indices_for
-from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
 from kartothek_cube.core.footer import first_codec, unpacked_bytes
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.maintenance.compact import (
-    CellOrder,
-    neighbours,
-    newest_cells,
-    plan_compaction,
-    whole_partitions,
-)
-from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport, FileFigures, Merge
+from kartothek_cube.core.maintenance.compaction_plan import CellOrder, neighbours, newest_cells, plan_compaction, whole_partitions
+from kartothek_cube.core.maintenance.compaction_report import CompactionPlan, CompactionReport, FileFigures, Merge
 from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import current_options
@@ -43,7 +36,7 @@ from kartothek_cube.core.stage import StageRequest, bounded_groups, stage_part, 
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidRequest
 
-__all__ = ["Compaction", "plan_files", "run_compaction", "selected_partitions"]
+__all__ = ["Compaction", "MergeSpec", "plan_files", "run_compaction", "selected_partitions"]
 
 # Packed text takes a multiple of its file in memory.
 _TEXT_FACTOR = 8
@@ -66,9 +59,6 @@ def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | N
         )
     masks, _ = conjunction_masks(base, predicates, indices_for(store, base, predicates), everything)
     return whole_partitions(base, np.logical_or.reduce(masks))
-
-
-# --- what is to be done -----------------------------------------------------------------------------------------------
 
 
 def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, order: CellOrder | None = None) -> CompactionPlan:
@@ -131,15 +121,18 @@ class Compaction:
     serializer: FileFormat | None
 
     @property
-    def rules(self) -> Rules:
+    def spec(self) -> MergeSpec:
         """What each of the merges needs to know."""
-        base = self.base
-        return Rules(base.uuid, base.schemas, base.partition_keys, tuple(sorted(base.secondary_columns)), self.order, self.serializer)
+        base, columns = self.base, tuple(sorted(self.base.secondary_columns))
+        return MergeSpec(base.uuid, base.schemas, base.partition_keys, columns, self.order, self.serializer)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """How the merged files of a dataset are made; small and picklable, so that merges can be made elsewhere. The attributes are as of `Compaction`."""
+class MergeSpec:
+    """How the merged files of a dataset are made; small and picklable, so that merges can be made elsewhere.
+
+    Attributes are those of the dataset and of its `Compaction`.
+    """
 
     dataset: str
     schemas: Mapping[str, pa.Schema]
@@ -166,27 +159,31 @@ class Rules:
         return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
 
 
-def run_compaction(target: Source, work: Compaction, *, dry_run: bool) -> CompactionReport:
-    """Write the merged files and publish them in place of their inputs; nothing with ``dry_run`` or where nothing is to be done."""
-    if dry_run or not work.plan.merges:
+def run_compaction(store: Store, work: Compaction, *, dry_run: bool) -> CompactionReport:
+    """Write the merged files and publish them in place of their inputs.
+
+    With ``dry_run``, or where there is nothing to merge, nothing is written.
+    """
+    base, merges, spec = work.base, work.plan.merges, work.spec
+    if dry_run or not merges:
         return CompactionReport(work.plan, dry_run)
-    rules = work.rules
-    for table, serializer in {(t, rules.format(m, t)) for m in work.plan.merges for t in m.files}:
-        serializer.check(rules.stored(table))
+    for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
+        serializer.check(spec.stored(table))
     weight = partial(_weight, work.order is not None)
-    phase = Phase("write", "merges")
-    receipts = [r for staged in spread(partial(_stage, target.store, rules), work.plan.merges, heavy=True, weight=weight, phase=phase) for r in staged]
-    change = _change(work, receipts)
-    commit_change(target, change, work.base)
+    staged = spread(partial(_stage, store, spec), merges, heavy=True, weight=weight, phase=Phase("write", "merges"))
+    receipts = tuple(chain.from_iterable(staged))
+    change = Change(
+        base.uuid,
+        receipts,
+        base.schemas,
+        base.partition_keys,
+        spec.index_columns,
+        removed=pa.array([label for m in merges for label in m.inputs], type=pa.string()),
+        # Where the newest of the merged files was, so that rows are overridden in the same order as before.
+        places={m.label: m.inputs[-1] for m in merges},
+    )
+    commit(store, change, base)
     return CompactionReport(work.plan, False, change.commit, sum(r.rows for r in receipts), sum(r.size for r in receipts))
-
-
-def _change(work: Compaction, receipts: Sequence[Receipt]) -> Change:
-    base, merges = work.base, work.plan.merges
-    removed = pa.array([label for m in merges for label in m.inputs], type=pa.string())
-    columns = tuple(sorted(base.secondary_columns))
-    places = {m.label: m.inputs[-1] for m in merges}
-    return Change(base.uuid, tuple(receipts), base.schemas, base.partition_keys, columns, removed=removed, places=places)
 
 
 def _share() -> int:
@@ -198,33 +195,31 @@ def _weight(sorts: bool, merge: Merge) -> int:
     return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, _share()))
 
 
-def _stage(store: Store, rules: Rules, merge: Merge) -> list[Receipt]:
-    write = _stage_stream if rules.order is None else _stage_cells
-    return [write(store, rules, merge, table) for table in merge.files]
+def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:
+    write = _stage_stream if spec.order is None else _stage_cells
+    return [write(store, spec, merge, table) for table in merge.files]
 
 
-def _request(rules: Rules, table: str) -> FileRequest:
-    return FileRequest(rules.dataset, rules.schemas[table], tuple(rules.stored(table).names))
-
-
-def _stage_cells(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
-    assert rules.order is not None
-    request, keys = _request(rules, table), merge.files[table]
+def _stage_cells(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:
+    """The merged file of a dataset of a cube: its rows are sorted, and of a cell the newest row stays."""
+    assert spec.order is not None
+    keys, dimensions = merge.files[table], spec.order.dimensions
+    request = FileRequest(spec.dataset, spec.schemas[table], tuple(spec.stored(table).names))
     tables = list(run(lambda key: read_rows(store, key, request), keys))
-    rows = newest_cells(tables, keys, rules.order.dimensions, rules.dataset)
-    staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, rules.order.dimensions, rules.format(merge, table), table)
-    return stage_part(store, staging, PartitionRows(merge.values, merge.label, rows), rules.schemas[table])
+    rows = newest_cells(tables, keys, dimensions, spec.dataset)
+    serializer = spec.format(merge, table)
+    staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, dimensions, serializer, table)
+    return stage_part(store, staging, PartitionRows(merge.values, merge.label, rows), spec.schemas[table])
 
 
-def _stage_stream(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
-    serializer = _bounded(rules.format(merge, table), merge.figures[table])
+def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:
+    """The merged file of any other dataset: rows keep their order, and memory holds a row group."""
+    stored, figures = spec.stored(table), merge.figures[table]
+    rows, nbytes = sum(f.rows for f in figures), sum(f.unpacked for f in figures)
+    serializer = bounded_groups(spec.format(merge, table), rows, nbytes, _share())
+    staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, (), serializer, table)
+    request = FileRequest(spec.dataset, spec.schemas[table], tuple(stored.names))
     with overrides(bytes_in_flight=_share()):
-        pieces = stream_tables(store, _request(rules, table), [ScanTask(key, {}) for key in merge.files[table]])
-    staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, (), serializer, table)
+        pieces = stream_tables(store, request, [ScanTask(key, {}) for key in merge.files[table]])
     with closing(pieces):
-        return stage_stream(store, staging, merge.label, merge.values, pieces, rules.stored(table), rules.schemas[table], _share())
-
-
-def _bounded(serializer: FileFormat, figures: Sequence[FileFigures]) -> FileFormat:
-    """The format with row groups that are no larger than what may wait in memory."""
-    return bounded_groups(serializer, sum(f.rows for f in figures), sum(f.unpacked for f in figures), _share())
+        return stage_stream(store, staging, merge.label, merge.values, pieces, stored, spec.schemas[table], _share())

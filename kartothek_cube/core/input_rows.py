@@ -1,29 +1,37 @@
-"""The forms of rows that the writing verbs accept, brought to one: elements, each a label and a table of rows by name."""
+"""The forms of rows that the writing verbs accept, brought to one; streams, cut into blocks that fit into memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.frames import is_block, is_frame, is_series, to_table
+from kartothek_cube.core.frames import is_block, is_frame, is_series, no_frame, plain_frame, to_table
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
 from kartothek_cube.core.options import current_options
-from kartothek_cube.errors import InvalidInput, InvalidRequest, Unsupported
+from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Element", "as_items", "as_rows", "elements_in", "is_lazy", "repeated", "stream_blocks"]
+__all__ = [
+    "InputPartition",
+    "as_items",
+    "as_rows",
+    "chunk_bytes",
+    "elements_in",
+    "is_lazy",
+    "is_stream",
+    "open_stream",
+    "repeated",
+    "stream_blocks",
+]
 
 _MEMBERS = {"data", "label", "indices", "metadata"}
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class InputPartition:
     """Rows that are written together: one partition, or one for each value of the partition columns.
 
     Attributes
@@ -44,11 +52,12 @@ class Element:
     indexed: tuple[str, ...] = ()
 
 
-def elements_in(item: Any, uuid: str) -> Iterator[Element]:
-    """The elements of one item of the data.
+def elements_in(item: Any, uuid: str) -> Iterator[InputPartition]:
+    """The partitions in one item of the data.
 
-    An item is a block of rows (a frame, anything with ``__arrow_c_stream__``), a dict table → block, a dict with ``data`` and perhaps
-    ``label``, a list of pairs (table, block), a list of items, or None. A stream is cut into blocks that fit into memory.
+    An item is a block of rows (a frame, anything with ``__arrow_c_stream__``), a dict table → block, a dict with ``data``
+    and perhaps ``label``, a list of pairs (table, block), a list of items, or None. A stream is cut into blocks that fit
+    into memory.
 
     Raises
     ------
@@ -58,73 +67,93 @@ def elements_in(item: Any, uuid: str) -> Iterator[Element]:
     if item is None:
         return
     if is_stream(item):
-        yield from (Element(fresh_id(), {SINGLE_TABLE: block}) for block in _blocks(item, uuid))
+        try:
+            reader = open_stream(item, uuid)
+        except InvalidType as error:  # as for everything else that is no form of rows of a dataset
+            raise InvalidInput(str(error)) from None
+        yield from (InputPartition(fresh_id(), {SINGLE_TABLE: block}) for block in stream_blocks(reader, uuid, chunk_bytes()))
     elif isinstance(item, Mapping):
         yield from _from_mapping(item, uuid)
     elif isinstance(item, list) and item and isinstance(item[0], tuple):
-        yield Element(fresh_id(), _tables(_pairs(item, uuid), uuid))
+        yield InputPartition(fresh_id(), _tables(_pairs(item, uuid), uuid))
     elif isinstance(item, list):
-        yield from _distinct([element for part in item for element in elements_in(part, uuid)], uuid)
+        nested = [partition for part in item for partition in elements_in(part, uuid)]
+        if twice := repeated(partition.label for partition in nested):
+            raise InvalidRequest(f"Duplicate labels for nested metapartitions are not allowed! Dataset {uuid!r}, labels {twice}.")
+        yield from nested
     else:
-        yield Element(fresh_id(), {SINGLE_TABLE: as_rows(item, uuid)})
+        yield InputPartition(fresh_id(), {SINGLE_TABLE: as_rows(item, uuid)})
 
 
-def is_stream(item: Any) -> bool:
-    """Whether rows come in batches, of which nobody knows how many there are."""
-    return hasattr(item, "__arrow_c_stream__") and not (is_frame(item) or is_series(item) or isinstance(item, (pa.Table, pa.RecordBatch, pa.ChunkedArray)))
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def is_stream(block: Any) -> bool:
+    """Whether rows come in batches of unknown number. Tables, those of Polars too, know their size."""
+    if not hasattr(block, "__arrow_c_stream__") or is_frame(block) or is_series(block):
+        return False
+    return not (hasattr(block, "nbytes") or hasattr(block, "estimated_size"))
 
 
 def is_lazy(items: Iterable[Any]) -> bool:
-    """Whether the rows are not all in memory yet, so that they are checked as they come."""
-    return not isinstance(items, (list, tuple)) or any(is_stream(item) for item in items)
+    """Whether rows are not all in memory yet, so that they are checked as they come and not all before the first file."""
+    return not isinstance(items, (list, tuple)) or any(map(is_stream, items))
 
 
-def _blocks(stream: Any, uuid: str) -> Iterator[pa.Table]:
-    """Blocks of a size of which several fit into the bytes in flight."""
-    return stream_blocks(_reader(stream, uuid), uuid, max(1, current_options().bytes_in_flight // 4))
+def chunk_bytes() -> int:
+    """Bytes of the rows that become one set of files, where not all rows fit into memory.
+
+    A quarter of the bytes in flight: for rows that gather, for their sorted copy, for rows that are being stored, and for
+    their files.
+    """
+    return max(1, current_options().bytes_in_flight // 4)
 
 
-def stream_blocks(reader: pa.RecordBatchReader, uuid: str, limit: int) -> Iterator[pa.Table]:
-    """The rows of a stream in stored types, in blocks of about ``limit`` bytes; at least one block, which has the columns."""
-    held, size, nothing = list[pa.RecordBatch](), 0, True
-    for batch in reader:
-        for piece in _pieces(batch, limit):
-            held.append(piece)
-            size += _size(piece)
-            if size >= limit:
-                yield to_table(pa.Table.from_batches(held, reader.schema), uuid)
-                held, size, nothing = [], 0, False
-    if held or nothing:
-        yield to_table(pa.Table.from_batches(held, reader.schema), uuid)
-
-
-def _reader(stream: Any, uuid: str) -> pa.RecordBatchReader:
+def open_stream(stream: Any, dataset: str) -> pa.RecordBatchReader:
+    """The batches of a stream; `InvalidType` if it has single values instead of columns with names."""
     try:
         return pa.RecordBatchReader.from_stream(stream)
     except pa.ArrowInvalid as error:
-        raise InvalidInput(f"A stream of {type(stream).__name__} for dataset {uuid!r} cannot be read as Arrow columns with names: {error}") from None
+        raise no_frame(stream, dataset, error) from None
 
 
-def _size(batch: pa.RecordBatch) -> int:
+def stream_blocks(reader: pa.RecordBatchReader, dataset: str, limit: int) -> Iterator[pa.Table]:
+    """Rows in stored types, in blocks of about ``limit`` bytes; at least one block, which has the columns."""
+    batches, size, is_empty = list[pa.RecordBatch](), 0, True
+    for batch in reader:
+        for piece in _slices(batch, limit):
+            batches.append(piece)
+            size += _nbytes(piece)
+            if size >= limit:
+                yield to_table(pa.Table.from_batches(batches, reader.schema), dataset)
+                batches, size, is_empty = [], 0, False
+    if batches or is_empty:
+        yield to_table(pa.Table.from_batches(batches, reader.schema), dataset)
+
+
+def _nbytes(batch: pa.RecordBatch) -> int:
     try:
         return int(batch.nbytes)
-    except pa.ArrowTypeError:  # older versions of pyarrow do not know it of views
+    except pa.ArrowTypeError:  # older versions of pyarrow do not know the size of views
         return int(batch.get_total_buffer_size())
 
 
-def _pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    size = _size(batch)
+def _slices(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    size = _nbytes(batch)
     rows = max(1, int(batch.num_rows * limit / size)) if size > limit else max(1, batch.num_rows)
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 
 
-def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[Element]:
+# --- kartothek's dicts and lists --------------------------------------------------------------------------------------
+
+
+def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[InputPartition]:
     if "data" not in item:
         if isinstance(item.get("label"), str):
             raise InvalidInput(f"An element for dataset {uuid!r} has a label but no 'data'; write {{'label': ..., 'data': {{table: rows}}}}.")
         tables = _tables(item, uuid)
-        yield from [Element(fresh_id(), tables)] if tables else []
+        yield from [InputPartition(fresh_id(), tables)] if tables else []
         return
     unknown = sorted(map(str, set(item) - _MEMBERS))
     if unknown:
@@ -134,7 +163,7 @@ def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[Element]:
         raise InvalidInput(f"The member 'data' of an element for dataset {uuid!r} is a dict table → rows, but is {type(data).__name__}.")
     tables, label = _tables(data if isinstance(data, Mapping) else _pairs(data, uuid), uuid), item.get("label")
     if tables:
-        yield Element(_label(label, uuid), tables, fresh=label is None, indexed=_indexed(item.get("indices"), tables, uuid))
+        yield InputPartition(_label(label, uuid), tables, fresh=label is None, indexed=_indexed(item.get("indices"), tables, uuid))
 
 
 def _pairs(pairs: list[Any], uuid: str) -> dict[str, Any]:
@@ -170,13 +199,6 @@ def _indexed(indices: Any, tables: Mapping[str, pa.Table | None], uuid: str) -> 
     return columns
 
 
-def _distinct(elements: list[Element], uuid: str) -> list[Element]:
-    twice = repeated(element.label for element in elements)
-    if twice:
-        raise InvalidRequest(f"Duplicate labels for nested metapartitions are not allowed! Dataset {uuid!r}, labels {twice}.")
-    return elements
-
-
 def repeated(labels: Iterable[str]) -> list[str]:
     """Those that occur more than once."""
     return sorted(label for label, times in Counter(labels).items() if times > 1)
@@ -188,18 +210,7 @@ def as_rows(rows: Any, uuid: str) -> pa.Table:
         raise InvalidInput(
             f"Unexpected type during parsing encountered: {type(rows).__name__}. Dataset {uuid!r} takes frames, Arrow tables, dicts and lists of these."
         )
-    return to_table(_plain_frame(rows, uuid) if is_frame(rows) else rows, uuid)
-
-
-def _plain_frame(frame: pd.DataFrame, uuid: str) -> pd.DataFrame:
-    if frame.index.nlevels > 1:
-        raise Unsupported(f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {uuid!r}; row labels are not stored.")
-    names = [_text(name) for name in frame.columns]
-    return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
-
-
-def _text(name: Any) -> str:
-    return name.decode("utf-8") if isinstance(name, bytes) else str(name)
+    return to_table(plain_frame(rows, uuid) if is_frame(rows) else rows, uuid)
 
 
 def as_items(data: Any) -> Iterable[Any]:
