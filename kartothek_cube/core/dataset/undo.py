@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.commit import commit as commit_change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import UndoPlan, check_undoable, old_places, restored_metadata
