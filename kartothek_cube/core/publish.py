@@ -23,7 +23,7 @@ from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot, make_s
 from kartothek_cube.core.metadata.txn import is_done
 from kartothek_cube.core.naming import index_key, schema_key
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.queue import Ticket, take_turn
 from kartothek_cube.core.rebase import check_indices, is_reapplied, is_same, needs_indices, rebase, refuse, without_own
@@ -334,7 +334,7 @@ def _put_companions(store: Store, steps: Sequence[_Step]) -> Document:
     columns = sorted({*last.state.indices, *(c for c, key in document.indices.items() if key is _UNWRITTEN)})
     tasks = [lambda c=c: put_index(store, last.change.uuid, known[c], now) for c in columns]
     tasks += [lambda e=step.entry: _put_entry(store, last.change.uuid, e) for step in steps]
-    keys = list(run(lambda task: task(), tasks, at=store))[: len(columns)]
+    keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
     return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
 
 

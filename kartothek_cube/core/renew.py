@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from kartothek_cube.core.change import Change, Receipt
 from kartothek_cube.core.naming import DATA_SUFFIX, fresh_id
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound, StagedFilesLost
 
@@ -22,7 +22,7 @@ def check_staged(store: Store, change: Change) -> None:
     """Files that lay around for long may have been taken for garbage."""
     if _old_receipts(change):
         keys = [receipt.key for receipt in change.receipts]
-        _refuse_lost(change, [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there])
+        _refuse_lost(change, [key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there])
 
 
 def renewed(store: Store, change: Change) -> Change:
@@ -40,7 +40,7 @@ def renewed(store: Store, change: Change) -> Change:
         return change
     keys = {receipt.key: _fresh_key(receipt.key) for receipt in old}
     now = datetime.now(UTC)
-    done = run(lambda pair: _copied(store, *pair), keys.items())
+    done = map_in_threads(lambda pair: _copied(store, *pair), keys.items())
     _refuse_lost(change, [key for key, copied in zip(keys, done, strict=True) if not copied])
     return replace(change, receipts=tuple(replace(r, key=keys[r.key], staged=now) if r.key in keys else r for r in change.receipts))
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from kartothek_cube.core.beside import Encoded, read_rest, read_with
 from kartothek_cube.core.evaluate import matching_rows
 from kartothek_cube.core.files import FileRequest, filter_table, read_rows
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
@@ -144,7 +144,7 @@ class Loader:
     def each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
         """What some reads give, one after the other when it is asked for; on a remote store they wait side by side."""
         if len(reads) > 1 and self._store.is_remote:
-            return run(lambda read: read(), reads, at=self._store)
+            return map_in_threads(lambda read: read(), reads, store=self._store)
         return (read() for read in reads)
 
     def read(self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:

@@ -17,7 +17,7 @@ from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import is_done, write_id
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_publishable, check_store_can_commit, publish
 from kartothek_cube.core.rebase import needs_indices
@@ -49,7 +49,9 @@ def _write_stream(store: Store, plan: Planner, gathered: Gathered) -> dict[str, 
     chunks = inflow.chunks(chain(_given_up(gathered.held), gathered.rest or ()))
     receipts: dict[str, list[Receipt]] = {}
     # Four times, as the rows that gather, their sorted copy and the files take their share of the same bytes.
-    for name, staged in run(lambda item: _stage(store, *item), _parts(chunks), weight=lambda item: 4 * item[1].table.nbytes, phase=Phase("write", "files")):
+    for name, staged in map_in_threads(
+        lambda item: _stage(store, *item), _parts(chunks), weight=lambda item: 4 * item[1].table.nbytes, phase=Phase("write", "files")
+    ):
         receipts.setdefault(name, []).extend(staged)
     write = inflow.complete()
     if not write.allow_empty:
@@ -85,7 +87,7 @@ def run_cube_write(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table
     """Check, stage and publish tables. Nothing is stored before the rows of every dataset have been checked."""
     check_store_can_commit(store)
     # Twice, as keys and order of the rows take about as much as their sorted copy.
-    tried = list(run(lambda name: _tried(write.datasets[name], tables[name]), list(tables), weight=lambda name: 2 * tables[name].nbytes))
+    tried = list(map_in_threads(lambda name: _tried(write.datasets[name], tables[name]), list(tables), weight=lambda name: 2 * tables[name].nbytes))
     parts = {name: result() for name, result in zip(tables, tried, strict=True)}
     if not write.allow_empty:
         _refuse_empty([i for i, p in parts.items() if not p])

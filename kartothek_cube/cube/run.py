@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run_bundles
+from kartothek_cube.core.parallel import SizeEstimate, map_batches
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
@@ -27,7 +27,7 @@ _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     """All rows, ordered by dimension columns, then partition columns."""
     bundles = _bundles(plan, store)
-    parts = run_bundles(bundles.join, plan.slices, bundles.most, at=store, phase=_PARTITIONS)
+    parts = map_batches(bundles.join, plan.slices, bundles.most, store=store, phase=_PARTITIONS)
     return in_order(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
@@ -51,7 +51,7 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
     Where the groups share files of the seed, these are read once and their rows wait in temporary Arrow files for their
     group. The options that hold for the call hold for all groups, also for those that are asked for after its block.
     """
-    bundles, weight = _bundles(plan, store), Weight()
+    bundles, weight = _bundles(plan, store), SizeEstimate()
 
     def load(groups: Sequence[Group]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
         tables = bundles.load(groups)
@@ -62,10 +62,10 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
         return dict(group.key), table
 
     if shares_seed_files(plan):
-        loaded = run_bundles(load, plan.slices, bundles.most, at=store, weight=weight, phase=_PARTITIONS)
+        loaded = map_batches(load, plan.slices, bundles.most, store=store, weight=weight, phase=_PARTITIONS)
         return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
     most, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (bundles.most, _PARTITIONS)
-    return ((key, table) for key, table in run_bundles(load, plan.groups, most, at=store, weight=weight, phase=phase) if table.num_rows)
+    return ((key, table) for key, table in map_batches(load, plan.groups, most, store=store, weight=weight, phase=phase) if table.num_rows)
 
 
 def _bundles(plan: QueryPlan, store: Store) -> Bundles:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import IncompleteCubeWarning
@@ -54,7 +54,7 @@ def settled(uuid_prefix: str, store: Store, members: Mapping[str, Snapshot]) -> 
 
 def _again(store: Store, members: Mapping[str, Snapshot], names: Iterable[str]) -> dict[str, Snapshot]:
     chosen = sorted(names)
-    fresh = dict(zip(chosen, run(lambda name: find_snapshot(store, members[name].uuid), chosen, at=store), strict=True))
+    fresh = dict(zip(chosen, map_in_threads(lambda name: find_snapshot(store, members[name].uuid), chosen, store=store), strict=True))
     return {name: snapshot for name, snapshot in {**members, **fresh}.items() if snapshot is not None}
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.options import current_options, options
 from kartothek_cube.core.stage import bounded_groups, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.jobs import Job, collect
@@ -75,7 +75,7 @@ def staged_receipts(frames: Mapping[str, DataFrame], rows: Mapping[str, Rows], t
     frame = reduce(lambda left, right: left.union(right), staged)
     receipts = accepted(collect(frame, job), target.commit, frames)
     every = [receipt for own in receipts.values() for receipt in own]
-    note(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
+    record(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
     return receipts
 
 

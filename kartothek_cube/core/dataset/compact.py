@@ -23,7 +23,6 @@ from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.files import FileRequest, file_rows, read_rows
 from kartothek_cube.core.footer import first_codec
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import (
     TARGET_ROWS,
     CellOrder,
@@ -39,7 +38,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import Overrides, current_options
 from kartothek_cube.core.options import options as overrides
-from kartothek_cube.core.parallel import run, spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.parquet import CODECS, FittedFormat, ParquetFormat, ParquetSource, are_small_chunks, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.progress import Phase
@@ -48,9 +47,10 @@ from kartothek_cube.core.scan import ScanTask, check_predicate_columns, conjunct
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stage import StageRequest, bounded_groups, stage_part, stage_stream
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidRequest
 
-__all__ = ["Compaction", "compact_dataset", "plan_files", "run_compaction"]
+__all__ = ["Compaction", "compact_dataset", "compact_dataset_on", "plan_files", "run_compaction"]
 
 # A value of Parquet takes at least so much in memory, whatever the file says: it may lie there as a number of a dictionary.
 _NUMBER, _TEXT = 8, 16
@@ -143,17 +143,31 @@ def compact_dataset(
     >>> compact_dataset("sales", store)
     CompactionReport('sales': nothing to do for 2 partitions)
     """
-    with verb("compact_dataset", options):
-        source = source_of(dataset_uuid, store, factory)
-        most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
-        serializer = None if df_serializer is None else check_serializer(df_serializer)
-        if not dry:
-            check_store_can_commit(source.store)
-        base = load_snapshot(source.store, source.uuid)
-        selected = _selected(source.store, base, parse_predicates(predicates))
-        order = _noted_order(base)
-        plan = plan_files(source.store, base, selected, most, order)
-        return run_compaction(source, Compaction(base, plan, order, serializer), dry_run=dry)
+    with operation("compact_dataset", options):
+        return compact_dataset_on(THREADS, dataset_uuid, store, target_rows, predicates, dry_run, factory, df_serializer)
+
+
+def compact_dataset_on(
+    executor: Executor,
+    dataset_uuid: str | None,
+    store: Any,
+    target_rows: int,
+    predicates: Any,
+    dry_run: bool,
+    factory: Any,
+    df_serializer: FileFormat | None,
+) -> CompactionReport:
+    """Compact a dataset as `compact_dataset` does, inside an operation; the executor reads footers and merges files."""
+    source = source_of(dataset_uuid, store, factory)
+    most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
+    serializer = None if df_serializer is None else check_serializer(df_serializer)
+    if not dry:
+        check_store_can_commit(source.store)
+    base = load_snapshot(source.store, source.uuid)
+    selected = _selected(source.store, base, parse_predicates(predicates))
+    order = _noted_order(base)
+    plan = plan_files(source.store, base, selected, most, order, executor)
+    return run_compaction(source, Compaction(base, plan, order, serializer), dry_run=dry, executor=executor)
 
 
 def _selected(store: Store, base: Snapshot, predicates: Predicates | None) -> Mask:
@@ -183,7 +197,7 @@ def _noted_order(base: Snapshot) -> CellOrder | None:
 # --- what is to be done -----------------------------------------------------------------------------------------------
 
 
-def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, order: CellOrder | None = None) -> CompactionPlan:
+def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, order: CellOrder | None = None, executor: Executor = THREADS) -> CompactionPlan:
     """Plan the compaction of some physical partitions. Only footers of files are read that have a neighbour.
 
     Raises
@@ -198,7 +212,7 @@ def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, o
         )
     runs = neighbours(base, selected, order)
     keys = [key for run_ in runs for files in base.partitions.take(run_).files.values() for key in files.drop_null().to_pylist()]
-    figures = spread(partial(_figures, store, base.uuid), keys, at=store)
+    figures = map_files(partial(_figures, store, base.uuid), keys, executor=executor, store=store)
     return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
 
 
@@ -279,16 +293,17 @@ class Rules:
         return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
 
 
-def run_compaction(target: Source, work: Compaction, *, dry_run: bool) -> CompactionReport:
+def run_compaction(target: Source, work: Compaction, *, dry_run: bool, executor: Executor = THREADS) -> CompactionReport:
     """Write the merged files and publish them in place of their inputs; nothing with ``dry_run`` or where nothing is to be done."""
     if dry_run or not work.plan.merges:
         return CompactionReport(work.plan, dry_run)
     rules = work.rules
     for table, serializer in {(t, rules.format(m, t)) for m in work.plan.merges for t in m.files}:
         serializer.check(rules.stored(table))
-    weight = partial(_weight, work.order is not None)
-    phase = Phase("write", "merges")
-    receipts = [r for staged in spread(partial(_stage, target.store, rules), work.plan.merges, heavy=True, weight=weight, phase=phase) for r in staged]
+    weight, phase = partial(_weight, work.order is not None), Phase("write", "merges")
+    stage = partial(_stage, target.store, rules)
+    staged = map_files(stage, work.plan.merges, executor=executor, heavy=True, weight=weight, phase=phase)
+    receipts = [r for merged in staged for r in merged]
     change = _change(work, receipts)
     commit_change(target, change, work.base)
     return CompactionReport(work.plan, False, change.commit, sum(r.rows for r in receipts), sum(r.size for r in receipts))
@@ -323,7 +338,7 @@ def _request(rules: Rules, table: str) -> FileRequest:
 def _stage_cells(store: Store, rules: Rules, merge: Merge, table: str) -> Receipt:
     assert rules.order is not None
     request, keys = _request(rules, table), merge.files[table]
-    tables = list(run(lambda key: read_rows(store, key, request), keys))
+    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys))
     rows = newest_cells(tables, keys, rules.order.dimensions, rules.dataset)
     staging = StageRequest(rules.dataset, rules.partition_keys, rules.index_columns, rules.order.dimensions, rules.format(merge, table), table)
     return stage_part(store, staging, Part(merge.values, merge.label, rows), rules.schemas[table])

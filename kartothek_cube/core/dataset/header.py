@@ -16,7 +16,6 @@ from kartothek_cube.core.dataset.plan_write import plan_new
 from kartothek_cube.core.dataset.prepare import WriteRequest, check_final, check_partition_columns
 from kartothek_cube.core.dataset.run import commit_change, user_metadata
 from kartothek_cube.core.frames import check_names
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.naming import is_data_key
 from kartothek_cube.core.options import Overrides
@@ -24,6 +23,7 @@ from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema import ordered, stored_schema
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stage import dataset_schema
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidType
 
 __all__ = ["create_empty_dataset_header"]
@@ -86,7 +86,7 @@ def create_empty_dataset_header(
     >>> read_table("sales", store).dtypes.to_dict()
     {'SALES_DATE': dtype('<M8[ms]'), 'UNITS': dtype('int64')}
     """
-    with verb("create_empty_dataset_header", options):
+    with operation("create_empty_dataset_header", options):
         check_version(metadata_version)
         rule = check_on_conflict(on_conflict)
         target = target_of(store, dataset_uuid)

@@ -15,7 +15,7 @@ from kartothek_cube.core.dataset.load import frame_of, joined, load_tables, stre
 from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead
 from kartothek_cube.core.frames import encoded
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run
+from kartothek_cube.core.parallel import SizeEstimate, map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
@@ -39,7 +39,7 @@ def iter_groups(store: Store, plan: GroupPlan) -> Generator[Frames, None, None]:
     """
     if plan.groups.amplification() > AMPLIFICATION_LIMIT:
         return _load_shared(store, plan, current_options().bytes_in_flight)
-    weight = Weight()
+    weight = SizeEstimate()
 
     def load(i: int) -> Frames:
         tables = _load_group(store, plan, i)
@@ -47,7 +47,7 @@ def iter_groups(store: Store, plan: GroupPlan) -> Generator[Frames, None, None]:
         return _frames(plan, tables)
 
     phase = Phase("read", "groups" if plan.dispatch_columns else "partitions")
-    return run(load, range(len(plan.groups)), at=store, weight=weight, phase=phase)
+    return map_in_threads(load, range(len(plan.groups)), store=store, weight=weight, phase=phase)
 
 
 def load_groups(store: Store, plan: GroupPlan) -> list[Frames]:
@@ -76,7 +76,7 @@ def _frames(plan: GroupPlan, tables: dict[str, pa.Table]) -> Frames:
 def _load_shared(store: Store, plan: GroupPlan, limit: float) -> Generator[Frames, None, None]:
     # Both runs begin here, where the options of the call hold; they do nothing before the first step.
     entries = _regrouped(plan, [_split_pieces(store, plan, read) for read in plan.reads], limit)
-    return _owning(run(lambda entry: _entry_frames(plan, *entry), entries, weight=_entry_bytes), entries)
+    return _owning(map_in_threads(lambda entry: _entry_frames(plan, *entry), entries, weight=_entry_bytes), entries)
 
 
 def _owning(frames: Generator[Frames, None, None], entries: Generator[Entry, None, None]) -> Generator[Frames, None, None]:

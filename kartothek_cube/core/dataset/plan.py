@@ -14,15 +14,15 @@ from kartothek_cube.core.dataset.arguments import Source, source_of
 from kartothek_cube.core.dataset.requests import LabelFilter, check_table, checked_columns, names_of
 from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text, render
 from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, parse_predicates
 from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.core.scan import FilePlan, ScanStep, check_predicate_columns, indexed_clauses, needed_indices, plan_scan, rejects_null
 from kartothek_cube.core.snapshots import load_index, remember
+from kartothek_cube.core.telemetry import operation
 
 __all__ = ["ScanPlan", "filtered", "indices_for", "labels_of", "make_file_plan", "plan_table_scan"]
 
@@ -130,7 +130,7 @@ def plan_table_scan(
     >>> plan_table_scan("sales++seed", store, predicates=[[("COUNTRY_CODE", "==", "FR")]])
     ScanPlan(dataset='sales++seed', table='table', files=1 of 2)
     """
-    with verb("plan_table_scan", options):
+    with operation("plan_table_scan", options):
         names = names_of(columns, table, "columns")
         asked = parse_predicates(predicates)
         source = source_of(dataset_uuid, store, None, as_of)
@@ -157,7 +157,9 @@ def indices_for(source: Source, snapshot: Snapshot, predicates: Predicates | Non
     """
     names = sorted(needed_indices(snapshot, predicates) | set(more))
     clauses = {} if source.factory is not None else _alone(predicates, frozenset(names))
-    loaded = dict(zip(names, run(lambda column: load_index(source.store, snapshot, column, clauses.get(column, ())), names, at=source.store), strict=True))
+    loaded = dict(
+        zip(names, map_in_threads(lambda column: load_index(source.store, snapshot, column, clauses.get(column, ())), names, store=source.store), strict=True)
+    )
     new = {column: index for column, (index, is_whole) in loaded.items() if is_whole and column not in snapshot.indices}
     _keep(source, snapshot, new)
     return {column: index for column, (index, _) in loaded.items()}

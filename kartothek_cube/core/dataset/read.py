@@ -12,12 +12,12 @@ from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.dataset.load import load_frame, load_scan
 from kartothek_cube.core.dataset.plan import make_file_plan, picked
 from kartothek_cube.core.dataset.requests import checked_categoricals, checked_label_filter, names_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.scan import FilePlan
+from kartothek_cube.core.telemetry import operation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ def read_table(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with verb("read_table", options) as entry:
+    with operation("read_table", options) as op:
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
         in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
@@ -110,7 +110,7 @@ def read_table(
         plan = make_file_plan(source, source.snapshot(), table, names, asked, wanted)
         chosen = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
         plan = by_partition_values(plan) if in_order else plan
-        return entry.returned(load_frame(source.store, plan, chosen, as_objects))
+        return op.returned(load_frame(source.store, plan, chosen, as_objects))
 
 
 def read_table_arrow(
@@ -136,10 +136,10 @@ def read_table_arrow(
     >>> read_table_arrow("sales++seed", store, columns=["PRODUCT_ID"]).to_pydict()
     {'PRODUCT_ID': [1, 2]}
     """
-    with verb("read_table_arrow", options) as entry:
+    with operation("read_table_arrow", options) as op:
         names, asked = names_of(columns, table, "columns"), parse_predicates(predicates)
         source = source_of(dataset_uuid, store, None, as_of)
-        return entry.returned(load_scan(source.store, make_file_plan(source, source.snapshot(), table, names, asked)))
+        return op.returned(load_scan(source.store, make_file_plan(source, source.snapshot(), table, names, asked)))
 
 
 def by_partition_values(plan: FilePlan) -> FilePlan:

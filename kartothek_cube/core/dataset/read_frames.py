@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
 from kartothek_cube.core.dataset.plan_groups import make_group_plan
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.telemetry import operation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,10 +102,10 @@ def read_dataset_as_dataframes(
     0           DE           2
     1           DE           3
     """
-    with verb("read_dataset_as_dataframes", options) as entry:
+    with operation("read_dataset_as_dataframes", options) as op:
         asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
         opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
-        return [entry.returned(frames, _rows) for frames in load_groups(opened, plan)]
+        return [op.returned(frames, _rows) for frames in load_groups(opened, plan)]
 
 
 def read_dataset_as_dataframes__iterator(
@@ -141,10 +141,10 @@ def read_dataset_as_dataframes__iterator(
     >>> [len(frames["table"]) for frames in read_dataset_as_dataframes__iterator("sales++seed", store)]
     [2, 1]
     """
-    with verb("read_dataset_as_dataframes__iterator", options) as entry:
+    with operation("read_dataset_as_dataframes__iterator", options) as op:
         asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
         opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
-        return entry.lasting(iter_groups(opened, plan), _rows)
+        return op.lasting(iter_groups(opened, plan), _rows)
 
 
 def _rows(frames: Mapping[str, pd.DataFrame]) -> int:

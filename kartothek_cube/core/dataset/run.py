@@ -20,7 +20,7 @@ from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.publish import check_store_can_commit, publish
 from kartothek_cube.core.snapshots import with_indices
@@ -89,7 +89,7 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> Staged:
         check_final(request, schemas.tables)
         prepared = _given_up(known)
     phase = Phase("write", "partitions")
-    receipts = tuple(chain.from_iterable(run(lambda e: stage_element(store, request, e), prepared, weight=lambda e: e.nbytes, phase=phase)))
+    receipts = tuple(chain.from_iterable(map_in_threads(lambda e: stage_element(store, request, e), prepared, weight=lambda e: e.nbytes, phase=phase)))
     check_final(request, schemas.tables)
     return Staged(request, receipts, schemas.tables, counted.seen)
 

@@ -12,22 +12,23 @@ from kartothek_cube.core.dataset.compact import Compaction, plan_files, run_comp
 from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import TARGET_ROWS, cell_order, check_target_rows
 from kartothek_cube.core.maintenance.compact_report import CompactionReport
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.scan import check_predicate_columns, partition_mask
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput
 
-__all__ = ["compact_cube"]
+__all__ = ["compact_cube", "compact_cube_on"]
 
 
 def compact_cube(
@@ -102,18 +103,33 @@ def compact_cube(
     >>> report.files_after, len(query_cube(cube, store)[0])
     (2, 60)
     """
-    with verb("compact_cube", options, cube=cube):
-        opened, names = open_store(store), converter_str_set_optional(ktk_cube_dataset_ids)
-        most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
-        serializer = None if df_serializer is None else check_serializer(df_serializer)
-        chosen = _conditions(require_cube(cube), conditions)
-        if not dry:
-            check_store_can_commit(opened)
-        members = _members(cube, opened, names)
-        masks = {i: _selected(base, chosen, named=names is not None) for i, base in members.items()}
-        orders = {i: cell_order(base, cube.dimension_columns, cube.partition_columns) for i, base in members.items()}
-        plans = {i: plan_files(opened, base, masks[i], most, orders[i]) for i, base in members.items()}
-        return _run(opened, cube, {i: Compaction(base, plans[i], orders[i], serializer) for i, base in members.items()}, dry_run=dry)
+    with operation("compact_cube", options, cube=cube):
+        return compact_cube_on(THREADS, cube, store, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer)
+
+
+def compact_cube_on(
+    executor: Executor,
+    cube: Cube,
+    store: Any,
+    target_rows: int,
+    conditions: Any,
+    ktk_cube_dataset_ids: Iterable[str] | str | None,
+    dry_run: bool,
+    df_serializer: FileFormat | None,
+) -> dict[str, CompactionReport]:
+    """Compact a cube as `compact_cube` does, inside an operation; the executor reads footers and merges files."""
+    opened, names = open_instrumented(store), converter_str_set_optional(ktk_cube_dataset_ids)
+    most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
+    serializer = None if df_serializer is None else check_serializer(df_serializer)
+    chosen = _conditions(require_cube(cube), conditions)
+    if not dry:
+        check_store_can_commit(opened)
+    members = _members(cube, opened, names)
+    masks = {i: _selected(base, chosen, named=names is not None) for i, base in members.items()}
+    orders = {i: cell_order(base, cube.dimension_columns, cube.partition_columns) for i, base in members.items()}
+    plans = {i: plan_files(opened, base, masks[i], most, orders[i], executor) for i, base in members.items()}
+    work = {i: Compaction(base, plans[i], orders[i], serializer) for i, base in members.items()}
+    return _run(opened, cube, work, dry_run=dry, executor=executor)
 
 
 def _conditions(cube: Cube, conditions: Any) -> Conjunction:
@@ -143,13 +159,13 @@ def _selected(base: Snapshot, conjunction: Conjunction, *, named: bool) -> Mask:
     return partition_mask(base, clauses)
 
 
-def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: bool) -> dict[str, CompactionReport]:
+def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: bool, executor: Executor) -> dict[str, CompactionReport]:
     """One dataset after the other. A conflict in one of them does not keep the others from being compacted."""
     reports: dict[str, CompactionReport] = {}
     conflicts: dict[str, CommitConflict] = {}
     for name, compaction in work.items():
         try:
-            reports[name] = run_compaction(Source(store, compaction.base.uuid), compaction, dry_run=dry_run)
+            reports[name] = run_compaction(Source(store, compaction.base.uuid), compaction, dry_run=dry_run, executor=executor)
         except CommitConflict as conflict:
             conflicts[name] = conflict
     if conflicts:

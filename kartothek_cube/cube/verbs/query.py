@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.snapshots import load_index, remember
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
@@ -100,11 +100,11 @@ def query_cube(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with verb("query_cube", options, cube=cube) as entry:
-        opened = open_store(store)
+    with operation("query_cube", options, cube=cube) as op:
+        opened = open_instrumented(store)
         plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
-        return [entry.returned(to_frame(table)) for table in tables if table.num_rows]
+        return [op.returned(to_frame(table)) for table in tables if table.num_rows]
 
 
 def query_cube_arrow(
@@ -136,9 +136,9 @@ def query_cube_arrow(
     >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
     [None, 7]
     """
-    with verb("query_cube_arrow", options, cube=cube) as entry:
-        opened = open_store(store)
-        return entry.returned(whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened))
+    with operation("query_cube_arrow", options, cube=cube) as op:
+        opened = open_instrumented(store)
+        return op.returned(whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened))
 
 
 def iter_cube(
@@ -176,10 +176,10 @@ def iter_cube(
     >>> [(key, table.num_rows) for key, table in iter_cube(cube, store, partition_by="BRAND")]
     [({'BRAND': 'A'}, 2)]
     """
-    with verb("iter_cube", options, cube=cube) as entry:
-        opened = open_store(store)
+    with operation("iter_cube", options, cube=cube) as op:
+        opened = open_instrumented(store)
         plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
-        return entry.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
+        return op.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
 
 
 def plan_cube_query(
@@ -210,8 +210,8 @@ def plan_cube_query(
     >>> plan_cube_query(cube, store, C("PRODUCT_ID") == 2)
     QueryPlan(cube='sales', groups=1, files=1)
     """
-    with verb("plan_cube_query", options, cube=cube):
-        return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+    with operation("plan_cube_query", options, cube=cube):
+        return make_plan(cube, open_instrumented(store), conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
 
 
 def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
@@ -248,8 +248,8 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
     >>> load_group(plan.groups[1], store).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
-    with verb("load_group", options, cube=group) as entry:
-        return entry.returned(Loader(open_store(store)).load(group))
+    with operation("load_group", options, cube=group) as op:
+        return op.returned(Loader(open_instrumented(store)).load(group))
 
 
 def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any, as_of: Any = None) -> QueryPlan:
@@ -271,7 +271,7 @@ def _snapshots(cube: Cube, store: Store, datasets: Any, as_of: Any) -> dict[str,
 def _indices(intention: Intention, snapshots: Mapping[str, Snapshot], store: Store) -> dict[str, dict[str, SecondaryIndex]]:
     """The secondary indices that planning needs, read side by side, each only where its values may match."""
     wanted = [(r.id, c, clauses) for r in intention.roles for c, clauses in needed_indices(r, intention, snapshots[r.id]).items()]
-    loaded = list(run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2]), wanted, at=store))
+    loaded = list(map_in_threads(lambda w: load_index(store, snapshots[w[0]], w[1], w[2]), wanted, store=store))
     indices: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
     whole: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
     for (dataset, column, _), (index, is_whole) in zip(wanted, loaded, strict=True):
