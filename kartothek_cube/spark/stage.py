@@ -27,7 +27,7 @@ from kartothek_cube.spark.stage_runs import blocks, filled, runs, together
 from kartothek_cube.spark.stage_sort import sorted_pieces
 from kartothek_cube.spark.tasks import THREADS_PER_TASK
 from kartothek_cube.spark.types import conform, spark_schema
-from kartothek_cube.spark.worker import spilling_beside_spark, worker_settled
+from kartothek_cube.spark.worker import spilling_beside_spark, tuned_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,7 +97,7 @@ def make_staging(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: t
 def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows in, receipts out. Data that cannot be stored come back as an error row, since no second attempt would mend it."""
     tables = (pa.Table.from_batches([batch]).rename_columns(list(staging.columns)) for batch in batches)
-    with task_errors(), worker_settled(), spilling_beside_spark():
+    with task_errors(), tuned_worker(), spilling_beside_spark():
         try:
             for receipts in _staged(staging, tables):
                 yield receipt_rows(staging.rows.id, staging.commit, receipts)
