@@ -107,17 +107,13 @@ def check_key(key: str) -> str:
     if not _CHARACTERS.fullmatch(key):
         _refuse(key, "letters, digits, space and `!\"#$%&'()+,-./<=>?@[]^_{}~ are allowed, and at least one of them")
     for segment in key.split("/"):
-        _check_segment(key, segment)
+        if segment in ("", ".", ".."):
+            _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
+        if len(segment) > _LONGEST_SEGMENT:
+            _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
     if key.endswith("~"):
         _refuse(key, "a final '~' marks temporary files")
     return key
-
-
-def _check_segment(key: str, segment: str) -> None:
-    if segment in ("", ".", ".."):
-        _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
-    if len(segment) > _LONGEST_SEGMENT:
-        _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
 
 
 def _refuse(key: str, reason: str) -> NoReturn:

@@ -314,10 +314,13 @@ def operation(verb: str, options: Overrides | Options | None, cube: Any = None) 
     with use_options(options) as settings:
         if settings.progress is True:
             require_tqdm()
-        if not _is_kept(settings) or _CURRENT.get() is not None:
+        is_heard = _LOGGER.isEnabledFor(logging.INFO) or _STORE_LOGGER.isEnabledFor(logging.DEBUG)
+        if not (settings.is_watched or is_heard) or _CURRENT.get() is not None:
             yield _NULL
             return
-        current = Operation(verb, "dataset" if cube is None else "cube", _prefix(cube))
+        prefix = getattr(getattr(cube, "context", cube), "uuid_prefix", cube)
+        subject = prefix if isinstance(prefix, str) else ""
+        current = Operation(verb, "dataset" if cube is None else "cube", subject)
         token = _CURRENT.set(current)
         try:
             yield current
@@ -327,12 +330,3 @@ def operation(verb: str, options: Overrides | Options | None, cube: Any = None) 
         finally:
             _CURRENT.reset(token)
         current.leave()
-
-
-def _is_kept(settings: Options) -> bool:
-    return settings.is_watched or _LOGGER.isEnabledFor(logging.INFO) or _STORE_LOGGER.isEnabledFor(logging.DEBUG)
-
-
-def _prefix(cube: Any) -> str:
-    found = getattr(getattr(cube, "context", cube), "uuid_prefix", cube)
-    return found if isinstance(found, str) else ""

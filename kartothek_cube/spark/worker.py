@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 __all__ = ["send_at_once", "spilling_beside_spark", "tuned_worker"]
 
@@ -71,9 +72,9 @@ def _connection_to_spark() -> int | None:
     PySpark gives it to no task, but it is the argument ``outfile`` of the function that runs all of them. Any other way to
     find a socket could hit one of the user's.
     """
-    frame = sys._getframe()  # noqa: SLF001
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
     while frame is not None and not _runs_tasks(frame.f_code.co_name, frame.f_code.co_filename):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     with suppress(AttributeError, OSError, ValueError):
         return int(frame.f_locals["outfile"].fileno()) if frame is not None and "outfile" in frame.f_locals else None
     return None
