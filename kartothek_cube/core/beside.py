@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from kartothek_cube.core.files import FileRequest, with_constants
 from kartothek_cube.core.footer import chunk_spans, column_chunks
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.parquet import read_source
 from kartothek_cube.core.parquet_file import ParquetSource, open_file
 from kartothek_cube.core.store import Span, Store
+from kartothek_cube.core.telemetry import record
 
 __all__ = ["EncodedColumns", "read_rest", "read_with"]
 
@@ -50,7 +50,7 @@ def read_rest(store: Store, key: str, request: FileRequest, constants: Mapping[s
 
 def _read(source: ParquetSource, key: str, request: FileRequest, columns: Sequence[str], constants: Mapping[str, Any]) -> pa.Table:
     table, rows = read_source(source, key, [c for c in columns if c not in constants], request.schema, None)
-    note(rows_read=rows)
+    record(rows_read=rows)
     return with_constants(table, rows, columns, constants, request.schema)
 
 

@@ -24,7 +24,7 @@ from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.core.naming import document_key, index_key, schema_key
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.rebase import conflict, needs_indices
 from kartothek_cube.core.renew import check_staged, with_fresh_copies
@@ -260,7 +260,7 @@ def _put_companions(store: Store, steps: Sequence[AppliedChange]) -> Document:
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
     tasks = [lambda c=c: put_index(store, uuid, known[c], now) for c in columns]
     tasks += [lambda e=step.entry: _put_entry(store, uuid, e) for step in steps]
-    keys = list(run(lambda task: task(), tasks, at=store))[: len(columns)]
+    keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
     return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
 
 

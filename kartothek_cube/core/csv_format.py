@@ -16,11 +16,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.types as pt
 
 from kartothek_cube.core.formats import FileFormat, as_table, readable
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX
 from kartothek_cube.core.predicates import Predicates
 from kartothek_cube.core.schema import stored_type
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import CorruptData, InvalidType, Unsupported
 
 __all__ = ["SEPARATOR", "CsvFormat", "count_csv_rows", "csv_content", "read_csv_inside"]
@@ -170,7 +170,7 @@ def csv_content(store: Store, key: str, dataset: str | None) -> pa.Buffer:
     """The text of a CSV file."""
     with readable(store, key, dataset):
         data = pa.py_buffer(store.get(key))
-        note(files_read=1, bytes_read=data.size)
+        record(files_read=1, bytes_read=data.size)
         return pa.CompressedInputStream(pa.BufferReader(data), "gzip").read_buffer() if key.endswith(".gz") else data
 
 

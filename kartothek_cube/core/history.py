@@ -12,7 +12,7 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history import HistoryEntry, decode_entry, document_before, history_key
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.naming import index_key
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.schema_file import parse_embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
@@ -219,7 +219,7 @@ def _read_ahead(store: Store, uuid: str, ids: Sequence[str]) -> Iterator[History
             return error
 
     for start in range(0, len(ids), _READ_AHEAD):
-        yield from run(read, ids[start : start + _READ_AHEAD], at=store)
+        yield from map_in_threads(read, ids[start : start + _READ_AHEAD], store=store)
 
 
 def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
@@ -244,7 +244,7 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document) -> Snapsh
     """An older state of a dataset as a snapshot. It has no version, so that nothing takes it for the newest one."""
     schemas = parse_embedded_schemas(str(document.metadata.get(SCHEMA_KEY)), document.uuid)
     columns = list(document.indices)
-    there = run(lambda column: _has_index(store, newest, document.indices[column], column), columns, at=store)
+    there = map_in_threads(lambda column: _has_index(store, newest, document.indices[column], column), columns, store=store)
     lost = frozenset(column for column, found in zip(columns, there, strict=True) if not found)
     # An index that was superseded before it was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.naming import file_suffix, fresh_id
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound, StagedFilesLost
@@ -23,7 +23,7 @@ def check_staged(store: Store, change: Change) -> None:
     """Raise `StagedFilesLost` if files of the change are gone; files are looked for only if one has waited for long."""
     if _old_receipts(change):
         keys = [receipt.key for receipt in change.receipts]
-        _check_none_lost(change, [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there])
+        _check_none_lost(change, [key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there])
 
 
 def with_fresh_copies(store: Store, change: Change) -> Change:
@@ -41,7 +41,7 @@ def with_fresh_copies(store: Store, change: Change) -> Change:
         return change
     copies = {receipt.key: _copy_key(receipt.key) for receipt in old}
     now = datetime.now(UTC)
-    done = run(lambda pair: _copied(store, *pair), copies.items())
+    done = map_in_threads(lambda pair: _copied(store, *pair), copies.items())
     _check_none_lost(change, [key for key, copied in zip(copies, done, strict=True) if not copied])
     receipts = (replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts)
     return replace(change, receipts=tuple(receipts))

@@ -22,7 +22,7 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, is_data_key, label_of, schema_key
-from kartothek_cube.core.parallel import run, spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.parquet import stream_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.progress import Phase
@@ -185,7 +185,7 @@ def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Sn
     missing = [c for c in columns if c not in snapshot.indices]
     if not missing:
         return snapshot
-    loaded = run(lambda column: load_index(store, snapshot, column)[0], missing, at=store)
+    loaded = map_in_threads(lambda column: load_index(store, snapshot, column)[0], missing, store=store)
     return remember(store, snapshot.with_indices(dict(zip(missing, loaded, strict=True))))
 
 
@@ -231,13 +231,15 @@ Entries: TypeAlias = dict[tuple[str, tuple[str, ...]], dict[str, pa.Array]]
 """What files are known to have in some columns."""
 
 
-def built_indices(store: Store, base: Snapshot, columns: Sequence[str], known: Entries | None = None) -> dict[str, SecondaryIndex]:
+def built_indices(
+    store: Store, base: Snapshot, columns: Sequence[str], known: Entries | None = None, executor: Executor = THREADS
+) -> dict[str, SecondaryIndex]:
     """Whole indices on columns of a snapshot, from these columns of its files; those in ``known``, which grows, are not read again."""
     tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
     files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
     known = {} if known is None else known
     new = [(table, key) for _, table, key in files if (key, tuple(tables[table])) not in known]
-    read = spread(partial(_entries, store, base.uuid, base.schemas, tables), new, heavy=True, phase=Phase("index", "files"))
+    read = map_files(partial(_entries, store, base.uuid, base.schemas, tables), new, executor=executor, heavy=True, phase=Phase("index", "files"))
     known.update(zip([(key, tuple(tables[table])) for table, key in new], read, strict=True))
     entries = [known[key, tuple(tables[table])] for _, table, key in files]
     pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}

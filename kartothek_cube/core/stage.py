@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.metadata.partition_values import partition_type
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, fresh_id
-from kartothek_cube.core.parallel import run, thread_count
+from kartothek_cube.core.parallel import map_in_threads, thread_count
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.receipt import PartitionRows, Receipt, distinct_values, index_entries
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.store import Store, VersionMismatch
+from kartothek_cube.core.telemetry import record
 
 # Of a label that a user chose; a part of a key has at most 255 characters.
 _READABLE = 200
@@ -76,10 +76,10 @@ def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Recei
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
     staged = iter(
         list(
-            run(
+            map_in_threads(
                 lambda bundle: _stage(store, bundle.request, bundle.parts, bundle.schema),
                 tasks,
-                at=store,
+                store=store,
                 weight=lambda bundle: bundle.nbytes,
                 phase=phase,
             )
@@ -126,7 +126,7 @@ def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], 
     entries = [index_entries(part, request.index_columns) for part in parts]
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]
     keys = [_put(store, request, part.label, data) for part, data in zip(parts, files, strict=True)]
-    note(rows_written=sum(part.table.num_rows for part in parts), files_written=len(files), bytes_written=sum(data.nbytes for data in files))
+    record(rows_written=sum(part.table.num_rows for part in parts), files_written=len(files), bytes_written=sum(data.nbytes for data in files))
     return [
         Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.nbytes, schema, found, *lowest_and_highest, request.table)
         for part, key, data, found, lowest_and_highest in zip(parts, keys, files, entries, ends, strict=True)
@@ -190,7 +190,7 @@ def stage_stream(
         size = file.tell()
         file.seek(0)
         store.put_file(key, file)  # type: ignore[arg-type]
-    note(rows_written=rows, files_written=1, bytes_written=size)
+    record(rows_written=rows, files_written=1, bytes_written=size)
     return Receipt(request.uuid, label, key, values, rows, size, schema, noted.values(), noted.low, noted.high, request.table)
 
 

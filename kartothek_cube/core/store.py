@@ -6,16 +6,13 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from types import FunctionType
 from typing import Any, BinaryIO, NoReturn, TypeAlias
 
-from kartothek_cube.core.journal import current_entry
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 
 __all__ = ["Capabilities", "Entry", "Listing", "Store", "Version", "VersionMismatch", "check_key", "check_prefix", "check_spans", "select"]
@@ -31,13 +28,6 @@ Span: TypeAlias = tuple[int, int]
 # The extended key space of simplekv without the backslash, which Azure stores under another name.
 _CHARACTERS = re.compile(r"""[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+""")
 _LONGEST_SEGMENT = 255
-# What the journal counts.
-_OPERATIONS = {
-    *("changed", "contains", "get", "get_versioned", "leftovers", "list", "local_path", "ranges", "tail"),
-    *("copy", "delete", "put", "put_file", "put_if"),
-}
-# What they are about: the first argument, under one of these names.
-_SUBJECTS = ("key", "prefix", "source")
 
 
 class VersionMismatch(KartothekCubeError):
@@ -117,17 +107,13 @@ def check_key(key: str) -> str:
     if not _CHARACTERS.fullmatch(key):
         _refuse(key, "letters, digits, space and `!\"#$%&'()+,-./<=>?@[]^_{}~ are allowed, and at least one of them")
     for segment in key.split("/"):
-        _check_segment(key, segment)
+        if segment in ("", ".", ".."):
+            _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
+        if len(segment) > _LONGEST_SEGMENT:
+            _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
     if key.endswith("~"):
         _refuse(key, "a final '~' marks temporary files")
     return key
-
-
-def _check_segment(key: str, segment: str) -> None:
-    if segment in ("", ".", ".."):
-        _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
-    if len(segment) > _LONGEST_SEGMENT:
-        _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
 
 
 def _refuse(key: str, reason: str) -> NoReturn:
@@ -166,20 +152,6 @@ def select(entries: Iterable[Entry], prefix: str, recursive: bool) -> Listing:
     return Listing(sorted(found, key=lambda entry: entry.key), sorted(prefixes))
 
 
-def _counted(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of a store, counted for the verb that calls it."""
-
-    @wraps(method)
-    def call(store: Store, *arguments: Any, **named: Any) -> Any:
-        entry = current_entry()
-        if entry is None:
-            return method(store, *arguments, **named)
-        key = arguments[0] if arguments else next((named[name] for name in _SUBJECTS if name in named), "")
-        return entry.call(operation, store.identity, key, lambda: method(store, *arguments, **named))
-
-    return call
-
-
 class Store(ABC):
     """A flat space of keys and bytes.
 
@@ -187,15 +159,7 @@ class Store(ABC):
     raises `ReadOnlyStore`. Two stores are equal if they show the same objects. Stores may be shared between threads.
 
     An implementation gives `capabilities`, `name`, `identity`, `get_versioned`, `put`, `put_if`, `delete` and `list`; the rest has defaults in terms of these.
-    The journal of a verb counts what is called of it.
     """
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        for operation in _OPERATIONS & cls.__dict__.keys():
-            method = cls.__dict__[operation]
-            if isinstance(method, FunctionType):  # what is called in another way, as a `staticmethod`, stays as it is
-                setattr(cls, operation, _counted(operation, method))
 
     @property
     @abstractmethod

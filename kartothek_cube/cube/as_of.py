@@ -7,7 +7,7 @@ from datetime import datetime
 
 from kartothek_cube.core.history import AsOf, BeforeCreation, PastState, is_wanted, snapshot_at, states
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput
 
@@ -49,7 +49,7 @@ def _existing(store: Store, newest: Mapping[str, Snapshot], wanted: Mapping[str,
         except BeforeCreation:
             return None
 
-    return {name: found for name, found in zip(newest, run(load, list(newest), at=store), strict=True) if found is not None}
+    return {name: found for name, found in zip(newest, map_in_threads(load, list(newest), store=store), strict=True) if found is not None}
 
 
 def _found(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, PastState]:
@@ -72,4 +72,4 @@ def _searched(store: Store, newest: Mapping[str, Snapshot], names: Iterable[str]
         return next((s for s in states(store, newest[name]) if is_wanted(s.commit, s.time, s.cube, commit)), None)
 
     names = list(names)
-    return {name: state for name, state in zip(names, run(search, names, at=store), strict=True) if state is not None}
+    return {name: state for name, state in zip(names, map_in_threads(search, names, store=store), strict=True) if state is not None}

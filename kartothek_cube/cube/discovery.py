@@ -10,7 +10,7 @@ from typing import Any
 from kartothek_cube.core.history import check_as_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.as_of import members_at
@@ -77,7 +77,7 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
             _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
             return None
 
-    return {name: found for name, found in zip(names, run(load, names, at=store), strict=True) if found is not None}
+    return {name: found for name, found in zip(names, map_in_threads(load, names, store=store), strict=True) if found is not None}
 
 
 def read_members(

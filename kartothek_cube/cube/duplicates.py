@@ -12,7 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.files import FileRequest, open_rows
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.rowkeys import pack, pack_one, stable_order
 from kartothek_cube.core.store import Store
@@ -39,7 +39,7 @@ def check_duplicates(store: Store, write: DatasetWrite, receipts: Sequence[Recei
         Naming dataset and cell.
     """
     passes = [files for chain in overlapping(write, receipts) for files in _passes(chain)]
-    for _ in run(lambda files: _check(store, write, files, places), passes):
+    for _ in map_in_threads(lambda files: _check(store, write, files, places), passes):
         pass
 
 

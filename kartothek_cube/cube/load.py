@@ -17,7 +17,7 @@ import pyarrow as pa
 from kartothek_cube.core.beside import EncodedColumns, read_rest, read_with
 from kartothek_cube.core.evaluate import matching_rows
 from kartothek_cube.core.files import FileRequest, filter_table, read_rows
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
@@ -211,7 +211,7 @@ class PartitionLoader:
     def _each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
         """Results of some reads in order, each when it is asked for; of a remote store side by side."""
         if len(reads) > 1 and self._store.is_remote:
-            return run(lambda read: read(), reads, at=self._store)
+            return map_in_threads(lambda read: read(), reads, store=self._store)
         return (read() for read in reads)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.lookup import Positions, index_type
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.rowkeys import IntArray, pack, scratch
 from kartothek_cube.cube.join import Indices, JoinedRows, RowSelection, indices_of, rows_at
 
@@ -27,13 +27,13 @@ _SPARSE = 8
 def in_order(parts: Iterable[JoinedRows], schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
     """The rows of all parts ordered by some columns; equal ones in the order of the parts."""
     filled, wanted = [part for part in parts if part.rows], pa.schema([schema.field(c) for c in columns])
-    order = merged_order(pack(list(run(lambda part: part.table(wanted), filled)), columns))
+    order = merged_order(pack(list(map_in_threads(lambda part: part.table(wanted), filled)), columns))
     if isinstance(order, list):
-        tables = list(run(lambda part: part.table(schema), [filled[i] for i in order]))
+        tables = list(map_in_threads(lambda part: part.table(schema), [filled[i] for i in order]))
         return pa.concat_tables(tables) if tables else schema.empty_table()
     moves = _moves([part.with_constants(schema) for part in filled], schema, pa.array(order))
     del filled, parts  # a column that was moved is not held any longer
-    return pa.table(list(run(lambda move: move(), _drain(moves))), schema=schema)
+    return pa.table(list(map_in_threads(lambda move: move(), _drain(moves))), schema=schema)
 
 
 def _drain(items: list[T]) -> Iterator[T]:
@@ -75,7 +75,7 @@ def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
 def _moves(parts: Sequence[JoinedRows], schema: pa.Schema, order: pa.Array) -> list[Callable[[], pa.ChunkedArray | pa.Array]]:
     """What gives each column of all parts in this order."""
     # In all parts the datasets are the same.
-    sources, owners = list(run(lambda number: _source(parts, number, order), range(len(parts[0].parts)))), parts[0].owners
+    sources, owners = list(map_in_threads(lambda number: _source(parts, number, order), range(len(parts[0].parts)))), parts[0].owners
 
     def move(field: pa.Field) -> Callable[[], pa.ChunkedArray | pa.Array]:
         if field.name not in owners:

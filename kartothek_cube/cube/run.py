@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run_bundles
+from kartothek_cube.core.parallel import SizeEstimate, map_batches
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
@@ -38,7 +38,7 @@ def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     def parts_of(batch: JoinedBatch) -> list[JoinedRows]:
         return batch.parts if batch.counts is not None else [part.compacted(unshared) for part in batch.parts]
 
-    parts = run_bundles(join, plan.slices, batches.limit, at=store, phase=_PARTITIONS)
+    parts = map_batches(join, plan.slices, batches.limit, store=store, phase=_PARTITIONS)
     return in_order(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
@@ -62,7 +62,7 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
     Where the groups share files of the seed, these are read once and their rows wait in temporary Arrow files for their
     group. The options that hold for the call hold for all groups, also for those that are asked for after its block.
     """
-    batches, weight = _batches(plan, store), Weight()
+    batches, weight = _batches(plan, store), SizeEstimate()
 
     def load(groups: Sequence[Group]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
         tables = load_ahead(batches, groups)
@@ -73,10 +73,10 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
         return dict(group.key), table
 
     if shares_seed_files(plan):
-        loaded = run_bundles(load, plan.slices, batches.limit, at=store, weight=weight, phase=_PARTITIONS)
+        loaded = map_batches(load, plan.slices, batches.limit, store=store, weight=weight, phase=_PARTITIONS)
         return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
     limit, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (batches.limit, _PARTITIONS)
-    loaded = run_bundles(load, plan.groups, limit, at=store, weight=weight, phase=phase)
+    loaded = map_batches(load, plan.groups, limit, store=store, weight=weight, phase=phase)
     return ((key, table) for key, table in loaded if table.num_rows)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from kartothek_cube.core.metadata.chain import CubeCommit
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import IncompleteCubeWarning
@@ -47,7 +47,7 @@ def read_consistent(uuid_prefix: str, store: Store, members: Mapping[str, Snapsh
         time.sleep(_PAUSES[min(looks[h.write.id] for h in open_writes)])
         looks.update(h.write.id for h in open_writes)
         names = sorted({name for h in open_writes for name in (*h.landed, *h.lacking)})
-        fresh = run(lambda uuid: find_snapshot(store, uuid), [found[name].uuid for name in names], at=store)
+        fresh = map_in_threads(lambda uuid: find_snapshot(store, uuid), [found[name].uuid for name in names], store=store)
         found = {name: own for name, own in {**found, **dict(zip(names, fresh, strict=True))}.items() if own is not None}
     for partial in _partial_commits(found):
         _warn(uuid_prefix, store, partial, found)

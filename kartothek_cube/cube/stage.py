@@ -12,7 +12,7 @@ import pyarrow as pa
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.input_rows import chunk_bytes
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.receipt import PartitionRows, Receipt
 from kartothek_cube.core.stage import Staging, drain, stage_parts, stage_together
@@ -56,7 +56,7 @@ def stage_tables(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table])
         return prepared.result
 
     # Twice, as keys and order of the rows take about as much as their sorted copy.
-    prepared = list(run(prepare, list(tables), weight=lambda name: 2 * tables[name].nbytes))
+    prepared = list(map_in_threads(prepare, list(tables), weight=lambda name: 2 * tables[name].nbytes))
     parts = {name: result() for name, result in zip(tables, prepared, strict=True)}
     check_not_empty(write, parts)
     check_stays_filled(write, parts)
@@ -75,7 +75,7 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
     parts = _parts(buffer.chunks(chain(drain(data.blocks), data.rest or ())))
     receipts: dict[str, list[Receipt]] = {}
     # Four times, as the rows that gather, their sorted copy and the files take their share of the same bytes.
-    for name, staged in run(
+    for name, staged in map_in_threads(
         lambda item: (item[0].id, stage_parts(store, item[0].request, [item[1]], item[0].schema)),
         parts,
         weight=lambda item: 4 * item[1].table.nbytes,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.groups import Group
 from kartothek_cube.cube.intention import QueryArguments
@@ -89,7 +89,7 @@ def map_cube_groups(
     >>> map_cube_groups(total, "BRAND string, UNITS bigint", cube, "hfs://store", partition_by="BRAND").collect()
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
-    with verb("map_cube_groups", options, cube=cube):
+    with operation("map_cube_groups", options, cube=cube):
         factory = store_factory(store)
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
         plan = make_plan(arguments, open_store(factory))

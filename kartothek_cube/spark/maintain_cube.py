@@ -1,27 +1,26 @@
-"""Maintenance of a cube whose work per file is done in Spark tasks: the eager verbs, told to spread it."""
+"""Maintenance of a cube with the work per file in Spark tasks: the eager verbs on an executor of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.compaction_report import CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.verbs.cleanup import cleanup_cube
-from kartothek_cube.cube.verbs.compact import compact_cube
-from kartothek_cube.cube.verbs.copy import copy_cube
-from kartothek_cube.cube.verbs.delete import delete_cube
-from kartothek_cube.cube.verbs.stats import collect_stats
-from kartothek_cube.spark.spread import spreading
+from kartothek_cube.cube.verbs.cleanup import cleanup_cube_on
+from kartothek_cube.cube.verbs.compact import compact_cube_on
+from kartothek_cube.cube.verbs.copy import copy_cube_on
+from kartothek_cube.cube.verbs.delete import delete_cube_on
+from kartothek_cube.cube.verbs.stats import collect_stats_on
+from kartothek_cube.spark.spread import SparkExecutor, spark_executor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["cleanup_cube_spark", "collect_stats_spark", "compact_cube_spark", "copy_cube_spark", "delete_cube_spark"]
 
 
-@contextmanager
-def _spreading(verb: str, cube: Cube, given: Sequence[Any], spark: SparkSession | None, parallelism: int | None) -> Iterator[list[Store]]:
-    """The opened stores; the work of what is called in the block goes into tasks."""
-    stores = [open_store(store) for store in given]
-    with spreading(verb, f"cube {require_cube(cube).uuid_prefix!r}", list(zip(stores, given, strict=True)), spark, parallelism):
-        yield stores
+def _executor(verb: str, cube: Cube, given: Sequence[Any], spark: SparkSession | None, parallelism: int | None) -> tuple[SparkExecutor, list[Store]]:
+    """The executor of a verb, and the opened stores."""
+    stores = [open_instrumented(store) for store in given]
+    subject = f"cube {require_cube(cube).uuid_prefix!r}"
+    return spark_executor(verb, subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
 
 
 def delete_cube_spark(
@@ -74,8 +72,9 @@ def delete_cube_spark(
     >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, "hfs://deleted")
     >>> delete_cube_spark(cube, "hfs://deleted")
     """
-    with verb("delete_cube_spark", options, cube=cube), _spreading("delete", cube, [store], spark, parallelism) as (opened,):
-        delete_cube(cube, opened, datasets, options=options)
+    with operation("delete_cube_spark", options, cube=cube):
+        executor, (opened,) = _executor("delete", cube, [store], spark, parallelism)
+        delete_cube_on(executor, cube, opened, datasets)
 
 
 def copy_cube_spark(
@@ -121,8 +120,9 @@ def copy_cube_spark(
     >>> list_cubes("hfs://backup")
     ['sales_2024']
     """
-    with verb("copy_cube_spark", options, cube=cube), _spreading("copy", cube, [src_store, tgt_store], spark, parallelism) as (source, target):
-        copy_cube(cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets, options=options)
+    with operation("copy_cube_spark", options, cube=cube):
+        executor, (source, target) = _executor("copy", cube, [src_store, tgt_store], spark, parallelism)
+        copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
 
 
 def collect_stats_spark(
@@ -168,8 +168,9 @@ def collect_stats_spark(
     >>> collect_stats_spark(cube, "hfs://counted")["seed"]["rows"]
     2
     """
-    with verb("collect_stats_spark", options, cube=cube), _spreading("stats", cube, [store], spark, parallelism) as (opened,):
-        return collect_stats(cube, opened, datasets, as_of=as_of, options=options)
+    with operation("collect_stats_spark", options, cube=cube):
+        executor, (opened,) = _executor("stats", cube, [store], spark, parallelism)
+        return collect_stats_on(executor, cube, opened, datasets, as_of)
 
 
 def cleanup_cube_spark(
@@ -214,8 +215,9 @@ def cleanup_cube_spark(
     >>> cleanup_cube_spark(cube, "hfs://cleaned")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with verb("cleanup_cube_spark", options, cube=cube), _spreading("cleanup", cube, [store], spark, parallelism) as (opened,):
-        return cleanup_cube(cube, opened, dry_run=dry_run, options=options)
+    with operation("cleanup_cube_spark", options, cube=cube):
+        executor, (opened,) = _executor("cleanup", cube, [store], spark, parallelism)
+        return cleanup_cube_on(executor, cube, opened, dry_run=dry_run)
 
 
 def compact_cube_spark(
@@ -269,5 +271,6 @@ def compact_cube_spark(
     >>> report.files_before, report.files_after
     (6, 2)
     """
-    with verb("compact_cube_spark", options, cube=cube), _spreading("compact", cube, [store], spark, parallelism) as (opened,):
-        return compact_cube(cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer=df_serializer, options=options)
+    with operation("compact_cube_spark", options, cube=cube):
+        executor, (opened,) = _executor("compact", cube, [store], spark, parallelism)
+        return compact_cube_on(executor, cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer)

@@ -1,30 +1,29 @@
-"""Maintenance of a dataset whose work per file is done in Spark tasks: the eager verbs, told to spread it."""
+"""Maintenance of a dataset with the work per file in Spark tasks: the eager verbs on an executor of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.dataset.build_indices import build_dataset_indices
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
-from kartothek_cube.core.dataset.copy import copy_dataset
-from kartothek_cube.core.dataset.delete import delete_dataset
-from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
+from kartothek_cube.core.dataset.build_indices import build_dataset_indices_on
+from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset_on
+from kartothek_cube.core.dataset.copy import copy_dataset_on
+from kartothek_cube.core.dataset.delete import delete_dataset_on
+from kartothek_cube.core.dataset.statistics import collect_dataset_metadata_on, hash_dataset_on
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
 from kartothek_cube.core.maintenance.compaction_report import CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.verbs.compact import compact_dataset
-from kartothek_cube.spark.spread import spreading
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.cube.verbs.compact import compact_dataset_on
+from kartothek_cube.spark.spread import SparkExecutor, spark_executor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,13 +40,12 @@ __all__ = [
 ]
 
 
-@contextmanager
-def _spreading(verb: str, uuid: str | None, store: Any, factory: Any, spark: SparkSession | None, parallelism: int | None) -> Iterator[Store | None]:
-    """The store to give to a verb that is called in the block, unless a factory says where the dataset lies; its work goes into tasks."""
+def _executor(verb: str, uuid: str | None, store: Any, factory: Any, spark: SparkSession | None, parallelism: int | None) -> tuple[SparkExecutor, Store | None]:
+    """The executor of a verb, and the opened store to give to it, unless a factory says where the dataset is stored."""
     source = source_of(uuid, store, factory)
     given = store if factory is None else factory.store_factory
-    with spreading(verb, f"dataset {source.uuid!r}", [(source.store, given)], spark, parallelism):
-        yield source.store if factory is None else None
+    executor = spark_executor(verb, f"dataset {source.uuid!r}", [(source.store, given)], spark, parallelism)
+    return executor, source.store if factory is None else None
 
 
 def delete_dataset_spark(
@@ -86,8 +84,9 @@ def delete_dataset_spark(
     >>> _ = store_dataframes_as_dataset("hfs://gone", "sales", sales, partition_on=["COUNTRY_CODE"])
     >>> delete_dataset_spark("sales", "hfs://gone")
     """
-    with verb("delete_dataset_spark", options), _spreading("delete", dataset_uuid, store, factory, spark, parallelism) as opened:
-        delete_dataset(dataset_uuid, opened, factory, options=options)
+    with operation("delete_dataset_spark", options):
+        executor, opened = _executor("delete", dataset_uuid, store, factory, spark, parallelism)
+        delete_dataset_on(executor, dataset_uuid, opened, factory)
 
 
 def copy_dataset_spark(
@@ -135,10 +134,11 @@ def copy_dataset_spark(
     ['sales_2024.by-dataset-metadata.json']
     """
     source = source_of(source_dataset_uuid, store, None).store
-    target = source if target_store is None else open_store(target_store)
+    target = source if target_store is None else open_instrumented(target_store)
     stores = [(source, store), (target, store if target_store is None else target_store)]
-    with verb("copy_dataset_spark", options), spreading("copy", f"dataset {source_dataset_uuid!r}", stores, spark, parallelism):
-        return copy_dataset(source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite, options=options)
+    with operation("copy_dataset_spark", options):
+        executor = spark_executor("copy", f"dataset {source_dataset_uuid!r}", stores, spark, parallelism)
+        return copy_dataset_on(executor, source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite)
 
 
 def garbage_collect_dataset_spark(
@@ -184,8 +184,9 @@ def garbage_collect_dataset_spark(
     >>> garbage_collect_dataset_spark("sales", "hfs://swept")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with verb("garbage_collect_dataset_spark", options), _spreading("collect garbage of", dataset_uuid, store, factory, spark, parallelism) as opened:
-        return garbage_collect_dataset(dataset_uuid, opened, factory, dry_run=dry_run, options=options)
+    with operation("garbage_collect_dataset_spark", options):
+        executor, opened = _executor("collect garbage of", dataset_uuid, store, factory, spark, parallelism)
+        return garbage_collect_dataset_on(executor, dataset_uuid, opened, factory, dry_run=dry_run)
 
 
 def build_dataset_indices_spark(
@@ -232,8 +233,9 @@ def build_dataset_indices_spark(
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Acme"))
     3
     """
-    with verb("build_dataset_indices_spark", options), _spreading("build indices of", dataset_uuid, store, factory, spark, parallelism) as opened:
-        return build_dataset_indices(opened, dataset_uuid, columns, factory, options=options)
+    with operation("build_dataset_indices_spark", options):
+        executor, opened = _executor("build indices of", dataset_uuid, store, factory, spark, parallelism)
+        return build_dataset_indices_on(executor, opened, dataset_uuid, columns, factory)
 
 
 def collect_dataset_metadata_spark(
@@ -281,8 +283,9 @@ def collect_dataset_metadata_spark(
     >>> collect_dataset_metadata_spark("hfs://footers", "sales")["number_rows_total"].tolist()
     [1, 1, 1]
     """
-    with verb("collect_dataset_metadata_spark", options), _spreading("read footers of", dataset_uuid, store, factory, spark, parallelism) as opened:
-        return collect_dataset_metadata(opened, dataset_uuid, table_name, predicates, frac, factory, random_state=random_state, as_of=as_of, options=options)
+    with operation("collect_dataset_metadata_spark", options):
+        executor, opened = _executor("read footers of", dataset_uuid, store, factory, spark, parallelism)
+        return collect_dataset_metadata_on(executor, opened, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of)
 
 
 def hash_dataset_spark(
@@ -332,8 +335,9 @@ def hash_dataset_spark(
     >>> hash_dataset_spark("hfs://hashed", "sales").equals(hash_dataset("hfs://hashed", "sales"))
     True
     """
-    with verb("hash_dataset_spark", options), _spreading("hash", dataset_uuid, store, factory, spark, parallelism) as opened:
-        return hash_dataset(opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of=as_of, options=options)
+    with operation("hash_dataset_spark", options):
+        executor, opened = _executor("hash", dataset_uuid, store, factory, spark, parallelism)
+        return hash_dataset_on(executor, opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
 
 
 def compact_dataset_spark(
@@ -384,5 +388,6 @@ def compact_dataset_spark(
     >>> report.files_before, report.files_after
     (2, 1)
     """
-    with verb("compact_dataset_spark", options), _spreading("compact", dataset_uuid, store, factory, spark, parallelism) as opened:
-        return compact_dataset(dataset_uuid, opened, target_rows, predicates, dry_run, factory=factory, df_serializer=df_serializer, options=options)
+    with operation("compact_dataset_spark", options):
+        executor, opened = _executor("compact", dataset_uuid, store, factory, spark, parallelism)
+        return compact_dataset_on(executor, dataset_uuid, opened, target_rows, predicates, dry_run, factory, df_serializer)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.groups import Group
 from kartothek_cube.cube.intention import QueryArguments
@@ -89,7 +89,7 @@ def query_cube_spark(
     >>> query_cube_spark(cube, "hfs://store", C("UNITS") > 3).collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
-    with verb("query_cube_spark", options, cube=cube):
+    with operation("query_cube_spark", options, cube=cube):
         factory = store_factory(store)
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
         plan = make_plan(arguments, open_store(factory))

@@ -15,7 +15,6 @@ from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import GroupArguments, check_table, checked_categoricals, names_of
 from kartothek_cube.core.files import FileRequest
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
@@ -24,6 +23,7 @@ from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT
 from kartothek_cube.core.scan import ScanTask
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.regroup import Regrouping, run_regrouped
@@ -102,7 +102,7 @@ def read_dataset_as_spark(
     >>> read_dataset_as_spark("sales", "hfs://store", columns=["PRODUCT_ID", "UNITS"], predicates=[[("COUNTRY_CODE", "==", "FR")]]).collect()
     [Row(PRODUCT_ID=2, UNITS=4)]
     """
-    with verb("read_dataset_as_spark", options):
+    with operation("read_dataset_as_spark", options):
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked = parse_predicates(predicates)
         check_flag(dates_as_object, "dates_as_object")

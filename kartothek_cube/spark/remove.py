@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.verbs.append import remove_from_members
 
@@ -49,5 +49,5 @@ def remove_partitions_spark(
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     del spark, parallelism
-    with verb("remove_partitions_spark", options, cube=cube):
-        return remove_from_members(cube, open_store(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn))
+    with operation("remove_partitions_spark", options, cube=cube):
+        return remove_from_members(cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.options import current_options, options
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.stage import bounded_groups, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.jobs import Job, collect
@@ -27,7 +27,7 @@ from kartothek_cube.spark.stage_runs import blocks, filled, runs, together
 from kartothek_cube.spark.stage_sort import sorted_pieces
 from kartothek_cube.spark.tasks import THREADS_PER_TASK
 from kartothek_cube.spark.types import conform, spark_schema
-from kartothek_cube.spark.worker import spilling_beside_spark, worker_settled
+from kartothek_cube.spark.worker import spilling_beside_spark, tuned_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +75,7 @@ def staged_receipts(frames: Mapping[str, DataFrame], rows: Mapping[str, Rows], t
     frame = reduce(lambda left, right: left.union(right), staged)
     receipts = accepted(collect(frame, job), target.commit, frames)
     every = [receipt for own in receipts.values() for receipt in own]
-    note(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
+    record(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
     return receipts
 
 
@@ -97,7 +97,7 @@ def make_staging(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: t
 def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows in, receipts out. Data that cannot be stored come back as an error row, since no second attempt would mend it."""
     tables = (pa.Table.from_batches([batch]).rename_columns(list(staging.columns)) for batch in batches)
-    with task_errors(), worker_settled(), spilling_beside_spark():
+    with task_errors(), tuned_worker(), spilling_beside_spark():
         try:
             for receipts in _staged(staging, tables):
                 yield receipt_rows(staging.rows.id, staging.commit, receipts)

@@ -12,14 +12,14 @@ from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.stores import open_instrumented, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.commit import commit_cube_write
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
@@ -129,7 +129,7 @@ def build_cube_from_spark(
     >>> build_cube_from_spark(sales, cube, "hfs://sales", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    with verb("build_cube_from_spark", options, cube=cube):
+    with operation("build_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing = existing_for_build(cube, job.store)
         rule, number = check_on_conflict(on_conflict), parse_txn(txn)
@@ -171,7 +171,7 @@ def extend_cube_from_spark(
     >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://stock", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    with verb("extend_cube_from_spark", options, cube=cube):
+    with operation("extend_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
         write = plan_extend(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
@@ -208,7 +208,7 @@ def append_to_cube_from_spark(
     >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
-    with verb("append_to_cube_from_spark", options, cube=cube):
+    with operation("append_to_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
         return _run("append to", job, write, shuffle, num_buckets, bucket_by)
@@ -250,7 +250,7 @@ def update_cube_from_spark(
     >>> query_cube_spark(cube, "hfs://newer").collect()
     [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
     """
-    with verb("update_cube_from_spark", options, cube=cube):
+    with operation("update_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
         existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
@@ -264,7 +264,7 @@ def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: Spark
     frames = _frames(data, cube)
     factory = store_factory(store)
     schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
-    return _Job(frames, schemas, open_store(factory), Target(factory, identity, _width(spark, frames.values(), parallelism)))
+    return _Job(frames, schemas, open_instrumented(factory), Target(factory, identity, _width(spark, frames.values(), parallelism)))
 
 
 def _width(spark: SparkSession | None, frames: Collection[DataFrame], parallelism: int | None) -> int:

@@ -16,7 +16,6 @@ from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, skipped, stage_prepared, update_options
 from kartothek_cube.core.input_rows import InputPartition
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
@@ -24,6 +23,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stores import store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.layout import Layout, make_layout
@@ -173,7 +173,7 @@ def store_dataset_from_spark(
     >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", secondary_indices="PRODUCT_ID", shuffle=True, partition_on=["COUNTRY_CODE"])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    with verb("store_dataset_from_spark", options):
+    with operation("store_dataset_from_spark", options):
         rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
         rules = CommitOptions(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
         source = target_of(store, dataset_uuid, generate=True)
@@ -255,7 +255,7 @@ def update_dataset_from_spark(
     >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    with verb("update_dataset_from_spark", options):
+    with operation("update_dataset_from_spark", options):
         rows = None if df is None else _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
         source = target_of(store, dataset_uuid, factory)
         check_store_can_commit(source.store)

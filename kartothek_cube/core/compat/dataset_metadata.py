@@ -19,7 +19,7 @@ from kartothek_cube.core.metadata.document import document_from_mapping, render_
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.naming import check_uuid, document_key
 from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import UnknownColumn
 
 if TYPE_CHECKING:
@@ -223,11 +223,11 @@ class DatasetMetadata(DatasetMetadataBase):
             return self.load_partition_indices()
         if column not in self.indices:
             raise UnknownColumn(f"No index specified for column '{column}' of dataset {self.uuid!r}. There are indices on {sorted(self.index_columns)}.")
-        return self._changed(kernel.load_secondary_indices(self._parts, [column], open_store(store)))
+        return self._changed(kernel.load_secondary_indices(self._parts, [column], open_instrumented(store)))
 
     def load_all_indices(self, store: Any, load_partition_indices: bool = True) -> DatasetMetadata:
         """The dataset with all secondary indices loaded, by default those of the partition keys as well; errors as of `load_index`."""
-        loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), open_store(store)))
+        loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), open_instrumented(store)))
         return loaded.load_partition_indices() if load_partition_indices else loaded
 
     def load_partition_indices(self) -> DatasetMetadata:
@@ -328,12 +328,12 @@ class DatasetMetadata(DatasetMetadataBase):
     @staticmethod
     def load_from_dict(dct: Mapping[str, Any], store: Any, load_schema: bool = True) -> DatasetMetadata:
         """The dataset that a parsed document describes, with what the document leaves to the store: schemas, partitions of an implicit dataset."""
-        return DatasetMetadata.of_parts(kernel.parts_in_store(document_from_mapping(dct, "given"), open_store(store), load_schema))
+        return DatasetMetadata.of_parts(kernel.parts_in_store(document_from_mapping(dct, "given"), open_instrumented(store), load_schema))
 
     @staticmethod
     def load_from_buffer(buf: bytes, store: Any, format: str = "json") -> DatasetMetadata:  # noqa: A002
         """The same of a document as bytes, as in `from_buffer`."""
-        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_store(store)))
+        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_instrumented(store)))
 
     @staticmethod
     def load_from_store(uuid: str, store: Any, load_schema: bool = True, load_all_indices: bool = False, *, as_of: AsOf | None = None) -> DatasetMetadata:
@@ -359,7 +359,7 @@ class DatasetMetadata(DatasetMetadataBase):
         InvalidInput
             If its history does not reach back to ``as_of``.
         """
-        opened = open_store(store)
+        opened = open_instrumented(store)
         parts = (
             kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
             if load_schema or as_of is not None
@@ -371,13 +371,13 @@ class DatasetMetadata(DatasetMetadataBase):
     @staticmethod
     def exists(uuid: str, store: Any) -> bool:
         """Whether the store has a document of this dataset. It is not read."""
-        opened = open_store(store)
+        opened = open_instrumented(store)
         return any(opened.contains(document_key(check_uuid(uuid), msgpack=msgpack)) for msgpack in (False, True))
 
     @staticmethod
     def storage_keys(uuid: str, store: Any) -> list[str]:
         """All keys of the store that belong to this dataset, sorted: also those that its document does not name."""
-        opened, name = open_store(store), check_uuid(uuid)
+        opened, name = open_instrumented(store), check_uuid(uuid)
         return sorted(key for prefix in (f"{name}.", f"{name}/") for key in opened.list(prefix, recursive=True).keys)
 
     # --- object protocol ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from kartothek_cube.core.compat.stores import lazy_store
 from kartothek_cube.core.history import AsOf, check_as_of, load_snapshot_as_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_instrumented
 
 __all__ = ["DatasetFactory"]
 
@@ -107,7 +108,7 @@ class DatasetFactory(DatasetMetadataBase):
         if self.load_schema:
             return self.dataset_metadata.snapshot
         if self._snapshot is None:
-            self._snapshot = load_snapshot_as_of(self.store, self.dataset_uuid, self.as_of)
+            self._snapshot = load_snapshot_as_of(open_instrumented(self.store), self.dataset_uuid, self.as_of)
         return self._snapshot
 
     def remember(self, snapshot: Snapshot) -> None:

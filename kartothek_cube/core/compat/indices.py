@@ -15,7 +15,7 @@ from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.schema import plain_type
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["ExplicitSecondaryIndex", "IndexBase", "PartitionIndex", "filter_indices", "merge_indices", "remove_partitions_from_indices"]
@@ -114,7 +114,7 @@ class ExplicitSecondaryIndex(IndexBase):
         if self.loaded:
             return self
         key = str(self.index_storage_key)
-        table, _ = read_columns(open_store(store), key, key.split("/", maxsplit=1)[0])
+        table, _ = read_columns(open_instrumented(store), key, key.split("/", maxsplit=1)[0])
         kind = self.dtype or (plain_type(table.schema.field(self.column).type) if self.column in table.column_names else pa.null())
         data = kernel.index_from_table(table, self.column, kind, key)
         data = SecondaryIndex(self.column, data.values.cast(kind), data.labels)
@@ -128,7 +128,7 @@ class ExplicitSecondaryIndex(IndexBase):
         InvalidInput
             If the index is not loaded.
         """
-        data, opened, uuid, key = self.pairs(), open_store(store), check_uuid(dataset_uuid), self.index_storage_key
+        data, opened, uuid, key = self.pairs(), open_instrumented(store), check_uuid(dataset_uuid), self.index_storage_key
         if key is None or not key.startswith((f"{uuid}/", f"{uuid}.")):
             self.index_storage_key = put_index(opened, uuid, data, self.creation_time)
             return self.index_storage_key

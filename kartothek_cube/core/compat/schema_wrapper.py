@@ -12,7 +12,7 @@ from kartothek_cube.core.frames import is_block, is_frame, is_series, to_frame, 
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema import compatible, normal_schema, normal_type, ordered, stored_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, pandas_types, parse_common_metadata
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def read_schema_metadata(dataset_uuid: str, store: Any, table: str = "table") ->
     >>> read_schema_metadata("sales", store)
     PRODUCT_ID: int64
     """
-    opened, key = open_store(store), schema_key(dataset_uuid, table)
+    opened, key = open_instrumented(store), schema_key(dataset_uuid, table)
     try:
         data = opened.get(key)
     except KeyNotFound:
@@ -397,5 +397,5 @@ def store_schema_metadata(schema: SchemaWrapper | pa.Schema, dataset_uuid: str, 
     'sales/table/_common_metadata'
     """
     key = schema_key(dataset_uuid, table)
-    open_store(store).put(key, common_metadata_bytes(stored_schema(_arrow(schema))))
+    open_instrumented(store).put(key, common_metadata_bytes(stored_schema(_arrow(schema))))
     return key

@@ -17,7 +17,7 @@ from kartothek_cube.core.frames import encoded, to_frame, to_table
 from kartothek_cube.core.parquet import ParquetFormat, ParquetSource, open_file, read_source
 from kartothek_cube.core.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.schema import stored_schema
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class _FormatSerializer(DataFrameSerializer, FileFormat):
     def store(self, store: Any, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
         data = self.encode(to_table(df, key_prefix))
         key = key_prefix + self.file_suffix
-        open_store(store).put(key, memoryview(data))
+        open_instrumented(store).put(key, memoryview(data))
         return key
 
 
@@ -202,7 +202,7 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
         asked = parse_predicates(predicates)
         wanted, categories = _names(columns, "columns", key), _names(categories, "categories", key)
         try:
-            with open_file(open_store(store), key, None) as source:
+            with open_file(open_instrumented(store), key, None) as source:
                 names = [name for name in source.schema.names if not name.startswith("__index_level_")]
                 chosen = names if wanted is None else wanted
                 _check_columns(chosen, categories, columns_of(asked), names, key)
@@ -270,7 +270,7 @@ class CsvSerializer(CsvFormat, _FormatSerializer):
 def _csv_frame(store: Any, key: str) -> pd.DataFrame:
     import pandas as pd
 
-    content = csv_content(open_store(store), key, None)
+    content = csv_content(open_instrumented(store), key, None)
     try:
         # Only what is empty is null: the country NA is a country.
         frame = pd.read_csv(pa.BufferReader(content), sep=SEPARATOR, encoding="utf-8", keep_default_na=False, na_values=[""])

@@ -11,13 +11,13 @@ import numpy as np
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf, check_as_of, load_snapshot_as_of
-from kartothek_cube.core.journal import name_dataset
 from kartothek_cube.core.metadata.document import VERSION
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import check_uuid, fresh_id
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import name_dataset
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = ["DatasetRef", "as_list", "check_flag", "check_version", "source_of", "target_of"]
@@ -62,9 +62,9 @@ def source_of(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) ->
     """
     moment = check_as_of(as_of)
     if factory is None and dataset_uuid is not None and store is not None:
-        return _named(DatasetRef(open_store(store), str(dataset_uuid), None, moment))
+        return _named(DatasetRef(open_instrumented(store), str(dataset_uuid), None, moment))
     if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
-        return _named(DatasetRef(factory.store, factory.dataset_uuid, factory if moment is None else None, moment))
+        return _named(DatasetRef(open_instrumented(factory.store), factory.dataset_uuid, factory if moment is None else None, moment))
     raise InvalidInput("Need to supply either a `factory` (a DatasetFactory) or `dataset_uuid` and `store`, and not both.")
 
 
@@ -101,7 +101,7 @@ def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: b
         raise InvalidType("Provided incompatible store type: None. Give a store, a URL, a path or a callable that returns a store.")
     if dataset_uuid is None and not generate:
         raise InvalidType("Give the argument dataset_uuid: the name of the dataset.")
-    return _named(DatasetRef(open_store(store), check_uuid(fresh_id() if dataset_uuid is None else dataset_uuid)))
+    return _named(DatasetRef(open_instrumented(store), check_uuid(fresh_id() if dataset_uuid is None else dataset_uuid)))
 
 
 def _named(source: DatasetRef) -> DatasetRef:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
+from kartothek_cube.core.telemetry import operation
 
-__all__ = ["garbage_collect_dataset"]
+__all__ = ["garbage_collect_dataset", "garbage_collect_dataset_on"]
 
 
 def garbage_collect_dataset(
@@ -77,6 +78,11 @@ def garbage_collect_dataset(
     >>> sum(file.key.endswith(".parquet") for file in report.removed), report.bytes > 0
     (2, True)
     """
-    with verb("garbage_collect_dataset", options):
-        source = source_of(dataset_uuid, store, factory)
-        return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"))
+    with operation("garbage_collect_dataset", options):
+        return garbage_collect_dataset_on(THREADS, dataset_uuid, store, factory, dry_run=dry_run)
+
+
+def garbage_collect_dataset_on(executor: Executor, dataset_uuid: str | None, store: Any, factory: Any, *, dry_run: bool) -> GarbageReport:
+    """Collect garbage as `garbage_collect_dataset` does, inside an operation; the executor removes the files."""
+    source = source_of(dataset_uuid, store, factory)
+    return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"), executor=executor)

@@ -12,9 +12,9 @@ from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, update_options
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, collected, flat, staged_partitions
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["commit_dataset", "write_single_partition"]
@@ -86,7 +86,7 @@ def write_single_partition(
     1
     """
     del metadata, overwrite, metadata_merger
-    with verb("write_single_partition", options):
+    with operation("write_single_partition", options):
         check_version(metadata_version)
         if data is None:
             raise InvalidType("The parameter `data` is not optional: give the rows of the partition.")
@@ -157,7 +157,7 @@ def commit_dataset(
     2
     """
     del output_dataset_uuid, df_serializer
-    with verb("commit_dataset", options):
+    with operation("commit_dataset", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
         items = [] if new_partitions is None else list(flat(new_partitions))

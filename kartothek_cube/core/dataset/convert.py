@@ -6,10 +6,10 @@ from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.convert import convert_document
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.telemetry import operation
 
 __all__ = ["convert_metadata_format"]
 
@@ -60,7 +60,7 @@ def convert_metadata_format(dataset_uuid: str, store: Any, metadata_storage_form
     >>> store.list().keys
     ['sales.by-dataset-metadata.msgpack.zstd']
     """
-    with verb("convert_metadata_format", options):
+    with operation("convert_metadata_format", options):
         source = source_of(dataset_uuid, store, None)
         convert_document(source.store, source.uuid, metadata_storage_format)
         return DatasetMetadata.of(load_snapshot(source.store, source.uuid))

@@ -6,13 +6,14 @@ from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
 from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.parallel import THREADS, Executor
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 
-__all__ = ["copy_dataset", "rename_dataset"]
+__all__ = ["copy_dataset", "copy_dataset_on", "rename_dataset"]
 
 
 def copy_dataset(
@@ -73,13 +74,20 @@ def copy_dataset(
     >>> list(copy_dataset("sales", store, "sales_2024"))
     ['sales_2024.by-dataset-metadata.json']
     """
-    with verb("copy_dataset", options):
-        replaces = check_flag(overwrite, "overwrite")
-        source = source_of(source_dataset_uuid, store, None)
-        target = source.store if target_store is None else open_store(target_store)
-        new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
-        copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces)
-        return {copied.key: DatasetMetadata.of(copied)}
+    with operation("copy_dataset", options):
+        return copy_dataset_on(THREADS, source_dataset_uuid, store, target_dataset_uuid, target_store, overwrite=overwrite)
+
+
+def copy_dataset_on(
+    executor: Executor, source_dataset_uuid: str, store: Any, target_dataset_uuid: str | None, target_store: Any, *, overwrite: bool
+) -> dict[str, DatasetMetadata]:
+    """Copy a dataset as `copy_dataset` does, inside an operation; the executor copies the files."""
+    replaces = check_flag(overwrite, "overwrite")
+    source = source_of(source_dataset_uuid, store, None)
+    target = source.store if target_store is None else open_instrumented(target_store)
+    new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
+    copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces, executor=executor)
+    return {copied.key: DatasetMetadata.of(copied)}
 
 
 def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
@@ -125,6 +133,6 @@ def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Ove
     >>> rename_dataset("sales", store, "sales_2024").uuid
     'sales_2024'
     """
-    with verb("rename_dataset", options):
+    with operation("rename_dataset", options):
         source = source_of(dataset_uuid, store, None)
         return DatasetMetadata.of(run_rename(source.store, source.uuid, new_uuid))

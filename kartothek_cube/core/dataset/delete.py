@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.delete import delete_dataset as run_deletion
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
+from kartothek_cube.core.telemetry import operation
 
-__all__ = ["delete_dataset"]
+__all__ = ["delete_dataset", "delete_dataset_on"]
 
 
 def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, options: Overrides | None = None) -> None:
@@ -50,10 +51,15 @@ def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: 
     >>> store.list(recursive=True).keys
     []
     """
-    with verb("delete_dataset", options):
-        source = source_of(dataset_uuid, store, factory)
-        try:
-            run_deletion(source.store, source.uuid)
-        finally:
-            if source.factory is not None:
-                source.factory.invalidate()
+    with operation("delete_dataset", options):
+        delete_dataset_on(THREADS, dataset_uuid, store, factory)
+
+
+def delete_dataset_on(executor: Executor, dataset_uuid: str | None, store: Any, factory: Any) -> None:
+    """Delete a dataset as `delete_dataset` does, inside an operation; the executor removes the files."""
+    source = source_of(dataset_uuid, store, factory)
+    try:
+        run_deletion(source.store, source.uuid, executor)
+    finally:
+        if source.factory is not None:
+            source.factory.invalidate()

@@ -17,13 +17,13 @@ from kartothek_cube.core.dataset.prepare import WriteRequest, check_final, check
 from kartothek_cube.core.dataset.run import user_metadata
 from kartothek_cube.core.frames import check_names
 from kartothek_cube.core.input_rows import as_rows
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.naming import is_data_key
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.schema import check_shared_columns, ordered, stored_schema
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stage import dataset_schema
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidType
 
 __all__ = ["create_empty_dataset_header"]
@@ -86,7 +86,7 @@ def create_empty_dataset_header(
     >>> read_table("sales", store).dtypes.to_dict()
     {'SALES_DATE': dtype('<M8[ms]'), 'UNITS': dtype('int64')}
     """
-    with verb("create_empty_dataset_header", options):
+    with operation("create_empty_dataset_header", options):
         check_version(metadata_version)
         rule = check_on_conflict(on_conflict)
         target = target_of(store, dataset_uuid)

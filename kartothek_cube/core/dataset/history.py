@@ -10,10 +10,10 @@ import pyarrow as pa
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.history import PastState, states
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.chain import Commit
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CorruptDocument
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def history(dataset_uuid: str | None = None, store: Any = None, *, factory: Any 
     0      1        1  True
     1      2        0  True
     """
-    with verb("history", options):
+    with operation("history", options):
         source = source_of(dataset_uuid, store, factory)
         newest = load_snapshot(source.store, source.uuid)
         known: list[PastState] = []

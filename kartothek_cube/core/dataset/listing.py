@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 
 __all__ = ["list_datasets"]
 
@@ -36,5 +36,5 @@ def list_datasets(store: Any) -> list[str]:
     >>> list_datasets("hfs://listed")
     ['sales']
     """
-    keys = (entry.key for entry in open_store(store).list("").entries)
+    keys = (entry.key for entry in open_instrumented(store).list("").entries)
     return sorted({key.removesuffix(end) for key in keys for end in _DOCUMENTS if key.endswith(end)})

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kartothek_cube.core.files import FileRequest, open_rows, read_rows
 from kartothek_cube.core.frames import concat_encoded, encoded
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import READ_FILES, Weight, run, thread_count
+from kartothek_cube.core.parallel import READ_FILES, SizeEstimate, map_in_threads, thread_count
 from kartothek_cube.core.rowkeys import empty_rows
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
@@ -26,7 +26,7 @@ _LEAST_PIECE = 2**20
 
 def load_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask], categoricals: Sequence[str] = ()) -> list[pa.Table]:
     """All files, in order; categoricals become dictionaries as soon as a file is read."""
-    return list(run(lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals), tasks, at=store, phase=READ_FILES))
+    return list(map_in_threads(lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals), tasks, store=store, phase=READ_FILES))
 
 
 def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
@@ -45,8 +45,8 @@ def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask],
     The next files are opened in threads meanwhile. Those that fit into a piece, as most do, are read there, too; larger ones piece by piece when it is
     their turn.
     """
-    settings, weight = current_options(), Weight()
-    nbytes = max(_LEAST_PIECE, settings.bytes_in_flight // (2 * thread_count(store)))  # `run` has up to two tasks a thread on their way
+    settings, weight = current_options(), SizeEstimate()
+    nbytes = max(_LEAST_PIECE, settings.bytes_in_flight // (2 * thread_count(store)))  # `map_in_threads` has up to two tasks a thread on their way
 
     def load(task: ScanTask) -> Iterator[T]:
         is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
@@ -56,7 +56,7 @@ def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask],
         weight.measured(sum(table.nbytes for table in tables))
         return iter([convert(table) for table in tables])
 
-    return _flat(run(load, tasks, at=store, weight=weight, phase=READ_FILES))
+    return _flat(map_in_threads(load, tasks, store=store, weight=weight, phase=READ_FILES))
 
 
 def _flat(parts: Generator[Iterator[T], None, None]) -> Generator[T, None, None]:

@@ -16,7 +16,7 @@ from kartothek_cube.core.dataset.groups import GroupPlan, TableRead
 from kartothek_cube.core.dataset.load import joined, load_tables, stream_pieces
 from kartothek_cube.core.frames import encoded
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run
+from kartothek_cube.core.parallel import SizeEstimate, map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
@@ -40,7 +40,7 @@ def iter_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> Generator
     """
     if plan.groups.amplification() > AMPLIFICATION_LIMIT:
         return _load_shared(store, plan, convert, current_options().bytes_in_flight)
-    weight = Weight()
+    weight = SizeEstimate()
 
     def load(i: int) -> T:
         tables = _load_group(store, plan, i)
@@ -48,7 +48,7 @@ def iter_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> Generator
         return convert(tables)
 
     phase = Phase("read", "groups" if plan.dispatch_columns else "partitions")
-    return run(load, range(len(plan.groups)), at=store, weight=weight, phase=phase)
+    return map_in_threads(load, range(len(plan.groups)), store=store, weight=weight, phase=phase)
 
 
 def load_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> list[T]:
@@ -77,7 +77,7 @@ def _load_shared(store: Store, plan: GroupPlan, convert: Convert[T], limit: floa
     def weight(entry: Entry) -> int:
         return sum(rows.nbytes for tables in entry[1].values() for rows in tables)
 
-    results = run(lambda entry: convert(_entry_tables(plan, *entry)), entries, weight=weight)
+    results = map_in_threads(lambda entry: convert(_entry_tables(plan, *entry)), entries, weight=weight)
     return _owning(results, entries)
 
 

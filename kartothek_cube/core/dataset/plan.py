@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from kartothek_cube.core.dataset.requests import LabelFilter, check_table, checked_columns
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.predicates import Clause, Predicates
 from kartothek_cube.core.scan import FilePlan, check_predicate_columns, needed_indices, plan_scan
 from kartothek_cube.core.snapshots import load_index, remember
@@ -63,7 +63,7 @@ def indices_for(
     needed = needed_indices(snapshot, predicates, also)
     if keep is None:
         return load_indices(store, [(snapshot, needed)])[0]
-    loaded = run(lambda column: load_index(store, snapshot, column)[0], list(needed), at=store)
+    loaded = map_in_threads(lambda column: load_index(store, snapshot, column)[0], list(needed), store=store)
     indices = dict(zip(needed, loaded, strict=True))
     if indices.keys() - snapshot.indices.keys():
         keep(snapshot.with_indices(indices))
@@ -77,7 +77,7 @@ def load_indices(store: Store, needed: Sequence[tuple[Snapshot, Mapping[str, Seq
     whole stay with the cached snapshot for the next call, unless they are large.
     """
     reads = [(snapshot, column, clauses) for snapshot, columns in needed for column, clauses in columns.items()]
-    loaded = iter(list(run(lambda read: load_index(store, *read), reads, at=store)))
+    loaded = iter(list(map_in_threads(lambda read: load_index(store, *read), reads, store=store)))
     result = []
     for snapshot, columns in needed:
         own = {column: next(loaded) for column in columns}

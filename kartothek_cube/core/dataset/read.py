@@ -15,7 +15,6 @@ from kartothek_cube.core.dataset.load import load_scan
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import checked_categoricals, checked_label_filter, names_of
 from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parquet import open_file
@@ -23,6 +22,7 @@ from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.scan import FilePlan
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ def read_table(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with verb("read_table", options) as entry:
+    with operation("read_table", options) as op:
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
         in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
@@ -118,8 +118,8 @@ def read_table(
             plan = plan.take(np.argsort(pack_one(plan.values, plan.values.column_names), kind="stable"))
         rows = load_scan(source.store, plan, chosen)
         if not rows.num_rows:
-            return entry.returned(_frame_without_rows(source.store, plan, rows, as_objects))
-        return entry.returned(to_frame(rows, dates_as_object=as_objects, nullable=True))
+            return op.returned(_frame_without_rows(source.store, plan, rows, as_objects))
+        return op.returned(to_frame(rows, dates_as_object=as_objects, nullable=True))
 
 
 def read_table_arrow(
@@ -145,11 +145,11 @@ def read_table_arrow(
     >>> read_table_arrow("sales++seed", store, columns=["PRODUCT_ID"]).to_pydict()
     {'PRODUCT_ID': [1, 2]}
     """
-    with verb("read_table_arrow", options) as entry:
+    with operation("read_table_arrow", options) as op:
         names, asked = names_of(columns, table, "columns"), parse_predicates(predicates)
         source = source_of(dataset_uuid, store, None, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
-        return entry.returned(load_scan(source.store, plan))
+        return op.returned(load_scan(source.store, plan))
 
 
 def _frame_without_rows(store: Store, plan: FilePlan, table: pa.Table, dates_as_object: bool) -> pd.DataFrame:

@@ -12,9 +12,9 @@ from kartothek_cube.core.dataset.groups import make_group_plan
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
 from kartothek_cube.core.dataset.requests import GroupArguments, checked_label_filter
 from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def read_dataset_as_dataframes(
     0           DE           2
     1           DE           3
     """
-    with verb("read_dataset_as_dataframes", options) as entry:
+    with operation("read_dataset_as_dataframes", options) as op:
         source, convert = source_of(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
         arguments = _arguments(tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index)
         plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
-        return [entry.returned(frames, _rows) for frames in load_groups(source.store, plan, convert)]
+        return [op.returned(frames, _rows) for frames in load_groups(source.store, plan, convert)]
 
 
 def read_dataset_as_dataframes__iterator(
@@ -148,11 +148,11 @@ def read_dataset_as_dataframes__iterator(
     >>> [len(frames["table"]) for frames in read_dataset_as_dataframes__iterator("sales++seed", store)]
     [2, 1]
     """
-    with verb("read_dataset_as_dataframes__iterator", options) as entry:
+    with operation("read_dataset_as_dataframes__iterator", options) as op:
         source, convert = source_of(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
         arguments = _arguments(tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index)
         plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
-        return entry.lasting(iter_groups(source.store, plan, convert), _rows)
+        return op.lasting(iter_groups(source.store, plan, convert), _rows)
 
 
 def _arguments(tables: Any, columns: Any, categoricals: Any, label_filter: Any, predicates: Any, dispatch_by: Any, by_partition_keys: Any) -> GroupArguments:

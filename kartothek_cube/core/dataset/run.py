@@ -20,7 +20,7 @@ from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import with_indices
@@ -88,7 +88,7 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
         check_final(request, schemas.tables)
         prepared = drain(checked)
     phase = Phase("write", "partitions")
-    staged = run(lambda rows: stage_prepared(store, request, rows), prepared, weight=lambda rows: rows.nbytes, phase=phase)
+    staged = map_in_threads(lambda rows: stage_prepared(store, request, rows), prepared, weight=lambda rows: rows.nbytes, phase=phase)
     receipts = tuple(chain.from_iterable(staged))
     check_final(request, schemas.tables)
     return StagedWrite(request, receipts, schemas.tables, next(numbers))

@@ -10,11 +10,11 @@ from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import names_of
 from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.scan import FilePlan, ScanStep, rejects_null
+from kartothek_cube.core.telemetry import operation
 
 __all__ = ["ScanPlan", "plan_table_scan", "residual"]
 
@@ -121,7 +121,7 @@ def plan_table_scan(
     >>> plan_table_scan("sales++seed", store, predicates=[[("COUNTRY_CODE", "==", "FR")]])
     ScanPlan(dataset='sales++seed', table='table', files=1 of 2)
     """
-    with verb("plan_table_scan", options):
+    with operation("plan_table_scan", options):
         names = names_of(columns, table, "columns")
         asked = parse_predicates(predicates)
         source = source_of(dataset_uuid, store, None, as_of)

@@ -19,15 +19,15 @@ from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_options
 from kartothek_cube.core.input_rows import as_items, elements_in
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, parse_txn
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.renew import is_copy
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["StagedPartitions", "collected", "commit_receipts", "flat", "stage_partitions", "staged_partitions"]
@@ -136,7 +136,7 @@ def stage_partitions(
     >>> stage_partitions(pa.table({"WEEK": [1, 2], "UNITS": [3, 4]}), open_store("hmemory://"), "sales", partition_on="WEEK")
     StagedPartitions(uuid='sales', partitions=2, rows=2)
     """
-    with verb("stage_partitions", options):
+    with operation("stage_partitions", options):
         target = target_of(store, dataset_uuid, factory)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
@@ -210,7 +210,7 @@ def commit_receipts(
     >>> [commit_receipts(stage_partitions(rows, store, "sales"), store, "sales", txn=("weekly", 3)).commit.skipped for rows in [weeks[0]] * 2]
     [False, True]
     """
-    with verb("commit_receipts", options):
+    with operation("commit_receipts", options):
         target = target_of(store, dataset_uuid, factory)
         items = _only_staged(receipts)
         check_store_can_commit(target.store)
@@ -272,9 +272,9 @@ def flat(items: Any) -> Iterator[Any]:
 
 def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> StagedWrite:
     """What is to be committed, of staged partitions and of files that lie where their labels say."""
-    found = chain.from_iterable(run(lambda item: _receipts(store, request, item), items))
+    found = chain.from_iterable(map_in_threads(lambda item: _receipts(store, request, item), items))
     distinct = _distinct(request, found)
-    receipts = tuple(run(lambda receipt: with_index_values(store, request, receipt), distinct))
+    receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, request, receipt), distinct))
     if request.base is None and not receipts:
         raise InvalidInput(f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from.")
     by_label: dict[str, dict[str, pa.Schema]] = {}

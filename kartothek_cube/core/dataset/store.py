@@ -10,9 +10,9 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
 from kartothek_cube.core.dataset.run import CommitOptions, commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["store_dataframes_as_dataset", "store_dataframes_as_dataset__iter"]
@@ -93,7 +93,7 @@ def store_dataframes_as_dataset(
     >>> sorted(label.split("/")[0] for label in dataset.partitions)
     ['COUNTRY_CODE=DE', 'COUNTRY_CODE=FR']
     """
-    with verb("store_dataframes_as_dataset", options):
+    with operation("store_dataframes_as_dataset", options):
         check_version(metadata_version)
         rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
@@ -136,5 +136,5 @@ def store_dataframes_as_dataset__iter(
     3
     """
     args = (dataset_uuid, df_generator, metadata, partition_on, df_serializer, overwrite, secondary_indices, metadata_storage_format, metadata_version)
-    with verb("store_dataframes_as_dataset__iter", options):
+    with operation("store_dataframes_as_dataset__iter", options):
         return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict)

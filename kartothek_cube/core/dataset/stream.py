@@ -12,10 +12,10 @@ from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import names_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["checked_limit", "limited_batches", "stream_table"]
@@ -72,12 +72,12 @@ def stream_table(
     >>> sum(batch.num_rows for batch in stream_table("sales++seed", store, columns=["UNITS"]))
     2
     """
-    with verb("stream_table", options) as entry:
+    with operation("stream_table", options) as op:
         names, asked, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
         source = source_of(dataset_uuid, store, None, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
-        return pa.RecordBatchReader.from_batches(schema, entry.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)))
+        return pa.RecordBatchReader.from_batches(schema, op.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)))
 
 
 def checked_limit(limit: Any) -> int | None:

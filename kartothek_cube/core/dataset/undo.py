@@ -17,16 +17,16 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.history import PastState, is_wanted, known_since, older_snapshot, states
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 
 __all__ = ["plan_undo", "undo"]
@@ -87,7 +87,7 @@ def undo(
     0           DE      3
     1           FR      4
     """
-    with verb("undo", options):
+    with operation("undo", options):
         if commit is not None and not isinstance(commit, str):
             raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
         source = source_of(dataset_uuid, store, factory)
@@ -210,7 +210,7 @@ def _receipts(store: Store, undoing: UndoPlan, positions: IntArray, columns: Seq
     # Where the index of that state is still there, it has the values of all partitions.
     listed = sorted(set(columns) & before.pruning_columns) if bare else []
     values = {c: _values_by_label(store, before, c, positions) for c in listed}
-    return list(run(lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")))
+    return list(map_in_threads(lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")))
 
 
 def _bare_receipts(undoing: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
@@ -228,7 +228,7 @@ def _bare_receipts(undoing: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
 
 
 def _check_there(store: Store, undoing: UndoPlan, keys: Sequence[str]) -> None:
-    gone = [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there]
+    gone = [key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there]
     if gone:
         raise KeyNotFound(
             f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. {len(gone)} of {len(keys)} files that would come back are not in the "

@@ -11,9 +11,9 @@ from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_options
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["update_dataset_from_dataframes", "update_dataset_from_dataframes__iter"]
@@ -106,7 +106,7 @@ def update_dataset_from_dataframes(
     1           DE      4
     """
     del central_partition_metadata, load_dynamic_metadata
-    with verb("update_dataset_from_dataframes", options):
+    with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
         check_store_can_commit(target.store)
@@ -152,5 +152,5 @@ def update_dataset_from_dataframes__iter(
     """
     head = (store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, central_partition_metadata, default_metadata_version)
     tail = (partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices, factory)
-    with verb("update_dataset_from_dataframes__iter", options):
+    with operation("update_dataset_from_dataframes__iter", options):
         return update_dataset_from_dataframes(df_generator, *head, *tail, add_columns=add_columns, on_conflict=on_conflict)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.maintenance.verify_report import VerifyReport, report_of
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.telemetry import operation
 
 __all__ = ["verify_dataset"]
 
@@ -62,7 +62,7 @@ def verify_dataset(
     >>> [(finding.severity, finding.check) for finding in verify_dataset("sales", store).findings]
     [('error', 'missing-file')]
     """
-    with verb("verify_dataset", options):
+    with operation("verify_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         is_deep = check_flag(deep, "deep")
         look = verify(source.store, source.uuid, deep=is_deep)

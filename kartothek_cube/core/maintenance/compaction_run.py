@@ -26,7 +26,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.options import options as overrides
-from kartothek_cube.core.parallel import run, spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.parquet import CODECS, FittedFormat, ParquetFormat, ParquetSource, are_small_chunks, open_file
 from kartothek_cube.core.predicates import Predicates, columns_of
 from kartothek_cube.core.progress import Phase
@@ -61,7 +61,7 @@ def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | N
     return whole_partitions(base, np.logical_or.reduce(masks))
 
 
-def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, order: CellOrder | None = None) -> CompactionPlan:
+def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, order: CellOrder | None = None, executor: Executor = THREADS) -> CompactionPlan:
     """Plan the compaction of some physical partitions. Only footers of files are read that have a neighbour.
 
     Raises
@@ -76,7 +76,7 @@ def plan_files(store: Store, base: Snapshot, selected: Mask, target_rows: int, o
         )
     runs = neighbours(base, selected, order)
     keys = [key for run_ in runs for files in base.partitions.take(run_).files.values() for key in files.drop_null().to_pylist()]
-    figures = spread(partial(_figures, store, base.uuid), keys, at=store)
+    figures = map_files(partial(_figures, store, base.uuid), keys, executor=executor, store=store)
     return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
 
 
@@ -159,7 +159,7 @@ class MergeSpec:
         return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
 
 
-def run_compaction(store: Store, work: Compaction, *, dry_run: bool) -> CompactionReport:
+def run_compaction(store: Store, work: Compaction, *, dry_run: bool, executor: Executor = THREADS) -> CompactionReport:
     """Write the merged files and publish them in place of their inputs.
 
     With ``dry_run``, or where there is nothing to merge, nothing is written.
@@ -170,7 +170,7 @@ def run_compaction(store: Store, work: Compaction, *, dry_run: bool) -> Compacti
     for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
         serializer.check(spec.stored(table))
     weight = partial(_weight, work.order is not None)
-    staged = spread(partial(_stage, store, spec), merges, heavy=True, weight=weight, phase=Phase("write", "merges"))
+    staged = map_files(partial(_stage, store, spec), merges, executor=executor, heavy=True, weight=weight, phase=Phase("write", "merges"))
     receipts = tuple(chain.from_iterable(staged))
     change = Change(
         base.uuid,
@@ -205,7 +205,7 @@ def _stage_cells(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Rec
     assert spec.order is not None
     keys, dimensions = merge.files[table], spec.order.dimensions
     request = FileRequest(spec.dataset, spec.schemas[table], tuple(spec.stored(table).names))
-    tables = list(run(lambda key: read_rows(store, key, request), keys))
+    tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys))
     rows = newest_cells(tables, keys, dimensions, spec.dataset)
     serializer = spec.format(merge, table)
     staging = StageRequest(spec.dataset, spec.partition_keys, spec.index_columns, dimensions, serializer, table)

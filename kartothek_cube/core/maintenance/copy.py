@@ -15,7 +15,6 @@ import pyarrow as pa
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
 from kartothek_cube.core.formats import check_named_key
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.maintenance.convert import lock_for_move
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint, stored_chain
@@ -24,11 +23,12 @@ from kartothek_cube.core.metadata.history import encode_entry, entry_of, history
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import check_uuid, document_key, file_suffix, fresh_id, index_key, is_data_key, schema_key
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
 from kartothek_cube.core.store import Store, Version, VersionMismatch
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
 __all__ = [
@@ -171,7 +171,7 @@ class PreparedCopy:
         return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
 
 
-def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False) -> Snapshot:
+def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False, executor: Executor = THREADS) -> Snapshot:
     """Copy the newest snapshot of a dataset and return the snapshot of the copy.
 
     Raises
@@ -190,7 +190,7 @@ def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, over
     if source == target and uuid == check_uuid(new_uuid):
         raise InvalidInput(f"Cannot copy to a dataset with the same UUID within the same store! Dataset {uuid!r}, store {source.name}.")
     check_store_can_commit(target)
-    return _copy(source, load_snapshot(source, uuid), _look(target, new_uuid, overwrite=overwrite))
+    return _copy(source, load_snapshot(source, uuid), _look(target, new_uuid, overwrite=overwrite), executor)
 
 
 def _look(store: Store, uuid: str, *, overwrite: bool) -> _Target:
@@ -203,9 +203,9 @@ def _look(store: Store, uuid: str, *, overwrite: bool) -> _Target:
     return _Target(store, uuid, found[0] if found else None, found[1] if len(found) > 1 else None)
 
 
-def _copy(source: Store, snapshot: Snapshot, target: _Target) -> Snapshot:
+def _copy(source: Store, snapshot: Snapshot, target: _Target, executor: Executor = THREADS) -> Snapshot:
     copy = _prepare(source, snapshot, target)
-    copy_files([copy])
+    copy_files([copy], executor)
     publish_copy(copy)
     return load_snapshot(target.store, target.uuid)
 
@@ -231,10 +231,11 @@ def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy
     return PreparedCopy(source, snapshot, target, plan, schemas)
 
 
-def copy_files(copies: Sequence[PreparedCopy]) -> None:
+def copy_files(copies: Sequence[PreparedCopy], executor: Executor = THREADS) -> None:
     """Bring the files of some copies to their places; without its document none of the copies is visible."""
     files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
-    list(spread(_copy_file, files, at=copies[0].target.store if copies else None, phase=Phase("copy", "files")))
+    target = copies[0].target.store if copies else None
+    list(map_files(_copy_file, files, executor=executor, store=target, phase=Phase("copy", "files")))
     for copy in copies:
         if not copy.replaces:
             _put_schemas(copy.target.store, copy.schemas)
@@ -334,7 +335,7 @@ def _created_meanwhile(target: _Target) -> AlreadyExists:
 def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
     source, key, target, new_key, dataset = file
     try:
-        note(files_written=1, bytes_written=_copied(source, key, target, new_key))
+        record(files_written=1, bytes_written=_copied(source, key, target, new_key))
     except (KeyNotFound, FileNotFoundError):
         raise KeyNotFound(
             f"The file {key!r}, which dataset {dataset!r} names, is not in the store {source.name}; "

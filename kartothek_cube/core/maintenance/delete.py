@@ -13,7 +13,7 @@ from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.maintenance.garbage import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key
-from kartothek_cube.core.parallel import DELETE_FILES, spread
+from kartothek_cube.core.parallel import DELETE_FILES, THREADS, Executor, map_files
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import ReadOnlyStore
 
@@ -94,7 +94,7 @@ def _is_schema(key: str) -> bool:
     return key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2
 
 
-def delete_dataset(store: Store, uuid: str) -> Deletion:
+def delete_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Deletion:
     """Delete a dataset: history, garbage, index files, data files, schema files, documents. After an interruption it can be run again.
 
     Raises
@@ -105,7 +105,7 @@ def delete_dataset(store: Store, uuid: str) -> Deletion:
         If its document cannot be read; nothing is removed then.
     """
     plan = find_deletion(store, uuid)
-    run_deletion(store, uuid, plan)
+    run_deletion(store, uuid, plan, executor)
     return plan
 
 
@@ -129,12 +129,12 @@ def find_listed_deletion(store: Store, uuid: str) -> Deletion:
     return Deletion(tuple(history), (), (), tuple(files), tuple(schemas), document_keys(uuid), ())
 
 
-def run_deletion(store: Store, uuid: str, plan: Deletion) -> None:
+def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
     """Remove what the plan names, and what crashed writers of the dataset left."""
     now = datetime.now(UTC)
     remove_leftovers(store, leftovers_of(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
-        list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
+        list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
     if plan.kept:
         _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), ", ".join(plan.kept[:5]))
 

@@ -14,7 +14,7 @@ from kartothek_cube.core.metadata.history import HISTORY_FOLDER
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import INDEX_SUFFIX, SCHEMA_FILE, document_key, schema_key
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import DELETE_FILES, run, spread
+from kartothek_cube.core.parallel import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
@@ -102,7 +102,7 @@ class GarbageScope:
     home: str
 
 
-def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
+def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
     """Remove the garbage of one dataset: what neither its document nor its kept history names and is older than the option ``grace``.
 
     Calls of the store: one listing of ``<uuid>/``; the document; one for each history entry and each mark; two for temporary files. If anything is to be
@@ -119,7 +119,7 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
     scope = GarbageScope(lambda: unnamed_entries(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid)
-    return sweep(store, scope, dry_run=dry_run)
+    return sweep(store, scope, dry_run=dry_run, executor=executor)
 
 
 def _readable(store: Store, uuid: str) -> Snapshot:
@@ -131,7 +131,7 @@ def _readable(store: Store, uuid: str) -> Snapshot:
         raise CorruptDocument(f"Dataset {uuid!r} cannot be read, so its files cannot be told from garbage: {error}") from error
 
 
-def sweep(store: Store, scope: GarbageScope, *, dry_run: bool) -> GarbageReport:
+def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
     """Remove what no document and no kept history names and what crashed writers left, as far as it is older than the option ``grace``.
 
     Documents and history are read again right before anything is deleted: somebody may have named a file since the first look. History entries go before
@@ -149,7 +149,7 @@ def sweep(store: Store, scope: GarbageScope, *, dry_run: bool) -> GarbageReport:
         if plan.old:
             plan = _confirmed(store, scope, plan, past, marked, policy)
         for phase in plan.phases():
-            list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
+            list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
         remove_leftovers(store, left, policy.before(policy.grace))
     dead = [GarbageFile(e.key, e.size, e.modified, LEFTOVER, None if e.modified is None else policy.now - e.modified) for e in left]
     return GarbageReport((*plan.old, *dead), tuple(plan.waiting), dry_run)
@@ -170,7 +170,7 @@ def _confirmed(
     """The plan for what was to be removed, after documents and history were read again."""
     found = scope.look()
     owners = sorted({f.key.partition("/")[0] for f in first.old if "/" in f.key})
-    listed = run(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, at=store)
+    listed = map_in_threads(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, store=store)
     second = judge(found, read_past(store, [e for entries in listed for e in entries], past), marked, policy)
     doomed = {f.key for f in first.old}
     return GarbagePlan([f for f in second.old if f.key in doomed], second.waiting, second.pending)

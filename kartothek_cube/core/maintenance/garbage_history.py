@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from kartothek_cube.core.metadata.history import HISTORY_FOLDER, decode_entry
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.errors import KeyNotFound
 
@@ -40,7 +40,7 @@ def is_entry_key(key: str) -> bool:
 def read_past(store: Store, entries: Iterable[Entry], known: Mapping[str, HistoryInfo]) -> dict[str, HistoryInfo]:
     """The history entries among these objects by key, read in parallel; one call each, none for those that were read before."""
     wanted = [e for e in entries if is_entry_key(e.key) and not (e.key in known and known[e.key].readable)]
-    found = run(lambda entry: _read(store, entry), wanted, at=store)
+    found = map_in_threads(lambda entry: _read(store, entry), wanted, store=store)
     return {**known, **{entry.key: past for entry, past in zip(wanted, found, strict=True) if past is not None}}
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound
 
@@ -101,7 +101,7 @@ class _Mark(msgspec.Struct):
 
 def read_marks(store: Store, keys: Iterable[str]) -> list[FirstSeen]:
     """The marks among these keys, read in parallel; one that cannot be read marks nothing."""
-    found = run(lambda key: _read(store, key), [key for key in keys if is_mark_key(key)])
+    found = map_in_threads(lambda key: _read(store, key), [key for key in keys if is_mark_key(key)])
     return [mark for mark in found if mark is not None]
 
 
@@ -117,5 +117,5 @@ def _read(store: Store, key: str) -> FirstSeen | None:
 
 def write_marks(store: Store, plan: MarkPlan) -> None:
     """Carry the plan out: one call for each mark."""
-    list(run(lambda mark: store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys)))), plan.written))
-    list(run(store.delete, plan.dropped))
+    list(map_in_threads(lambda mark: store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys)))), plan.written))
+    list(map_in_threads(store.delete, plan.dropped))

@@ -14,7 +14,7 @@ from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, Commit
 from kartothek_cube.core.metadata.history import HistoryEntry, decode_entry, is_history_key
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound
@@ -68,7 +68,7 @@ def _is_linked(chain: Sequence[Commit]) -> bool:
 def history_of(store: Store, subject: Inspection) -> History:
     """The history entries that lie below the dataset."""
     keys = [key for key in subject.entries if is_history_key(subject.uuid, key)]
-    found = list(run(lambda key: _entry(store, subject.uuid, key), keys, phase=Phase("verify", "commits")))
+    found = list(map_in_threads(lambda key: _entry(store, subject.uuid, key), keys, phase=Phase("verify", "commits")))
     entries = sorted((e for e in found if isinstance(e, HistoryEntry)), key=lambda e: e.time)  # None has been collected since it was listed
     return History(tuple(entries), tuple(f for f in found if isinstance(f, Finding)))
 

@@ -12,7 +12,7 @@ from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Entry, Store, check_key
 from kartothek_cube.errors import InvalidInput
 
@@ -84,7 +84,7 @@ def _present(store: Store, subject: Inspection, keys: pa.ChunkedArray) -> pa.Arr
     """Those of the keys that are in the store: one listing of the dataset, and one of each folder elsewhere."""
     outside = keys.filter(pc.invert(pc.starts_with(keys, f"{subject.uuid}/")))
     owners = pc.unique(pc.replace_substring_regex(outside, r"/.*", "/")).to_pylist()
-    listed = [key for found in run(lambda owner: store.list(owner, recursive=True).keys, owners) for key in found]
+    listed = [key for found in map_in_threads(lambda owner: store.list(owner, recursive=True).keys, owners) for key in found]
     return pa.array([*subject.entries, *listed], type=pa.string())
 
 

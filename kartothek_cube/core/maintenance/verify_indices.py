@@ -15,7 +15,7 @@ from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import type_of_column
 from kartothek_cube.core.naming import INDEX_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray
@@ -45,7 +45,7 @@ def indices_of(store: Store, subject: Inspection) -> Indices:
     columns = sorted(subject.snapshot.document.indices)
     findings = [f for column in columns for f in _roles(subject, column)]
     known = [c for c in columns if _type(subject, c) is not None]
-    results = list(run(lambda column: _loaded(store, subject, column), known, phase=Phase("verify", "indices")))
+    results = list(map_in_threads(lambda column: _loaded(store, subject, column), known, phase=Phase("verify", "indices")))
     loaded = {c: index for c, (index, _) in zip(known, results, strict=True) if index is not None}
     return Indices(loaded, (*findings, *(f for _, found in results for f in found)))
 

@@ -17,7 +17,7 @@ from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray
@@ -75,7 +75,7 @@ def row_findings(store: Store, subject: Inspection, indices: Indices, cells: Seq
         return found
 
     findings, rows = list[Finding](), 0
-    for found in run(check, partitions, phase=Phase("verify", "partitions")):
+    for found in map_in_threads(check, partitions, phase=Phase("verify", "partitions")):
         findings.extend(found.findings)
         rows += found.rows
     return findings, rows

@@ -19,10 +19,21 @@ from kartothek_cube.core.stores.locations import parse_location
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.objects import ObjectStore
 from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, names_object_store, parse_url
-from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
+from kartothek_cube.core.stores.view import InstrumentedStore, ReadOnlyView, StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
 
-__all__ = ["LocalStore", "MemoryStore", "ObjectStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
+__all__ = [
+    "InstrumentedStore",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectStore",
+    "ReadOnlyView",
+    "StoreFactory",
+    "StoreView",
+    "open_instrumented",
+    "open_store",
+    "store_factory",
+]
 
 _LOCAL_SETTINGS = ("fsync", "lock", "perm")
 _OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
@@ -75,6 +86,18 @@ def open_store(x: object, **settings: Any) -> Store:
     return ReadOnlyView(store) if readonly and store.capabilities.writable else store
 
 
+def open_instrumented(x: object) -> Store:
+    """Open a store as `open_store` does, for a verb: the current operation counts its calls.
+
+    Examples
+    --------
+    >>> store = open_instrumented("hmemory://sales")
+    >>> store == open_store("hmemory://sales"), open_store(store)
+    (True, <MemoryStore hmemory://sales>)
+    """
+    return x if isinstance(x, InstrumentedStore) else InstrumentedStore(open_store(x))
+
+
 def _check_types(settings: Mapping[str, Any]) -> None:
     # No value is repeated: it may be a credential in the wrong place.
     for name, value in settings.items():
@@ -100,7 +123,7 @@ def _open(x: Any, settings: dict[str, Any]) -> Store:
     _refuse(settings, _OBJECT_SETTINGS, "object stores given by URL")
     if isinstance(x, Store):
         refuse_settings(settings, f"the opened store {x.name}")
-        return x
+        return x.inner if isinstance(x, InstrumentedStore) else x
     if isinstance(x, str) and looks_like_url(x):
         return _open_url(x, settings)
     if isinstance(x, str | os.PathLike):

@@ -9,11 +9,11 @@ from typing import Any
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.commit import commit_cube_write, write_input
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
@@ -64,8 +64,8 @@ def append_to_cube(
     >>> query_cube(cube, store)[0]["UNITS"].tolist()
     [3, 5]
     """
-    with verb("append_to_cube", options, cube=cube):
-        rows, opened = read_input(data, cube), open_store(store)
+    with operation("append_to_cube", options, cube=cube):
+        rows, opened = read_input(data, cube), open_instrumented(store)
         plan = partial(plan_append, cube, existing=load_cube(cube, opened), metadata=metadata, serializer=df_serializer)
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
@@ -121,8 +121,8 @@ def update_cube(
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2, 3]
     """
-    with verb("update_cube", options, cube=cube):
-        rows, names, opened = read_input(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_store(store)
+    with operation("update_cube", options, cube=cube):
+        rows, names, opened = read_input(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_instrumented(store)
         plan = partial(
             plan_update,
             cube,
@@ -180,8 +180,8 @@ def remove_partitions(
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2]
     """
-    with verb("remove_partitions", options, cube=cube):
-        return remove_from_members(cube, open_store(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict)
+    with operation("remove_partitions", options, cube=cube):
+        return remove_from_members(cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict)
 
 
 def remove_from_members(

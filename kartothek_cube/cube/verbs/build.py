@@ -9,12 +9,12 @@ from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.commit import write_input
 from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
@@ -97,8 +97,8 @@ def build_cube(
     >>> build_cube(sales, cube, open_store("hmemory://"))
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    with verb("build_cube", options, cube=cube):
-        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_store(store)
+    with operation("build_cube", options, cube=cube):
+        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
         check_arguments(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = existing_for_build(cube, opened)
         rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
@@ -147,8 +147,8 @@ def extend_cube(
     >>> extend_cube({"stock": pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    with verb("extend_cube", options, cube=cube):
-        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_store(store)
+    with operation("extend_cube", options, cube=cube):
+        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
         check_extension(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = load_cube(cube, opened)
         rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}

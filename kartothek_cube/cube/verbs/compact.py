@@ -12,17 +12,18 @@ from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.evaluate import Mask
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CellOrder, cell_order, check_target_rows
 from kartothek_cube.core.maintenance.compaction_report import CompactionReport
 from kartothek_cube.core.maintenance.compaction_run import Compaction, plan_files, run_compaction, selected_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.scan import partition_mask
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.arguments import chosen_members, partition_clauses, partition_conditions
 from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.constants import (
@@ -36,7 +37,7 @@ from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete
 
-__all__ = ["compact_cube", "compact_dataset"]
+__all__ = ["compact_cube", "compact_cube_on", "compact_dataset", "compact_dataset_on"]
 
 
 def compact_cube(
@@ -111,18 +112,33 @@ def compact_cube(
     >>> report.files_after, len(query_cube(cube, store)[0])
     (2, 60)
     """
-    with verb("compact_cube", options, cube=cube):
-        opened, names = open_store(store), converter_str_set_optional(ktk_cube_dataset_ids)
-        most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
-        serializer = None if df_serializer is None else check_serializer(df_serializer)
-        conjunction = partition_conditions(require_cube(cube), conditions, "compact")
-        if not dry:
-            check_store_can_commit(opened)
-        members = chosen_members(cube, load_cube(cube, opened), names)
-        masks = {i: _selected(base, conjunction, named=names is not None) for i, base in members.items()}
-        orders = {i: cell_order(base, cube.dimension_columns, cube.partition_columns) for i, base in members.items()}
-        plans = {i: plan_files(opened, base, masks[i], most, orders[i]) for i, base in members.items()}
-        return _run(opened, cube, {i: Compaction(base, plans[i], orders[i], serializer) for i, base in members.items()}, dry_run=dry)
+    with operation("compact_cube", options, cube=cube):
+        return compact_cube_on(THREADS, cube, store, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer)
+
+
+def compact_cube_on(
+    executor: Executor,
+    cube: Cube,
+    store: Any,
+    target_rows: int,
+    conditions: Any,
+    ktk_cube_dataset_ids: Iterable[str] | str | None,
+    dry_run: bool,
+    df_serializer: FileFormat | None,
+) -> dict[str, CompactionReport]:
+    """Compact a cube as `compact_cube` does, inside an operation; the executor reads footers and merges files."""
+    opened, names = open_instrumented(store), converter_str_set_optional(ktk_cube_dataset_ids)
+    most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
+    serializer = None if df_serializer is None else check_serializer(df_serializer)
+    conjunction = partition_conditions(require_cube(cube), conditions, "compact")
+    if not dry:
+        check_store_can_commit(opened)
+    members = chosen_members(cube, load_cube(cube, opened), names)
+    masks = {i: _selected(base, conjunction, named=names is not None) for i, base in members.items()}
+    orders = {i: cell_order(base, cube.dimension_columns, cube.partition_columns) for i, base in members.items()}
+    plans = {i: plan_files(opened, base, masks[i], most, orders[i], executor) for i, base in members.items()}
+    work = {i: Compaction(base, plans[i], orders[i], serializer) for i, base in members.items()}
+    return _run(opened, cube, work, dry_run=dry, executor=executor)
 
 
 def _selected(base: Snapshot, conjunction: Conjunction, *, named: bool) -> Mask:
@@ -133,13 +149,13 @@ def _selected(base: Snapshot, conjunction: Conjunction, *, named: bool) -> Mask:
     return partition_mask(base, clauses)
 
 
-def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: bool) -> dict[str, CompactionReport]:
+def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: bool, executor: Executor) -> dict[str, CompactionReport]:
     """One dataset after the other. A conflict in one of them does not keep the others from being compacted."""
     reports: dict[str, CompactionReport] = {}
     conflicts: dict[str, CommitConflict] = {}
     for name, compaction in work.items():
         try:
-            reports[name] = run_compaction(store, compaction, dry_run=dry_run)
+            reports[name] = run_compaction(store, compaction, dry_run=dry_run, executor=executor)
         except CommitConflict as conflict:
             conflicts[name] = conflict
     if not conflicts:
@@ -236,20 +252,34 @@ def compact_dataset(
     >>> compact_dataset("sales", store)
     CompactionReport('sales': nothing to do for 2 partitions)
     """
-    with verb("compact_dataset", options):
-        source = source_of(dataset_uuid, store, factory)
-        most, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
-        serializer = None if df_serializer is None else check_serializer(df_serializer)
-        if not dry:
-            check_store_can_commit(source.store)
-        base = load_snapshot(source.store, source.uuid)
-        selected = selected_partitions(source.store, base, parse_predicates(predicates))
-        order = _noted_order(base)
-        plan = plan_files(source.store, base, selected, most, order)
-        report = run_compaction(source.store, Compaction(base, plan, order, serializer), dry_run=dry)
-        if source.factory is not None and report.commit is not None:
-            source.factory.invalidate()
-        return report
+    with operation("compact_dataset", options):
+        return compact_dataset_on(THREADS, dataset_uuid, store, target_rows, predicates, dry_run, factory, df_serializer)
+
+
+def compact_dataset_on(
+    executor: Executor,
+    dataset_uuid: str | None,
+    store: Any,
+    target_rows: int,
+    predicates: Any,
+    dry_run: bool,
+    factory: Any,
+    df_serializer: FileFormat | None,
+) -> CompactionReport:
+    """Compact a dataset as `compact_dataset` does, inside an operation; the executor reads footers and merges files."""
+    source = source_of(dataset_uuid, store, factory)
+    limit, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
+    serializer = None if df_serializer is None else check_serializer(df_serializer)
+    if not dry:
+        check_store_can_commit(source.store)
+    base = load_snapshot(source.store, source.uuid)
+    selected = selected_partitions(source.store, base, parse_predicates(predicates))
+    order = _noted_order(base)
+    plan = plan_files(source.store, base, selected, limit, order, executor)
+    report = run_compaction(source.store, Compaction(base, plan, order, serializer), dry_run=dry, executor=executor)
+    if source.factory is not None and report.commit is not None:
+        source.factory.invalidate()
+    return report
 
 
 def _noted_order(base: Snapshot) -> CellOrder | None:

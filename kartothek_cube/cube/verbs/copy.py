@@ -7,13 +7,14 @@ from typing import Any
 
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
@@ -22,7 +23,7 @@ from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
 
-__all__ = ["copy_cube", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
+__all__ = ["copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
 
 
 def copy_cube(
@@ -88,13 +89,28 @@ def copy_cube(
     >>> query_cube_arrow(open_cube("sales_2024", backup), backup).num_rows
     2
     """
-    with verb("copy_cube", options, cube=cube):
-        renamed = _renamed(renamed_datasets)
-        copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
-        source, target = open_store(src_store), open_store(tgt_store)
-        check_store_can_commit(target)
-        refuse_same_store(cube, source, target)
-        publish_cube_copy(copy, plan_cube_copy(copy, _by_new_name(cube, _chosen(cube, source, datasets), renamed), source, target, overwrite=overwrite))
+    with operation("copy_cube", options, cube=cube):
+        copy_cube_on(THREADS, cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+
+
+def copy_cube_on(
+    executor: Executor,
+    cube: Cube,
+    src_store: Any,
+    tgt_store: Any,
+    overwrite: bool,
+    datasets: Any,
+    renamed_cube_prefix: str | None,
+    renamed_datasets: Mapping[str, str] | None,
+) -> None:
+    """Copy a cube as `copy_cube` does, inside an operation; the executor copies the files."""
+    renamed = _renamed(renamed_datasets)
+    copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
+    source, target = open_instrumented(src_store), open_instrumented(tgt_store)
+    check_store_can_commit(target)
+    refuse_same_store(cube, source, target)
+    snapshots = _by_new_name(cube, _chosen(cube, source, datasets), renamed)
+    publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
 
 # --- what is copied, and how it is called -----------------------------------------------------------------------------
@@ -183,11 +199,11 @@ def _check_result(cube: Cube, members: Mapping[str, Snapshot]) -> None:
         raise InvalidInput(f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}')
 
 
-def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy]) -> None:
+def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
     """Bring the files to their places, then make the copies visible in their order; errors as of `copy_cube`."""
     begun: list[str] = []
     try:
-        copy_files(list(copies.values()))
+        copy_files(list(copies.values()), executor)
         for name, copy in copies.items():
             begun.append(name)
             publish_copy(copy)

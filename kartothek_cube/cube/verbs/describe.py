@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, or_dash, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.constants import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
@@ -148,8 +148,8 @@ def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: O
       seed  cells by PRODUCT_ID; 2 files, partitioned by COUNTRY_CODE
             UNITS int64
     """
-    with verb("describe_cube", options, cube=uuid_prefix):
-        members = read_members(uuid_prefix, open_store(store), as_of=as_of)
+    with operation("describe_cube", options, cube=uuid_prefix):
+        members = read_members(uuid_prefix, open_instrumented(store), as_of=as_of)
         return description_of(cube_of(uuid_prefix, members), members)
 
 
@@ -189,4 +189,4 @@ def list_cubes(store: Any) -> list[str]:
     >>> list_cubes(open_store("hmemory://"))
     []
     """
-    return list_cube_prefixes(open_store(store))
+    return list_cube_prefixes(open_instrumented(store))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube
@@ -36,7 +36,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
     >>> discover_ktk_cube_dataset_ids("sales", store)
     {'seed'}
     """
-    return dataset_ids(uuid_prefix, open_store(store))
+    return dataset_ids(uuid_prefix, open_instrumented(store))
 
 
 def discover_datasets_unchecked(
@@ -50,7 +50,7 @@ def discover_datasets_unchecked(
     >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
     {}
     """
-    found = read_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
+    found = read_members(uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
     return {i: DatasetMetadata.of(s) for i, s in found.items()}
 
 
@@ -69,7 +69,7 @@ def discover_datasets(
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()}
+    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()}
 
 
 def discover_cube(
@@ -92,7 +92,7 @@ def discover_cube(
     >>> discover_cube("sales", store)[0] == cube
     True
     """
-    members = read_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, as_of=as_of)
+    members = read_members(uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)
     return cube, {i: DatasetMetadata.of(s) for i, s in members.items()}

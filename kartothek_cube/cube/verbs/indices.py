@@ -9,12 +9,12 @@ from kartothek_cube.core.change import Change
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.build_indices import Entries, built_indices, repeated
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store, check_key
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.arguments import chosen_members
 from kartothek_cube.cube.columns import visible_columns
 from kartothek_cube.cube.commit import publish_in_order
@@ -91,8 +91,8 @@ def build_cube_index(
     >>> [key for key, _ in iter_cube(cube, store, partition_by="BRAND")]
     [{'BRAND': 'Acme'}, {'BRAND': 'Bolt'}]
     """
-    with verb("build_cube_index", options, cube=cube):
-        opened = open_store(store)
+    with operation("build_cube_index", options, cube=cube):
+        opened = open_instrumented(store)
         check_store_can_commit(opened)
         names, ids, known = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids), Entries()
         return repeated(lambda: _build(cube, opened, names, ids, known))
@@ -156,8 +156,8 @@ def drop_cube_index(
     >>> cube.index_columns, cube.suppress_index_on
     (frozenset(), frozenset({'PRODUCT_ID'}))
     """
-    with verb("drop_cube_index", options, cube=cube):
-        opened = open_store(store)
+    with operation("drop_cube_index", options, cube=cube):
+        opened = open_instrumented(store)
         check_store_can_commit(opened)
         members = _members(cube, opened, ktk_cube_dataset_ids)
         wanted = _assigned(members, _columns(columns), lambda s, column: column in s.secondary_columns, _raise_not_droppable)

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.groups import Group
 from kartothek_cube.cube.intention import QueryArguments
@@ -90,11 +90,11 @@ def query_cube(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with verb("query_cube", options, cube=cube) as entry:
-        opened = open_store(store)
+    with operation("query_cube", options, cube=cube) as op:
+        opened = open_instrumented(store)
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
-        return [entry.returned(to_frame(table)) for table in tables if table.num_rows]
+        return [op.returned(to_frame(table)) for table in tables if table.num_rows]
 
 
 def query_cube_arrow(
@@ -126,10 +126,10 @@ def query_cube_arrow(
     >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
     [None, 7]
     """
-    with verb("query_cube_arrow", options, cube=cube) as entry:
-        opened = open_store(store)
+    with operation("query_cube_arrow", options, cube=cube) as op:
+        opened = open_instrumented(store)
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
-        return entry.returned(whole_table(plan, opened))
+        return op.returned(whole_table(plan, opened))
 
 
 def iter_cube(
@@ -167,10 +167,10 @@ def iter_cube(
     >>> [(key, table.num_rows) for key, table in iter_cube(cube, store, partition_by="BRAND")]
     [({'BRAND': 'A'}, 2)]
     """
-    with verb("iter_cube", options, cube=cube) as entry:
-        opened = open_store(store)
+    with operation("iter_cube", options, cube=cube) as op:
+        opened = open_instrumented(store)
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
-        return entry.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
+        return op.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
 
 
 def plan_cube_query(
@@ -201,9 +201,9 @@ def plan_cube_query(
     >>> plan_cube_query(cube, store, C("PRODUCT_ID") == 2)
     QueryPlan(cube='sales', groups=1, files=1)
     """
-    with verb("plan_cube_query", options, cube=cube):
+    with operation("plan_cube_query", options, cube=cube):
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
-        return make_plan(arguments, open_store(store))
+        return make_plan(arguments, open_instrumented(store))
 
 
 def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
@@ -240,5 +240,5 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
     >>> load_group(plan.groups[1], store).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
-    with verb("load_group", options, cube=group) as entry:
-        return entry.returned(PartitionLoader(open_store(store)).load(group))
+    with operation("load_group", options, cube=group) as op:
+        return op.returned(PartitionLoader(open_instrumented(store)).load(group))

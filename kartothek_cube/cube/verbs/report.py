@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.dataset.arguments import check_flag
 from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.verify import VerifyPass
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import map_files
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.facts import ReportFacts
@@ -150,8 +150,8 @@ def cube_report(
     >>> report.startswith("<!doctype html>")
     True
     """
-    with verb("cube_report", options, cube=cube):
-        opened = open_store(store)
+    with operation("cube_report", options, cube=cube):
+        opened = open_instrumented(store)
         found = verified(cube, opened, deep=check_flag(deep, "deep"))
         files = sum(len(s.partitions) for s in found.members.values())
         measured = _measured(opened, found, count=files <= _COUNTED_FILES if rows is None else check_flag(rows, "rows"))
@@ -164,7 +164,7 @@ def cube_report(
 def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, Measured]:
     """The datasets that can be read, with the sizes of their files by the listing, and the rows by the footers."""
     files = [(s.uuid, key) for s in found.members.values() for key in _files(s).to_pylist()] if count else []
-    with closing(spread(partial(_rows, store), files, at=store)) as rows:
+    with closing(map_files(partial(_rows, store), files, store=store)) as rows:
         return {name: _measure(store, found.looks[name], rows if count else None) for name in found.members}
 
 

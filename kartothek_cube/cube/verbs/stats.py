@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import read_members
 from kartothek_cube.cube.selection import check_not_loaded
 
-__all__ = ["CubeStats", "collect_stats"]
+__all__ = ["CubeStats", "collect_stats", "collect_stats_on"]
 
 
 class CubeStats(dict[str, dict[str, int]]):
@@ -94,17 +94,22 @@ def collect_stats(
     >>> stats["partitions"], stats["files"], stats["rows"]
     (2, 2, 2)
     """
-    with verb("collect_stats", options, cube=cube):
-        opened = open_store(store)
-        if isinstance(datasets, Mapping):
-            check_not_loaded(as_of)
-            members = {str(i): d.snapshot for i, d in datasets.items()}
-        else:
-            members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
-        counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
-        files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
-        with closing(spread(partial(_rows, opened), files, at=opened)) as rows:
-            return CubeStats({i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()})
+    with operation("collect_stats", options, cube=cube):
+        return collect_stats_on(THREADS, cube, store, datasets, as_of)
+
+
+def collect_stats_on(executor: Executor, cube: Cube, store: Any, datasets: Any, as_of: Any) -> CubeStats:
+    """Count as `collect_stats` does, inside an operation; the executor reads the footers."""
+    opened = open_instrumented(store)
+    if isinstance(datasets, Mapping):
+        check_not_loaded(as_of)
+        members = {str(i): d.snapshot for i, d in datasets.items()}
+    else:
+        members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
+    counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+    files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
+    with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as rows:
+        return CubeStats({i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()})
 
 
 def _rows(store: Store, file: tuple[str, str]) -> int:

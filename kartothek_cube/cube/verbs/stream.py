@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from kartothek_cube.core.dataset.stream import checked_limit, limited_batches
 from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.journal import Returning, verb
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import AnyOperation, operation
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.groups import Group, GroupContext, GroupPartition
@@ -78,10 +78,10 @@ def stream_cube(
     >>> [batch.column("PRODUCT_ID").to_pylist() for batch in stream_cube(cube, store)]
     [[1, 2], [0]]
     """
-    with verb("stream_cube", options, cube=cube) as entry:
-        rows, opened = checked_limit(limit), open_store(store)
+    with operation("stream_cube", options, cube=cube) as op:
+        rows, opened = checked_limit(limit), open_instrumented(store)
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
-        return _reader(plan, opened, rows, entry)
+        return _reader(plan, opened, rows, op)
 
 
 def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
@@ -118,12 +118,12 @@ def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -
     >>> run_plan(plan_cube_query(cube, store, partition_by="BRAND"), store).read_all().column("BRAND").to_pylist()
     ['A', 'B', 'B']
     """
-    with verb("run_plan", options, cube=plan) as entry:
-        return _reader(plan, open_store(store), None, entry)
+    with operation("run_plan", options, cube=plan) as op:
+        return _reader(plan, open_instrumented(store), None, op)
 
 
-def _reader(plan: QueryPlan, store: Store, limit: int | None, entry: Returning) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(plan.schema, entry.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
+def _reader(plan: QueryPlan, store: Store, limit: int | None, op: AnyOperation) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(plan.schema, op.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
 
 
 def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.Table, None, None]:
@@ -177,12 +177,12 @@ def count_cube(
     >>> count_cube(cube, store), count_cube(cube, store, C("COUNTRY_CODE") == "FR")
     (3, 2)
     """
-    with verb("count_cube", options, cube=cube):
-        opened = open_store(store)
+    with operation("count_cube", options, cube=cube):
+        opened = open_instrumented(store)
         # Without payload only the seed and what restricts it take part.
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
         loader = PartitionLoader(opened)
-        return sum(run(lambda group: _count(group, loader, opened), plan.slices, at=opened, phase=Phase("read", "partitions")))
+        return sum(map_in_threads(lambda group: _count(group, loader, opened), plan.slices, store=opened, phase=Phase("read", "partitions")))
 
 
 def _count(group: Group, loader: PartitionLoader, store: Store) -> int:

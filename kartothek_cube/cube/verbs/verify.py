@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
 from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids
@@ -68,8 +68,8 @@ def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Ov
     1 remark:
     · info unseen-cells [sales++prices]: 1 cell that the seed 'seed' does not have: no query of the cube shows what is there.
     """
-    with verb("verify_cube", options, cube=cube):
-        return verified(cube, open_store(store), deep=check_flag(deep, "deep")).report
+    with operation("verify_cube", options, cube=cube):
+        return verified(cube, open_instrumented(store), deep=check_flag(deep, "deep")).report
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
     names = sorted(dataset_ids(prefix, store))
     if not names:
         raise DatasetNotFound(f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'.")
-    looks = run(lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
+    looks = map_in_threads(lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
     return dict(zip(names, looks, strict=True))
 
 

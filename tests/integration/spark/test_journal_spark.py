@@ -1,4 +1,4 @@
-"""What the journal and progress have of verbs in Spark: driver and tasks together."""
+"""What log and progress say of verbs in Spark: driver and tasks together."""
 
 from __future__ import annotations
 

@@ -28,9 +28,10 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Work, spread
+from kartothek_cube.core.parallel import Task, map_files
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.core.stores.view import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, MultiTableCommitAborted
 from kartothek_cube.spark import (
@@ -48,7 +49,7 @@ from kartothek_cube.spark import (
     hash_dataset_spark,
 )
 from kartothek_cube.spark import spread as module
-from kartothek_cube.spark.spread import FEWEST_LIGHT, Stores, spreading
+from kartothek_cube.spark.spread import FEWEST_LIGHT, Stores, spark_executor
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 ROWS = pd.DataFrame({"x": range(60), "p": [i % 2 for i in range(60)], "i1": [i % 7 for i in range(60)], "v1": [i / 3 for i in range(60)]})
@@ -326,15 +327,17 @@ def open_unpicklable():
 
 def seen_in_task(store, item):
     held = current_options()
-    return item, type(store).__name__, held.threads, held.bytes_in_flight, os.getpid()
+    return item, type(store.inner).__name__, held.threads, held.bytes_in_flight, os.getpid()
 
 
 def test_options_and_stores_that_do_not_pickle_hold_in_tasks(spark):
     store = open_unpicklable()
-    with spreading("look", "at nothing", [(store, open_unpicklable)], spark, 2), options(bytes_in_flight=12345, progress=lambda event: None):
-        found = list(spread(partial(seen_in_task, store), range(20), heavy=True))
+    executor = spark_executor("look", "at nothing", [(open_instrumented(store), open_unpicklable)], spark, 2)
+    look = partial(seen_in_task, open_instrumented(store))
+    with options(bytes_in_flight=12345, progress=lambda event: None):
+        found = list(map_files(look, range(20), executor=executor, heavy=True))
         with options(threads=3):
-            assert {seen[2] for seen in spread(partial(seen_in_task, store), range(2), heavy=True)} == {3}
+            assert {seen[2] for seen in map_files(look, range(2), executor=executor, heavy=True)} == {3}
     assert [seen[0] for seen in found] == list(range(20))
     assert {seen[1:4] for seen in found} == {("Unpicklable", 2, 12345)}
     assert os.getpid() not in {seen[4] for seen in found}
@@ -356,7 +359,7 @@ def test_what_executors_cannot_import_travels_whole():
     ("heavy", "items", "width", "tasks"), [(True, 2, 200, 2), (True, 5000, 2, 8), (False, 2, 2, 1), (False, 500, 200, 20), (False, 5000, 2, 8)]
 )
 def test_calls_of_a_store_are_cut_into_fewer_tasks_than_work_that_takes_seconds(heavy, items, width, tasks):
-    assert module.tasks_for(Work(len, heavy), items, width) == tasks
+    assert module.tasks_for(Task(len, heavy), items, width) == tasks
 
 
 @pytest.mark.parametrize("tasks", [[0], [0, 0, 1], [0, 2]])

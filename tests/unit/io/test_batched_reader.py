@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kartothek_cube.core import small_files
 from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.journal import counting
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.small_files import TooLarge, read_together
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.telemetry import counting
 from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
 
 SCHEMA = pa.schema([("x", pa.int64()), ("v1", pa.float64()), ("y", pa.string()), ("q", pa.string()), ("l", pa.list_(pa.int64()))])

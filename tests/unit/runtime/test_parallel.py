@@ -3,15 +3,20 @@ from __future__ import annotations
 import contextvars
 import gc
 import threading
+from contextlib import nullcontext
 
 import pytest
 
 from kartothek_cube.core.options import current_options, options
 from kartothek_cube.core.parallel import READ_FILES as PHASE
-from kartothek_cube.core.parallel import run, run_bundles
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.core.parallel import map_batches, map_in_threads
 
 WAIT = 30
+
+
+def run(func, items, threads=None, **arguments):
+    with nullcontext() if threads is None else options(threads=threads):
+        return map_in_threads(func, items, **arguments)
 
 
 def workers():
@@ -189,34 +194,29 @@ def test_error_of_the_progress_function_stops_the_threads():
     assert workers() == []
 
 
-def test_number_of_threads_is_positive():
-    with pytest.raises(InvalidInput, match="threads"):
-        run(str, [], threads=0)
-
-
-# --- bundles ----------------------------------------------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("most", [1, 4, 1000])
-def test_bundles_grow_and_results_come_one_by_one(threads, most):
+@pytest.mark.parametrize("limit", [1, 4, 1000])
+def test_batches_grow_and_results_come_one_by_one(threads, limit):
     sizes, events = [], []
 
-    def square(bundle):
-        sizes.append(len(bundle))
-        return [x * x for x in bundle]
+    def square(batch):
+        sizes.append(len(batch))
+        return [x * x for x in batch]
 
     with options(threads=threads, progress=lambda event: events.append((event.done, event.total))):
-        assert list(run_bundles(square, range(40), lambda: most, weight=lambda _: 1, phase=PHASE)) == [x * x for x in range(40)]
+        assert list(map_batches(square, range(40), lambda: limit, weight=lambda _: 1, phase=PHASE)) == [x * x for x in range(40)]
     assert events == [(i, 40) for i in range(41)]
-    assert max(sizes) == min(most, 16)
-    assert sizes.count(1) == (40 if most == 1 else 2)
+    assert max(sizes) == min(limit, 16)
+    assert sizes.count(1) == (40 if limit == 1 else 2)
 
 
 def test_who_takes_the_first_results_does_not_wait_for_many():
     taken = []
     with options(threads=1):
-        results = run_bundles(lambda bundle: taken.extend(bundle) or bundle, range(1000), lambda: 1000)
+        results = map_batches(lambda batch: taken.extend(batch) or batch, range(1000), lambda: 1000)
     assert [next(results), next(results)] == [0, 1]
     results.close()
     assert taken == [0, 1]

@@ -47,10 +47,8 @@ from kartothek_cube.api.dataset import (
     undo,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.bar import Bar
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.watch import told
+from kartothek_cube.core.progress import Bar, Phase, with_progress
+from kartothek_cube.core.telemetry import operation, progress_reporter
 from kartothek_cube.errors import InvalidType, KeyNotFound, MissingExtra
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -163,7 +161,7 @@ def test_an_event_is_a_value():
 
 
 def test_nothing_is_told_to_no_one(store, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.watch.Teller", None)
+    monkeypatch.setattr("kartothek_cube.core.telemetry.ProgressReporter", None)
     for nobody in (False, None):
         query_cube_arrow(CUBE, store, options=options(progress=nobody))
 
@@ -186,10 +184,10 @@ def test_a_function_that_counts_as_false_is_a_function(store):
 
 def test_phases_that_overlap_silence_no_later_one():
     def phase(name):
-        return told((i for i in range(2)), Phase(name, "files"), 2)
+        return with_progress((i for i in range(2)), progress_reporter(Phase(name, "files")), 2)
 
     events = []
-    with verb("build_cube", options(progress=lambda e: events.append((e.phase, e.done))), cube="cube"):
+    with operation("build_cube", options(progress=lambda e: events.append((e.phase, e.done))), cube="cube"):
         outer, inner = phase("write"), phase("read")
         next(outer)
         next(inner)

@@ -1,4 +1,4 @@
-"""The journal: one line for each call of a verb, with what it did; and what it costs where nobody reads it."""
+"""The log: one line for each call of a verb, with what it did; and what it costs where nobody reads it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from kartothek_cube import (
     delete_cube,
     iter_cube,
     load_group,
+    open_store,
     options,
     plan_cube_query,
     query_cube,
@@ -38,10 +40,11 @@ from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover as discover_api
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core import journal
-from kartothek_cube.core.journal import Counts, Entry, VerbRecord, counting, current_entry, note, note_counts, verb
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.telemetry import Counts, Operation, OperationRecord, counting, current_operation, operation, record, record_counts
 from kartothek_cube.errors import InvalidInput, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.source import MODULES
@@ -91,11 +94,11 @@ def test_a_line_can_be_found_and_read(store, caplog):
 
 @pytest.mark.parametrize(("name", "shown"), [("a.b-c", "a.b-c"), ("a b", '"a b"'), ("a\nverb=x", r'"a\nverb=x"'), ('a"', r'"a\""')])
 def test_a_name_that_is_no_word_stands_in_quotes(name, shown):
-    assert str(VerbRecord("describe_cube", "cube", name, 0, Counts(), 0.0)) == f"verb=describe_cube cube={shown} rows=0 store_calls=0 seconds=0.000"
+    assert str(OperationRecord("describe_cube", "cube", name, 0, Counts(), 0.0)) == f"verb=describe_cube cube={shown} rows=0 store_calls=0 seconds=0.000"
 
 
 def test_a_record_cannot_be_changed():
-    record = VerbRecord("query_cube", "cube", "cube", 0, Counts(), 0.0)
+    record = OperationRecord("query_cube", "cube", "cube", 0, Counts(), 0.0)
     with pytest.raises(AttributeError):
         record.rows = 1
     assert not hasattr(record, "__dict__")
@@ -213,17 +216,17 @@ def test_what_is_done_between_two_results_has_lines_of_its_own(store, lines):
 def test_an_iterator_may_go_from_thread_to_thread(store, lines):
     groups, rest = iter_cube(CUBE, store, options=options(threads=1)), []
     next(groups)
-    thread = threading.Thread(target=lambda: rest.extend([*groups, current_entry()]))
+    thread = threading.Thread(target=lambda: rest.extend([*groups, current_operation()]))
     thread.start()
     thread.join()
-    assert (len(rest), rest[-1], current_entry()) == (3, None, None)
+    assert (len(rest), rest[-1], current_operation()) == (3, None, None)
     assert [(r.rows, r.counts.files_read) for r in lines()] == [(4, 3)]
 
 
 def test_a_call_that_fails_after_its_results_were_made_has_one_line(lines):
     def failing():
-        with verb("stream_cube", None, cube="cube") as entry:
-            made.append(entry.lasting(iter([])))
+        with operation("stream_cube", None, cube="cube") as op:
+            made.append(op.lasting(iter([])))
             raise KeyNotFound("cube")
 
     made = []
@@ -245,19 +248,19 @@ class Collecting(str):
 
 
 def test_results_that_the_garbage_collector_finds_wait_for_no_lock_and_have_a_late_line(store, lines):
-    # The collector may interrupt whatever holds the lock of an entry, or of a handler of the log.
-    entry, at_once = Entry("iter_cube", "cube", "cube"), []
+    # The collector may interrupt whatever holds the lock of an operation, or of a handler of the log.
+    op, at_once = Operation("iter_cube", "cube", "cube"), []
     noted = {Collecting("files_read"): 1}
-    entry.note({"rows_read": 1})
+    op.record({"rows_read": 1})
 
     def forgotten():
-        results = entry.lasting(iter([ROWS]))
+        results = op.lasting(iter([ROWS]))
         cycle = [next(results), results]
         cycle.append(cycle)
 
     def work():
         forgotten()
-        entry.note(noted)
+        op.record(noted)
         at_once.extend(lines())
 
     gc.disable()
@@ -275,14 +278,14 @@ def test_results_that_the_garbage_collector_finds_wait_for_no_lock_and_have_a_la
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="There is no fork here.")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_has_entries_of_its_own(store, lines):
-    with verb("build_cube", None, cube="cube"):
+def test_a_forked_process_has_operations_of_its_own(store, lines):
+    with operation("build_cube", None, cube="cube"):
         child = os.fork()
         if not child:
             query_cube_arrow(CUBE, store)
             os._exit(len(lines()))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-        assert current_entry() is not None
+        assert current_operation() is not None
 
 
 def test_an_iterator_that_fails_says_why(store, lines):
@@ -367,16 +370,17 @@ def test_calls_can_be_read_one_by_one(store, caplog):
     caplog.set_level(logging.DEBUG, logger="kartothek_cube.store")
     dataset_api.read_table("cube++seed", store)
     texts = [record.getMessage() for record in caplog.records if record.name == "kartothek_cube.store"]
-    assert any(text.startswith("get_versioned cube++seed/table/p=0/") for text in texts)
+    assert any(text.startswith("tail cube++seed/table/p=0/") for text in texts)
     assert all(" seconds=0." in text for text in texts)
     assert [text for text in texts if text.startswith("local_path")] == []
 
 
 def test_a_call_that_names_its_key_is_traced_with_it(store, caplog):
     caplog.set_level(logging.DEBUG, logger="kartothek_cube.store")
+    opened = open_instrumented(store)
     with counting():
-        store.put(data=b"", key="k")
-        store.list(recursive=True, prefix="k")
+        opened.put(data=b"", key="k")
+        opened.list(recursive=True, prefix="k")
     assert [record.getMessage().split(" seconds")[0] for record in caplog.records] == ["put k", "list k"]
 
 
@@ -385,11 +389,11 @@ def test_what_could_not_be_deleted_is_not_counted_as_deleted(store):
         def delete(self, key):
             raise PermissionError
 
-    with counting() as entry:
+    with counting() as op:
         with pytest.raises(PermissionError):
-            Failing().delete("k")
-        store.delete("k")
-    assert entry.counts == Counts(store_calls=2, keys_deleted=1)
+            open_instrumented(Failing()).delete("k")
+        open_instrumented(store).delete("k")
+    assert op.counts == Counts(store_calls=2, keys_deleted=1)
 
 
 def test_an_operation_that_calls_its_parent_is_one_call(store):
@@ -402,11 +406,12 @@ def test_an_operation_that_calls_its_parent_is_one_call(store):
             assert self.local_path(key) is None
             return super().get(key)
 
-    child = Child()
+    child = open_instrumented(Child())
     child.put("k", b"v")
-    with counting() as entry:
+    with counting() as op:
         assert child.get("k") == b"v"
-    assert entry.counts == Counts(store_calls=1)
+        child.copy("k", "l")
+    assert op.counts == Counts(store_calls=2)
 
 
 def test_operations_that_are_no_plain_methods_work(store):
@@ -419,9 +424,41 @@ def test_operations_that_are_no_plain_methods_work(store):
         def local_path(cls, key):
             return f"/{cls.__name__}/{key}"
 
-    with counting():
-        assert Odd().contains("k")
-        assert Odd().local_path("k") == "/Odd/k"
+    odd = open_instrumented(Odd())
+    with counting() as op:
+        assert odd.contains("k")
+        assert odd.local_path("k") == "/Odd/k"
+    assert op.counts == Counts(store_calls=2)
+
+
+def test_a_class_of_a_store_stays_as_it_is():
+    def get(self, key):
+        return b""
+
+    assert type("Own", (MemoryStore,), {"get": get}).get is get
+
+
+def test_temporary_files_are_not_looked_for_where_there_are_none(store, tmp_path):
+    with counting() as op:
+        open_instrumented(store).leftovers("cube", datetime.now(UTC))
+        assert op.counts.store_calls == 0
+        open_instrumented(tmp_path).leftovers("cube", datetime.now(UTC))
+    assert op.counts.store_calls == 1
+
+
+def test_an_opened_store_is_wrapped_once_and_never_handed_out(store):
+    opened = open_instrumented(store)
+    assert open_instrumented(opened) is opened
+    assert open_store(opened) is dataset_api.ensure_store(opened) is store
+    assert (opened, hash(opened), repr(opened)) == (store, hash(store), repr(store))
+    assert (opened.identity, opened.name, opened.capabilities) == (store.identity, store.name, store.capabilities)
+    assert isinstance(opened, Store)
+
+
+def test_a_wrapped_store_can_be_pickled_where_the_store_can(tmp_path):
+    opened = open_instrumented(tmp_path)
+    opened.put("k", b"v")
+    assert pickle.loads(pickle.dumps(opened)).get("k") == b"v"
 
 
 # --- no verb is forgotten ---------------------------------------------------------------------------------------------
@@ -436,18 +473,18 @@ def functions(modules):
     return {name for module in modules for name in module.__all__ if callable(getattr(module, name)) and not isinstance(getattr(module, name), type)}
 
 
-def journaled():
-    """The names with which the package opens entries, by the function in which it does."""
+def opened_operations():
+    """The names with which the package opens operations, by the function in which it does."""
     for module in MODULES.values():
         function = ""
-        for defined, opened in re.findall(r'^def (\w+)|\bverb\("(\w+)"', module.text, re.MULTILINE):
+        for defined, opened in re.findall(r'^def (\w+)|\boperation\("(\w+)"', module.text, re.MULTILINE):
             function = defined or function
             if opened:
                 yield function, opened
 
 
-def test_every_public_verb_opens_an_entry_under_its_own_name():
-    pairs = list(journaled())
+def test_every_public_verb_opens_an_operation_under_its_own_name():
+    pairs = list(opened_operations())
     assert [(function, name) for function, name in pairs if function != name] == []
     names = {name for _, name in pairs}
     assert functions(APIS) - names == (WITHOUT_LINE & functions(APIS)) | WITHOUT_STORE
@@ -458,15 +495,15 @@ def test_every_public_verb_opens_an_entry_under_its_own_name():
 
 
 def test_nothing_is_counted_where_nobody_reads(store, monkeypatch):
-    monkeypatch.setattr(journal, "Entry", None)
+    monkeypatch.setattr("kartothek_cube.core.telemetry.Operation", None)
     logging.getLogger("kartothek_cube").setLevel(logging.WARNING)
     try:
         query_cube_arrow(CUBE, store)
         assert list(iter_cube(CUBE, store))
     finally:
         logging.getLogger("kartothek_cube").setLevel(logging.NOTSET)
-    assert current_entry() is None
-    note(rows_read=1)
+    assert current_operation() is None
+    record(rows_read=1)
 
 
 def test_the_import_logs_nothing_and_adds_no_handler():
@@ -483,11 +520,11 @@ def test_the_import_logs_nothing_and_adds_no_handler():
 
 def test_counts_of_another_process_are_added():
     with counting() as there:
-        note(files_read=2, rows_read=5)
-        note(store_calls=1)
+        record(files_read=2, rows_read=5)
+        record(store_calls=1)
     assert there.counts == Counts(rows_read=5, files_read=2, store_calls=1)
     with counting() as here:
-        note(files_read=1)
-        note_counts(there.counts)
+        record(files_read=1)
+        record_counts(there.counts)
     assert here.counts == Counts(rows_read=5, files_read=3, store_calls=1)
-    assert current_entry() is None
+    assert current_operation() is None
