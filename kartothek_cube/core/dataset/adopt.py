@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.dataset.build_indices import file_entries
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.prepare import WriteRequest
 from kartothek_cube.core.layout import check_table_name
@@ -17,6 +16,7 @@ from kartothek_cube.core.metadata.partition_values import partition_table
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.schema import ordered, stored_schema
+from kartothek_cube.core.snapshots import file_entries
 from kartothek_cube.core.stage import dataset_schema
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, KeyNotFound

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kartothek_cube.core.frames import is_block, is_frame, is_series, to_table
-from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
+from kartothek_cube.core.naming import SINGLE_TABLE, column_name, fresh_id
 from kartothek_cube.core.options import current_options
 from kartothek_cube.errors import InvalidInput, InvalidRequest, Unsupported
 
@@ -194,12 +194,8 @@ def as_rows(rows: Any, uuid: str) -> pa.Table:
 def _plain_frame(frame: pd.DataFrame, uuid: str) -> pd.DataFrame:
     if frame.index.nlevels > 1:
         raise Unsupported(f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {uuid!r}; row labels are not stored.")
-    names = [_text(name) for name in frame.columns]
+    names = [column_name(name) for name in frame.columns]
     return frame if names == list(frame.columns) else frame.set_axis(names, axis=1)
-
-
-def _text(name: Any) -> str:
-    return name.decode("utf-8") if isinstance(name, bytes) else str(name)
 
 
 def as_items(data: Any) -> Iterable[Any]:

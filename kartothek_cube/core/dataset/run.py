@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, OnConflict, Receipt, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.dataset.adopt import completed
 from kartothek_cube.core.dataset.arguments import Source, as_list
 from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
-from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final, prepare, with_indexed
+from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
@@ -79,19 +80,19 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> Staged:
     check_store_can_commit(store)
     items = as_items(data)
     counted = _Counted(items)
-    elements = chain.from_iterable(elements_in(item, request.uuid) for item in counted)
-    first = list(islice(elements, 1))
-    request = with_indexed(request, first)
     schemas = Schemas(request)
-    prepared = schemas.checked(prepare(request, e) for e in chain(_given_up(first), elements))
+    prepared = schemas.prepared(chain.from_iterable(elements_in(item, request.uuid) for item in counted))
     if not is_lazy(items):
         known = _refuse_equal_labels(request, list(prepared))
-        check_final(request, schemas.tables)
+        check_final(schemas.request, schemas.tables)
         prepared = _given_up(known)
     phase = Phase("write", "partitions")
-    receipts = tuple(chain.from_iterable(run(lambda e: stage_element(store, request, e), prepared, weight=lambda e: e.nbytes, phase=phase)))
-    check_final(request, schemas.tables)
-    return Staged(request, receipts, schemas.tables, counted.seen)
+    receipts = list(chain.from_iterable(run(lambda e: stage_element(store, schemas.request, e), prepared, weight=lambda e: e.nbytes, phase=phase)))
+    check_final(schemas.request, schemas.tables)
+    if schemas.request != request:
+        # Files of a stream that were staged before an element brought another index.
+        receipts = list(run(lambda receipt: completed(store, schemas.request, receipt), receipts))
+    return Staged(schemas.request, tuple(receipts), schemas.tables, counted.seen)
 
 
 class _Counted:
