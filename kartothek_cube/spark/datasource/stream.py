@@ -13,7 +13,7 @@ from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.errors import Unsupported
 from kartothek_cube.spark.datasource.options import SourceOptions
-from kartothek_cube.spark.datasource.target import Layout, Wanted, plan_write, publish_files
+from kartothek_cube.spark.datasource.target import Wanted, plan_write, publish_files
 from kartothek_cube.spark.datasource.write import StagedFiles, accepted_receipts, staged_files, wanted_of
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.stage_rows import Rows
@@ -52,14 +52,11 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
         with task_errors():
             receipts = accepted_receipts(messages)
             if receipts or (self._wanted.overwrite and messages):
-                publish_files(self._wanted, _layout(messages), receipts, Txn(_query(messages), batchId))
+                layout = next(message.layout for message in messages if isinstance(message, StagedFiles))
+                publish_files(self._wanted, layout, receipts, Txn(_query(messages), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing: Spark also calls it when the commit has landed and its answer was lost. Files of no commit are garbage."""
-
-
-def _layout(messages: Sequence[WriterCommitMessage | None]) -> Layout:
-    return next(message.layout for message in messages if isinstance(message, StagedFiles))
 
 
 def _query(messages: Sequence[WriterCommitMessage | None]) -> str:

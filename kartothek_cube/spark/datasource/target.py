@@ -160,7 +160,8 @@ def _plan_cube(wanted: Wanted, store: Store) -> CubeWritePlan:
 def _plan_member(wanted: Wanted, store: Store, cube: Cube, name: str, existing: dict[str, Snapshot]) -> CubeWrite:
     options, rows, base = wanted.options, {name: wanted.schema}, existing.get(name)
     if base is not None and not wanted.overwrite:
-        _check_keys(options, base)
+        if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
+            raise InvalidInput(f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}.")
         return plan_append(cube, rows, existing)
     if wanted.overwrite and name == cube.seed_dataset:
         return plan_build(_with_indices(cube, options), rows, existing_for_build(cube, store), overwrite=True, partition_on=_keys(options, name, base))
@@ -199,11 +200,6 @@ def _check_cube(options: SourceOptions, cube: Cube, base: Snapshot | None) -> No
     surplus = sorted(set(options.index_columns or ()) - base.indexed_columns) if base is not None else []
     if surplus:
         raise InvalidInput(f"The dataset of cube {options.cube!r} has no index on {surplus}. Leave them out of index_columns; build_cube_index makes an index.")
-
-
-def _check_keys(options: SourceOptions, base: Snapshot) -> None:
-    if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
-        raise InvalidInput(f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}.")
 
 
 # --- the commit -------------------------------------------------------------------------------------------------------
