@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.naming import column_name
 from kartothek_cube.core.schema import stored_schema
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
@@ -120,7 +121,7 @@ def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     if frame.index.nlevels > 1:
         raise Unsupported(f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; row labels are not stored.")
     given: list[Any] = list(frame.columns)
-    names = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in given]
+    names = [column_name(name) for name in given]
     return frame if names == given else frame.set_axis(names, axis=1)
 
 

@@ -17,6 +17,7 @@ from kartothek_cube.errors import InvalidInput
 __all__ = [
     "SINGLE_TABLE",
     "check_uuid",
+    "column_name",
     "data_key",
     "document_format",
     "document_key",
@@ -52,6 +53,25 @@ def check_uuid(uuid: str) -> str:
     if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):  # type: ignore[redundant-expr]
         raise InvalidInput(f"UUID contains illegal character: {uuid!r}. A dataset uuid consists of ASCII letters, digits, '+', '-' and '_'.")
     return uuid
+
+
+def column_name(name: Any) -> str:
+    """The name of a column as text, of bytes in UTF-8 or anything else that has a text.
+
+    Raises
+    ------
+    InvalidInput
+        If the bytes are no text.
+
+    Examples
+    --------
+    >>> column_name(b"UNITS"), column_name(2024)
+    ('UNITS', '2024')
+    """
+    try:
+        return name.decode("utf-8") if isinstance(name, bytes) else str(name)
+    except UnicodeDecodeError:
+        raise InvalidInput(f"The name of a column is text, in bytes as UTF-8, not {name!r}.") from None
 
 
 def fresh_id() -> str:

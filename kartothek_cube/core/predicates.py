@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.schema import check_literals
+from kartothek_cube.core.naming import column_name
+from kartothek_cube.core.schema import WrongOperand, check_literals
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [
@@ -34,10 +35,6 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is distinct from
 _DENIES = {"!=": "==", "is distinct from": "==", "not in": "in"}
 _LISTS = ("in", "not in")
 _ORDERS = ("<", "<=", ">", ">=")
-
-
-class WrongOperand(InvalidType, InvalidInput):
-    """A list where one constant belongs, or the reverse: a TypeError for kartothek's callers, a ValueError for plateau's."""
 
 
 class Constants(tuple[Any, ...]):  # noqa: SLOT001 - a tuple can have no slots with names
@@ -142,7 +139,8 @@ def _parse_clause(place: str, clause: Any) -> Clause:
     column, op, value = clause
     if op not in OPERATORS:
         raise Unsupported(f"{place}: the operator {op!r} on column {column!r} is not supported, use one of {', '.join(OPERATORS)}.")
-    parsed = Clause(str(column), op, _constants(place, column, op, value) if op in _LISTS else _constant(place, column, op, value))
+    column = column_name(column)
+    parsed = Clause(column, op, _constants(place, column, op, value) if op in _LISTS else _constant(place, column, op, value))
     _refuse_nul_bytes(place, constants_of(parsed))
     return parsed
 

@@ -17,6 +17,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [
     "Literal",
+    "WrongOperand",
     "check_literal",
     "check_literals",
     "check_shared_columns",
@@ -103,6 +104,14 @@ def compatible(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 # --- literals ---------------------------------------------------------------------------------------------------------
+
+
+class WrongOperand(InvalidType, InvalidInput):
+    """A constant in a wrong form: a list where one value belongs, the reverse, a text that is no date.
+
+    It is a TypeError for kartothek's callers and a ValueError for plateau's.
+    """
+
 
 _SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
@@ -202,7 +211,9 @@ def check_literals(values: Iterable[Any], kind: pa.DataType, column: str, where:
 
 
 def _misfit(value: Any, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
-    return InvalidType(f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}")
+    # Text may stand for a date: what is wrong is its value then, as well as its type.
+    error = WrongOperand if pt.is_date(kind) and isinstance(value, (str, bytes)) else InvalidType
+    return error(f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}")
 
 
 @dataclass(frozen=True, slots=True)

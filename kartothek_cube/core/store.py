@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
@@ -86,6 +86,7 @@ class Listing:
 # `Store.list` hides the builtin inside the class body.
 Buffers: TypeAlias = list[Buffer]
 Entries: TypeAlias = list[Entry]
+Keys: TypeAlias = list[str]
 
 
 def check_key(key: str) -> str:
@@ -262,6 +263,25 @@ class Store(ABC):
         """List, and remove, the hidden temporary files of writers that died before this time."""
         check_prefix(prefix)
         return []
+
+    # --- the names of simplekv, for callers of kartothek ----------------------------------------------------------------
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """Iterate over all keys that start with the prefix, sorted."""
+        return iter(self.list(prefix, recursive=True).keys)
+
+    def keys(self, prefix: str = "") -> Keys:
+        """Return all keys that start with the prefix, sorted."""
+        return self.list(prefix, recursive=True).keys
+
+    def __contains__(self, key: str) -> bool:
+        return self.contains(key)
+
+    def open(self, key: str) -> BinaryIO:
+        """Return the object as a binary file that can be read and sought; it is in memory. Whoever reads a part of it uses `ranges`."""
+        return BytesIO(self.get(key))
+
+    # --- errors ---------------------------------------------------------------------------------------------------------
 
     def missing(self, key: str) -> KeyNotFound:
         """Return the error that says that this store has no such key."""

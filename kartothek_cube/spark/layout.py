@@ -124,7 +124,9 @@ def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFr
         return arranged if layout.ratio is None else arranged.coalesce(layout.tasks(width))
     hashed = [plain[n] for n in layout.buckets_of(rows)]
     if hashed:
-        arranged = arranged.withColumn(BUCKET, _bucket({c: types[c] for c in hashed}, layout.num_buckets))
+        # Stored nowhere; equal values of whatever width have the same bucket, in each write anew.
+        numbers = F.xxhash64(*(_normalised(F.col(c), types[c]) for c in hashed))
+        arranged = arranged.withColumn(BUCKET, F.pmod(numbers, F.lit(layout.num_buckets).cast("bigint")))
     keys = [BUCKET if c == BUCKET else plain[c] for c in cut_columns(layout, rows)]
     return arranged.repartition(layout.tasks(width), *keys) if keys else arranged.repartition(1)
 
@@ -133,11 +135,6 @@ def _binary_text(frame: DataFrame, types: dict[str, st.DataType]) -> DataFrame:
     """Text without collations: by these "a" and "A" may be one value, which in a file they are not."""
     collated = {c: F.col(c).cast("string") for c, kind in types.items() if isinstance(kind, st.StringType) and kind.collation != "UTF8_BINARY"}
     return frame.withColumns(collated) if collated else frame
-
-
-def _bucket(types: dict[str, st.DataType], num_buckets: int) -> Column:
-    """The bucket of a row. It is stored nowhere; equal values of whatever width have the same one, in each write anew."""
-    return F.pmod(F.xxhash64(*(_normalised(F.col(c), kind) for c, kind in types.items())), F.lit(num_buckets).cast("bigint"))
 
 
 def _normalised(column: Column, kind: st.DataType) -> Column:

@@ -191,13 +191,9 @@ def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
     if plan.groups.amplification() > AMPLIFICATION_LIMIT:
         return _regrouped(executors, plan, read, wire)
     request, store = read.request, executors.store
-    groups = [_file_group(plan, read, i) for i in range(len(plan.groups))]
+    groups = [_FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i)))) for i in range(len(plan.groups))]
     chunks = pack(groups, executors.count(len(groups)))
     return run_packed(executors.session, chunks, lambda groups: _group_rows(store, request, groups, wire), wire, _job(request, counted(len(groups), "group")))
-
-
-def _file_group(plan: GroupPlan, read: TableRead, i: int) -> _FileGroup:
-    return _FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i))))
 
 
 def _group_rows(store: Any, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
+from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.dataset.run import stage_prepared
 from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.naming import fresh_id
@@ -20,7 +20,7 @@ from kartothek_cube.core.store import Store
 from kartothek_cube.cube.prepare import DatasetWrite, check_no_nulls, check_repeated, prepare_parts
 from kartothek_cube.cube.stage import stage_table
 
-__all__ = ["CubeRows", "DatasetRows", "Rows", "full_schema", "stored_schema"]
+__all__ = ["CubeRows", "DatasetRows", "Rows", "checked_schemas", "full_schema", "stored_schema"]
 
 
 class Rows(Protocol):
@@ -54,6 +54,17 @@ class Rows(Protocol):
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Rows of one physical partition, in the order of its file, checked as they pass."""
+
+
+def checked_schemas(request: WriteRequest, table: str, columns: pa.Schema) -> Schemas:
+    """The schemas of a dataset with rows of these columns.
+
+    Whatever the eager verb refuses in rows of these types is refused here: it prepares none.
+    """
+    schemas = Schemas(request)
+    schemas.add(prepare(request, InputPartition(fresh_id(), {table: columns.empty_table()})).schemas)
+    check_final(request, schemas.tables)
+    return schemas
 
 
 def full_schema(rows: Rows) -> pa.Schema:

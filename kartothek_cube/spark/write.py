@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_instrumented, store_factory
 from kartothek_cube.core.telemetry import operation
@@ -29,7 +28,7 @@ from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write_plan import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.jobs import Job
-from kartothek_cube.spark.layout import Layout, make_layout
+from kartothek_cube.spark.layout import make_layout
 from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import CubeRows
@@ -264,12 +263,8 @@ def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: Spark
     frames = _frames(data, cube)
     factory = store_factory(store)
     schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
-    return _Job(frames, schemas, open_instrumented(factory), Target(factory, identity, _width(spark, frames.values(), parallelism)))
-
-
-def _width(spark: SparkSession | None, frames: Collection[DataFrame], parallelism: int | None) -> int:
-    """How many tasks run at once in the session of a write."""
-    return cores(spark or session_of(next(iter(frames))), parallelism) if frames else 1
+    width = cores(spark or session_of(next(iter(frames.values()))), parallelism) if frames else 1
+    return _Job(frames, schemas, open_instrumented(factory), Target(factory, identity, width))
 
 
 def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
@@ -288,15 +283,11 @@ def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any
     rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
     layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())
     check_store_can_commit(job.store)
-    receipts = _stage(verb, job, write, rows, layout)
+    # Without datasets that got the rows of this numbered write before.
+    pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
+    receipts = staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write"))
     for name, own in receipts.items():
         if not layout.keeps_cells_together(rows[name]):
             check_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
     landed = commit_cube_write(job.store, write, receipts)
     return {i: DatasetMetadata.of(state) for i, state in landed.items()}
-
-
-def _stage(verb: str, job: _Job, write: CubeWrite, rows: Mapping[str, CubeRows], layout: Layout) -> dict[str, list[Receipt]]:
-    """Receipts by dataset, of those that have not got the rows of this numbered write before."""
-    pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
-    return staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write"))

@@ -13,7 +13,7 @@ from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import DatasetRef, target_of
 from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
-from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
+from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
 from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, skipped, stage_prepared, update_options
 from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -26,10 +26,10 @@ from kartothek_cube.core.stores import store_factory
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.jobs import Job
-from kartothek_cube.spark.layout import Layout, make_layout
+from kartothek_cube.spark.layout import make_layout
 from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
-from kartothek_cube.spark.stage_rows import DatasetRows
+from kartothek_cube.spark.stage_rows import DatasetRows, checked_schemas
 from kartothek_cube.spark.types import Timestamps, frame_schema
 
 if TYPE_CHECKING:
@@ -51,18 +51,6 @@ class _Input:
     ratio: Any
     spark: SparkSession | None
     parallelism: int | None
-
-    def rows(self, request: WriteRequest) -> DatasetRows:
-        """How its rows are stored, by its columns alone."""
-        return DatasetRows(replace(request, base=None), self.table, frame_schema(self.frame.schema, request.uuid, self.timestamps))
-
-    def layout(self, rows: DatasetRows) -> Layout:
-        """How they are distributed over files."""
-        return make_layout(self.shuffle, self.num_buckets, self.bucket_by, [rows], self.ratio)
-
-    def target(self, source: DatasetRef) -> Target:
-        """Where its files go."""
-        return Target(store_factory(source.store), fresh_id(), cores(self.spark or session_of(self.frame), self.parallelism))
 
 
 def store_dataset_from_spark(
@@ -294,26 +282,17 @@ def _check_table(table: Any, base: Snapshot | None) -> None:
 def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input) -> StagedWrite:
     """Check everything that the columns show, stage all rows in one Spark job, and check what only the whole shows."""
     check_store_can_commit(source.store)
-    rows = given.rows(request)
-    schemas = _checked_schemas(request, rows)
-    rows = replace(rows, schema=_typed(rows.schema, schemas[rows.table]))
-    layout, target = given.layout(rows), given.target(source)
+    rows = DatasetRows(replace(request, base=None), given.table, frame_schema(given.frame.schema, request.uuid, given.timestamps))
+    schemas = checked_schemas(request, rows.table, rows.schema).tables
+    known = schemas[rows.table]
+    # Columns without a type take the one that the dataset has.
+    typed = pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in rows.schema])
+    rows = replace(rows, schema=typed)
+    layout = make_layout(given.shuffle, given.num_buckets, given.bucket_by, [rows], given.ratio)
+    target = Target(store_factory(source.store), fresh_id(), cores(given.spark or session_of(given.frame), given.parallelism))
     job = Job(verb, f"dataset {request.uuid!r}", phase="write")
     receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
     return StagedWrite(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
-
-
-def _checked_schemas(request: WriteRequest, rows: DatasetRows) -> Mapping[str, pa.Schema]:
-    """The schema of the dataset with these columns; whatever the eager verb would refuse in rows of these types is refused here."""
-    schemas = Schemas(request)
-    schemas.add(prepare(rows.write, InputPartition(fresh_id(), {rows.table: rows.schema.empty_table()})).schemas)
-    check_final(request, schemas.tables)
-    return schemas.tables
-
-
-def _typed(given: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """Columns without a type take the one that the dataset has."""
-    return pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in given])
 
 
 def _without_rows(source: DatasetRef, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:

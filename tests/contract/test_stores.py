@@ -565,9 +565,9 @@ def test_counting_store():
     store.put("b", b"1")
     store.list()
     assert store.counts == {"put": 2, "list": 1}
-    assert store.keys("put") == ["a", "b"]
+    assert store.touched("put") == ["a", "b"]
     store.reset()
-    assert store.keys() == []
+    assert store.touched() == []
 
 
 @pytest.mark.parametrize(("fault", "error", "written"), [("before", InjectedFault, False), ("after", InjectedFault, True)])

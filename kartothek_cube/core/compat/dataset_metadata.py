@@ -15,7 +15,7 @@ from kartothek_cube.core.compat.partition import Partition, partition_map
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.document_store import read_document
 from kartothek_cube.core.history import AsOf, load_snapshot_as_of
-from kartothek_cube.core.metadata.document import document_from_mapping, render_document
+from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.naming import check_uuid, document_key
 from kartothek_cube.core.predicates import parse_predicates
@@ -212,6 +212,8 @@ class DatasetMetadata(DatasetMetadataBase):
     def load_index(self, column: str, store: Any) -> DatasetMetadata:
         """The dataset with the index on a column loaded; for a partition key with those of all of them.
 
+        An index that is loaded, embedded in the document, or on a partition key needs no store: it may be None.
+
         Raises
         ------
         UnknownColumn
@@ -223,11 +225,11 @@ class DatasetMetadata(DatasetMetadataBase):
             return self.load_partition_indices()
         if column not in self.indices:
             raise UnknownColumn(f"No index specified for column '{column}' of dataset {self.uuid!r}. There are indices on {sorted(self.index_columns)}.")
-        return self._changed(kernel.load_secondary_indices(self._parts, [column], open_instrumented(store)))
+        return self._changed(kernel.load_secondary_indices(self._parts, [column], store))
 
     def load_all_indices(self, store: Any, load_partition_indices: bool = True) -> DatasetMetadata:
         """The dataset with all secondary indices loaded, by default those of the partition keys as well; errors as of `load_index`."""
-        loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), open_instrumented(store)))
+        loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), store))
         return loaded.load_partition_indices() if load_partition_indices else loaded
 
     def load_partition_indices(self) -> DatasetMetadata:
@@ -317,21 +319,20 @@ class DatasetMetadata(DatasetMetadataBase):
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
         """The reverse of `to_dict`. No store is looked at; schemas are those of the member ``table_meta``, if there is one."""
-        document = document_from_mapping(dct, "given")
-        return DatasetMetadata.of_parts(kernel.parts_of_document(document, explicit_partitions, dct.get("table_meta") or {}))
+        return DatasetMetadata.of_parts(kernel.parts_of_document(kernel.described(dct), explicit_partitions, dct.get("table_meta") or {}))
 
     @staticmethod
-    def from_buffer(buf: bytes, format: str = "json", explicit_partitions: bool = True) -> DatasetMetadata:  # noqa: A002
-        """The reverse of `to_json` (``format="json"``) and `to_msgpack` (``format="msgpack"``). No store is looked at."""
+    def from_buffer(buf: bytes | str, format: str = "json", explicit_partitions: bool = True) -> DatasetMetadata:  # noqa: A002
+        """The reverse of `to_json` (``format="json"``; its text will do) and `to_msgpack` (``format="msgpack"``). No store is looked at."""
         return DatasetMetadata.of_parts(kernel.parts_of_document(kernel.parsed(buf, format), explicit_partitions))
 
     @staticmethod
     def load_from_dict(dct: Mapping[str, Any], store: Any, load_schema: bool = True) -> DatasetMetadata:
         """The dataset that a parsed document describes, with what the document leaves to the store: schemas, partitions of an implicit dataset."""
-        return DatasetMetadata.of_parts(kernel.parts_in_store(document_from_mapping(dct, "given"), open_instrumented(store), load_schema))
+        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.described(dct), open_instrumented(store), load_schema))
 
     @staticmethod
-    def load_from_buffer(buf: bytes, store: Any, format: str = "json") -> DatasetMetadata:  # noqa: A002
+    def load_from_buffer(buf: bytes | str, store: Any, format: str = "json") -> DatasetMetadata:  # noqa: A002
         """The same of a document as bytes, as in `from_buffer`."""
         return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_instrumented(store)))
 

@@ -14,8 +14,9 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.evaluate import Mask, matching_values
 from kartothek_cube.core.frames import is_series
+from kartothek_cube.core.naming import column_name
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, constants_of, is_null, parse_predicates
-from kartothek_cube.core.schema import check_literals, stored_type
+from kartothek_cube.core.schema import WrongOperand, check_literals, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def columns_in_predicates(predicates: PredicatesType | None) -> set[str]:
     >>> sorted(columns_in_predicates([[("COUNTRY_CODE", "==", "DE")], [("UNITS", ">", 3)]]))
     ['COUNTRY_CODE', 'UNITS']
     """
-    return {clause[0] for conjunction in predicates or () for clause in conjunction}
+    return {column_name(clause[0]) for conjunction in predicates or () for clause in conjunction}
 
 
 def filter_predicates_by_column(predicates: PredicatesType | None, columns: Collection[str]) -> PredicatesType | None:
@@ -87,7 +88,7 @@ def filter_predicates_by_column(predicates: PredicatesType | None, columns: Coll
     >>> filter_predicates_by_column([[("COUNTRY_CODE", "==", "DE"), ("UNITS", ">", 3)], [("PRICE", "<", 2.5)]], ["UNITS"])
     [[('UNITS', '>', 3)]]
     """
-    kept = [[clause for clause in conjunction if clause[0] in columns] for conjunction in predicates or ()]
+    kept = [[clause for clause in conjunction if column_name(clause[0]) in columns] for conjunction in predicates or ()]
     return [conjunction for conjunction in kept if conjunction] or None
 
 
@@ -277,5 +278,5 @@ def _moment(value: Any, name: str) -> Any:
     except ValueError:
         moment = None
     if is_null(moment):  # pandas makes NaT of empty text
-        raise InvalidType(f"Unexpected type for predicate: column {name!r} has moments, but {value!r} is no text of one.")
+        raise WrongOperand(f"Unexpected type for predicate: column {name!r} has moments, but {value!r} is no text of one.")
     return moment

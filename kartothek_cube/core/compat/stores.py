@@ -18,6 +18,8 @@ __all__ = ["ensure_store", "lazy_store"]
 def ensure_store(store: Any) -> Store:
     """The opened store, from everything that `open_store` takes. Whether it works is not tested.
 
+    It has ``keys``, ``iter_keys``, ``in`` and ``open`` of simplekv.
+
     Raises
     ------
     InvalidType

@@ -21,7 +21,7 @@ from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
 
-__all__ = ["PreparedRows", "Schemas", "WriteRequest", "check_final", "check_partition_columns", "prepare", "with_indexed"]
+__all__ = ["PreparedRows", "Schemas", "WriteRequest", "check_final", "check_partition_columns", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +177,23 @@ def _balanced(parts: Mapping[str, Sequence[PartitionRows]], tables: Mapping[str,
 
 @dataclass(slots=True)
 class Schemas:
-    """The schemas of a write, as they grow with each element; tells what does not fit before it is stored."""
+    """The schemas and indices of a write, as they grow with each element; tells what does not fit before it is stored."""
 
     request: WriteRequest
     tables: dict[str, pa.Schema] = field(default_factory=dict)
 
-    def checked(self, elements: Iterable[PreparedRows]) -> Iterator[PreparedRows]:
-        """The elements, each compared with those before and with the dataset."""
+    def prepared(self, elements: Iterable[InputPartition]) -> Iterator[PreparedRows]:
+        """The elements, prepared, each compared with those before and with the dataset.
+
+        The indices of a new dataset are those that were asked for, and those that any element brings.
+        """
         for element in elements:
-            self.add(element.schemas)
-            yield element
+            if self.request.start is None and not set(element.indexed) <= set(self.request.index_columns):
+                indexed = dict.fromkeys([*self.request.index_columns, *element.indexed])
+                self.request = replace(self.request, index_columns=tuple(indexed))
+            ready = prepare(self.request, element)
+            self.add(ready.schemas)
+            yield ready
 
     def add(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Compare the schemas of one more partition with what is known, and keep what they add."""
@@ -224,11 +231,3 @@ def check_final(request: WriteRequest, schemas: Mapping[str, pa.Schema]) -> None
     if known:
         for key in check_index_columns(known, request.index_columns, request.partition_on, request.uuid):
             check_key(key)
-
-
-def with_indexed(request: WriteRequest, first: Sequence[InputPartition]) -> WriteRequest:
-    """The request with the columns for which the first element of a new dataset, if there is one, brings indices."""
-    if request.start is not None:
-        return request
-    columns = [column for element in first for column in element.indexed]
-    return replace(request, index_columns=tuple(dict.fromkeys([*request.index_columns, *columns])))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import chain, count, islice
+from itertools import chain, count
 from typing import Any
 
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, OnConflict, check_on_conflict
 from kartothek_cube.core.commit import check_store_can_commit, commit
+from kartothek_cube.core.dataset.adopt import with_index_values
 from kartothek_cube.core.dataset.arguments import as_list
-from kartothek_cube.core.dataset.prepare import PreparedRows, Schemas, WriteRequest, check_final, prepare, with_indexed
+from kartothek_cube.core.dataset.prepare import PreparedRows, Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
 from kartothek_cube.core.input_rows import as_items, elements_in, is_lazy, repeated
 from kartothek_cube.core.metadata.document import check_user_metadata
@@ -76,22 +77,24 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
     """Check and stage all rows. What is in memory is checked whole before the first file; the rest as it comes."""
     check_store_can_commit(store)
     items, numbers = as_items(data), count()
-    partitions = chain.from_iterable(elements_in(item, request.uuid) for item, _ in zip(items, numbers, strict=False))
-    first = list(islice(partitions, 1))
-    request = with_indexed(request, first)
     schemas = Schemas(request)
-    prepared = schemas.checked(prepare(request, partition) for partition in chain(drain(first), partitions))
+    partitions = chain.from_iterable(elements_in(item, request.uuid) for item, _ in zip(items, numbers, strict=False))
+    prepared = schemas.prepared(partitions)
     if not is_lazy(items):
         checked = list(prepared)
         if twice := repeated(label for rows in checked if not rows.fresh for label in rows.labels):
             raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
-        check_final(request, schemas.tables)
+        check_final(schemas.request, schemas.tables)
         prepared = drain(checked)
     phase = Phase("write", "partitions")
-    staged = map_in_threads(lambda rows: stage_prepared(store, request, rows), prepared, weight=lambda rows: rows.nbytes, phase=phase)
+    # The request is that of `schemas` at the moment: an element of a stream may bring another index.
+    staged = map_in_threads(lambda rows: stage_prepared(store, schemas.request, rows), prepared, weight=lambda rows: rows.nbytes, phase=phase)
     receipts = tuple(chain.from_iterable(staged))
-    check_final(request, schemas.tables)
-    return StagedWrite(request, receipts, schemas.tables, next(numbers))
+    check_final(schemas.request, schemas.tables)
+    if schemas.request != request:
+        # Files of a stream that were staged before an element brought another index.
+        receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, schemas.request, receipt), receipts))
+    return StagedWrite(schemas.request, receipts, schemas.tables, next(numbers))
 
 
 def stage_prepared(store: Store, request: WriteRequest, rows: PreparedRows) -> list[Receipt]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.consistency import check_infos, infos_of
@@ -77,6 +78,8 @@ def discover_cube(
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
     """The `Cube` as the metadata of its datasets describe it, and the datasets; ``as_of`` as in `query_cube`.
 
+    The partition indices of the datasets are loaded, the secondary ones are not.
+
     Raises
     ------
     InvalidInput
@@ -92,10 +95,15 @@ def discover_cube(
     >>> discover_cube("sales", store)[0] == cube
     True
     """
-    members = read_members(uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of)
+    cube, members = _discover(uuid_prefix, store, filter_ktk_cube_dataset_ids, as_of)
+    return cube, {i: DatasetMetadata.of(s).load_partition_indices() for i, s in members.items()}
+
+
+def _discover(uuid_prefix: str, store: Any, only: Iterable[str] | str | None, as_of: Any) -> tuple[Cube, dict[str, Snapshot]]:
+    members = read_members(uuid_prefix, open_instrumented(store), only, as_of=as_of)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)
-    return cube, {i: DatasetMetadata.of(s) for i, s in members.items()}
+    return cube, members
 
 
 def open_cube(uuid_prefix: str, store: Any, *, as_of: Any = None) -> Cube:
@@ -110,11 +118,11 @@ def open_cube(uuid_prefix: str, store: Any, *, as_of: Any = None) -> Cube:
     >>> open_cube("sales", store).dimension_columns
     ('PRODUCT_ID',)
     """
-    return discover_cube(uuid_prefix, store, as_of=as_of)[0]
+    return _discover(uuid_prefix, store, None, as_of)[0]
 
 
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
-    """The same datasets if they make a valid cube, else `InvalidInput` that says which one and why not.
+    """The same datasets with their partition indices loaded if they make a valid cube, else `InvalidInput` that says which one and why not.
 
     Examples
     --------
@@ -126,7 +134,7 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
     if not isinstance(datasets, Mapping):
         raise InvalidInput(f"Expected a dict dataset id → DatasetMetadata, got {type(datasets).__name__}.")
     check_infos(infos_of({i: d.snapshot for i, d in datasets.items()}), cube)
-    return dict(datasets)
+    return {i: d.load_partition_indices() for i, d in datasets.items()}
 
 
 def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:

@@ -143,7 +143,7 @@ def test_no_swap_has_more_commits_than_the_chain_can_tell():
     heard = together(counting, 3 * LENGTH, lambda call: None)
     assert not [error for error in heard.values() if isinstance(error, BaseException)]
     assert rows(store) == list(range(3 * LENGTH + 1))
-    assert counting.keys("put_if").count(DOCUMENT) >= 1 + 3 * LENGTH // (LENGTH - 1)
+    assert counting.touched("put_if").count(DOCUMENT) >= 1 + 3 * LENGTH // (LENGTH - 1)
 
 
 def test_who_waited_behind_an_interrupted_commit_finds_his_own_among_many():

@@ -113,7 +113,7 @@ def test_metadata_alone_leaves_files_and_indices_alone(store):
     second = commit(counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first)
     assert second.document.indices == first.document.indices
     assert labels(second) == labels(first)
-    assert counting.keys("put", "put_if") == [history_key(UUID, second.result.id), DOCUMENT]
+    assert counting.touched("put", "put_if") == [history_key(UUID, second.result.id), DOCUMENT]
 
 
 def test_overwriting_starts_from_nothing_but_the_chain(store):
@@ -216,7 +216,7 @@ def test_schema_is_widened_after_the_document(store):
     counting = CountingStore(store)
     base = load_snapshot(counting, UUID)
     commit(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
-    assert counting.keys("put_if") == [DOCUMENT, schema_key(UUID)]
+    assert counting.touched("put_if") == [DOCUMENT, schema_key(UUID)]
     assert load_snapshot(store, UUID).schema == pa.schema([("x", pa.int16()), ("y", pa.string())])
     assert schema_file(store) == pa.schema([("x", pa.int64()), ("y", pa.string())])
     assert rows(store, ["x", "y"]) == [(1, None), (300, "t")]
@@ -293,7 +293,7 @@ def test_two_appends_go_together():
     landed = commit(counting, late, base)
     assert rows(store) == [(1,), (2,), (3,)]
     assert landed.result == CommitResult(late.commit, 1)
-    assert not [key for key in counting.keys("get", "get_versioned", "tail", "ranges") if key in {r.key for r in late.receipts}]
+    assert not [key for key in counting.touched("get", "get_versioned", "tail", "ranges") if key in {r.key for r in late.receipts}]
     assert sorted(load_index(store, load_snapshot(store, UUID), "x")[0].values.to_pylist()) == [1, 2, 3]
 
 
@@ -392,7 +392,7 @@ def test_commits_that_wait_share_a_swap(store):
     assert rows(store) == [(i,) for i in range(6)]
     assert {c.id for c in found.chain[1:]} == {c.commit for c in changes}
     assert found.document.user_metadata.keys() >= {"1", "5"}
-    assert counting.keys("put_if").count(DOCUMENT) == 2
+    assert counting.touched("put_if").count(DOCUMENT) == 2
     assert len(load_index(store, found, "x")[0]) == 6
 
 
@@ -588,7 +588,7 @@ def test_store_without_conditional_put_is_refused_before_anything_is_written(tmp
     counting = CountingStore(store)
     with pytest.raises(AtomicityRequired, match="require_atomic=False"):
         commit(counting, change, None)
-    assert counting.keys("put", "put_if") == []
+    assert counting.touched("put", "put_if") == []
 
 
 def test_one_writer_may_use_such_a_store(tmp_path):

@@ -149,7 +149,7 @@ def test_without_as_of_no_call_is_added(store, commits):
     assert not [call for call in counting.calls if "_history" in call.key]
     counting.reset()
     read_table(UUID, counting, columns=[])
-    assert counting.keys("get", "get_versioned") == []
+    assert counting.touched("get", "get_versioned") == []
 
 
 def test_wrong_moments_are_refused(store, commits):

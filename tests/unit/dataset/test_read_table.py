@@ -181,7 +181,7 @@ def test_arguments_that_do_not_fit(store, arguments, error, text):
             stream_table(UUID, counting, **arguments)
         with pytest.raises(error, match=text):
             plan_table_scan(UUID, counting, **arguments)
-    assert counting.keys("ranges") == [], "bad input is refused before files are read"
+    assert counting.touched("ranges") == [], "bad input is refused before files are read"
 
 
 def test_what_is_missing_is_named(store):  # A04
@@ -226,7 +226,7 @@ def put_file(store, label, rows):
 def test_partition_columns_alone_need_only_footers(store):
     counting = CountingStore(store)
     assert read(counting, columns=["p"])["p"].tolist() == ["a", "a", "b", "b"]
-    assert counting.keys("ranges") == []
+    assert counting.touched("ranges") == []
 
 
 # F19, F20, F21
@@ -384,3 +384,27 @@ def test_stores_in_every_form(tmp_path):
 def test_switches_are_true_or_false(store, argument, value):
     with pytest.raises(InvalidType, match=argument):
         read(store, **{argument: value})
+
+
+@pytest.mark.parametrize("value", ["3", b"3", "", "2020-13-01", "2020-01-01T00", b"\xff"])
+@pytest.mark.parametrize("op", ["==", "!=", "<", "in", "not in"])
+@pytest.mark.parametrize("on", [["p"], ["d"]], ids=["in the file", "in the path"])
+def test_text_that_is_no_date_is_a_wrong_value_and_a_wrong_type(value, op, on):
+    memory = MemoryStore()
+    write(memory, {**ROWS, "d": [dt.date(2020, 1, 1)] * 4}, on=on, index=[c for c in ("d", "y") if c not in on], label="one")
+    for error in (InvalidType, InvalidInput):
+        with pytest.raises(error, match="'d'"):
+            read(memory, ("d", op, [value] if op.endswith("in") else value))
+    assert read(memory, ("d", "in", ["2020-01-01", b"2020-01-01"]))["x"].tolist() == [3, 1, 2, 4] if on == ["d"] else True
+
+
+def test_what_is_no_text_is_a_wrong_type_for_dates_only(store):
+    with pytest.raises(InvalidType) as caught:
+        read(store, ("d", "==", 3))
+    assert not isinstance(caught.value, ValueError)
+
+
+def test_columns_of_predicates_may_be_bytes(store):
+    assert read(store, (b"x", ">", 2))["x"].tolist() == [3, 4]
+    assert read(store, (b"y", "==", "u"), (b"p", "in", ["a"]))["x"].tolist() == [3]
+    assert plan_table_scan(UUID, store, predicates=[[(b"x", ">", 2)]]).explain() == plan_table_scan(UUID, store, predicates=[[("x", ">", 2)]]).explain()

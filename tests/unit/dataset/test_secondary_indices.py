@@ -7,12 +7,14 @@ import decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
+from kartothek_cube.testing.stores import CountingStore
 from tests.support.datasets import UUID, document, index, index_of_files, keys, labels, refused, rows, snapshot
 
 
@@ -30,6 +32,10 @@ ONE, TWO = element("one", i1=[1, 2, 2], x=[1, 2, 3]), element("two", i1=[2, 3], 
 
 def put(store, *elements, **arguments):
     return store_dataframes_as_dataset(store, UUID, list(elements), **{"secondary_indices": ["i1"], **arguments})
+
+
+def put_items(store, items):
+    return store_dataframes_as_dataset(store, UUID, items)
 
 
 def update(store, *elements, **arguments):
@@ -199,6 +205,35 @@ def test_indices_of_elements_name_columns_whose_values_come_from_the_rows(store)
     put(store, with_indices("one", {"i1": {99: ["nowhere"]}, "x": {}}, i1=[1], x=[1]), TWO, secondary_indices=None)
     assert list(snapshot(store).document.indices) == ["i1"]
     assert index(store, "i1") == index_of_files(store, "i1")
+
+
+@pytest.mark.parametrize("first", [{}, {"indices": {}}, {"indices": {"i1": {}}}], ids=["no member", "no indices", "an empty index"])
+@pytest.mark.parametrize("form", [list, iter, lambda data: [data]], ids=["list", "generator", "nested"])
+def test_indices_of_all_elements_count(store, first, form):
+    indexed = with_indices("two", {"i1": {2: ["two"]}}, i1=[2], x=[2])
+    more = with_indices("three", {"x": {3: ["three"]}}, i1=[3], x=[3])
+    put_items(store, form([{**element("one", i1=[1, 1], x=[1, 1]), **first}, indexed, more]))
+    assert sorted(snapshot(store).document.indices) == ["i1", "x"]
+    for column in ("i1", "x"):
+        assert index(store, column) == index_of_files(store, column) == {1: {"one"}, 2: {"two"}, 3: {"three"}}
+
+
+@pytest.mark.parametrize("form", [list, iter], ids=["list", "generator"])
+def test_an_empty_first_element_does_not_hide_the_indices_of_the_next(store, form):
+    empty = {"label": "one", "data": {"table": pa.table({"i1": pa.array([], pa.int64())})}, "indices": {"i1": {}}}
+    put_items(store, form([empty, with_indices("two", {"i1": {2: ["two"]}}, i1=[2])]))
+    assert index(store, "i1") == {2: {"two"}}
+
+
+def test_what_is_in_memory_is_indexed_without_reading_files_again(store):
+    counting = CountingStore(store)
+    put_items(counting, [element("one", i1=[1]), with_indices("two", {"i1": {2: ["two"]}}, i1=[2])])
+    assert not {operation for operation in counting.counts if operation in ("get", "ranges", "tail", "local_path")}
+
+
+def test_an_index_that_comes_late_needs_its_column_in_all_elements(store):
+    with refused(store, ValueError):
+        put(store, element("one", x=[1]), with_indices("two", {"i1": {2: ["two"]}}, i1=[2], x=[2]), secondary_indices=None)
 
 
 def test_indices_of_an_element_need_their_column(store):

@@ -194,7 +194,7 @@ def refused(store: Any, error: type[Exception], match: str, commit: str | None =
     before, counting = state(store), CountingStore(store)
     with pytest.raises(error, match=match):
         undo(UUID, counting, commit)
-    assert counting.keys("put", "put_if", "put_file", "delete") == []
+    assert counting.touched("put", "put_if", "put_file", "delete") == []
     assert state(store) == before
 
 

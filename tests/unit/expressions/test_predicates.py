@@ -65,6 +65,12 @@ def test_wrong_form_is_refused_with_its_place(predicates, error, text):
         parse_predicates(predicates)
 
 
+def test_a_column_as_bytes_is_its_text():
+    assert parse_predicates([[("gr\u00f6\u00dfe".encode(), "==", 1)]]) == ((Clause("gr\u00f6\u00dfe", "==", 1),),)
+    with pytest.raises(InvalidInput, match=r"b'\\xff'"):
+        parse_predicates([[(b"\xff", "==", 1)]])
+
+
 @pytest.mark.parametrize("op", ["in", "not in"])
 @pytest.mark.parametrize("value", [1, 1.5, None, float("nan"), pd.NA, "ab", b"ab", np.array(1), dt.date(2020, 1, 1)])
 @pytest.mark.parametrize("error", [InvalidType, InvalidInput, TypeError, ValueError])

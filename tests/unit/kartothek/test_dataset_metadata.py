@@ -602,3 +602,53 @@ def test_an_index_that_json_cannot_have_is_refused_by_name(store, written):  # I
 def test_a_schema_is_known_by_its_file(dataset):
     assert isinstance(dataset.schema, SchemaWrapper)
     assert dataset.schema.origin == {"uuid/table/_common_metadata"}
+
+
+# --- what callers give --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [DatasetMetadata.from_buffer, lambda text: DatasetMetadata.load_from_buffer(text, "hmemory://")], ids=["from", "load"])
+def test_a_document_may_be_text(function):
+    text = json.dumps(document(partitions={}, metadata={"creation_time": "2020-01-01", "city": "K\u00f6ln"}), ensure_ascii=False)
+    assert function(text) == function(text.encode())
+    assert function(text).metadata["city"] == "K\u00f6ln"
+    with pytest.raises(CorruptDocument):
+        function(text.replace("K\u00f6ln", "\ud800"))
+
+
+def test_a_packed_document_is_no_text():
+    with pytest.raises(InvalidType, match="bytes"):
+        DatasetMetadata.from_buffer("{}", "msgpack")
+
+
+def test_loaded_indices_need_no_store(store, dataset):
+    loaded = dataset.load_all_indices(store)
+    embedded = DatasetMetadata.from_dict(document(partitions=partitions("a"), indices={"i1": {"1": ["a"]}}, table_meta={"table": SCHEMA}))
+    for ready in (loaded, embedded):
+        assert ready.load_index("i1", None) is ready
+        assert ready.load_all_indices(None).indices["i1"].loaded
+    assert dataset.load_index("p", None).primary_indices_loaded
+    for missing in (lambda: dataset.load_index("i1", None), lambda: dataset.load_all_indices(None)):
+        with pytest.raises(InvalidType, match="NoneType"):
+            missing()
+
+
+UUIDS = ["a/b", "uuid.", "ma\u00f1ana", "a\n", "", " "]
+
+
+@pytest.mark.parametrize("uuid", UUIDS)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda given, store: DatasetMetadata.from_dict(given),
+        lambda given, store: DatasetMetadata.from_buffer(json.dumps(given).encode()),
+        lambda given, store: DatasetMetadata.from_buffer(json.dumps(given)),
+        DatasetMetadata.load_from_dict,
+        lambda given, store: DatasetMetadata.load_from_dict(given, store, load_schema=False),
+        lambda given, store: DatasetMetadata.load_from_buffer(json.dumps(given).encode(), store),
+    ],
+    ids=["from_dict", "from_buffer", "from text", "load_from_dict", "without schema", "load_from_buffer"],
+)
+def test_a_document_has_a_uuid_that_the_constructor_takes(store, uuid, function):
+    with pytest.raises(InvalidInput, match="illegal character"):
+        function({**document(partitions={}), "dataset_uuid": uuid}, store)

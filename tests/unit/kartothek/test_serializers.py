@@ -460,7 +460,7 @@ def test_what_is_no_serializer_is_refused(serializer):
     store = CountingStore(MemoryStore())
     with pytest.raises(InvalidType, match="df_serializer should be a ParquetSerializer or a CsvSerializer"):
         build_cube(pd.DataFrame({"x": [1], "p": [1], "v1": [2]}), Cube(["x"], ["p"], "cube"), store, df_serializer=serializer)
-    assert store.keys("put") == []
+    assert store.touched("put") == []
 
 
 def test_a_request_with_a_serializer_travels():

@@ -172,7 +172,7 @@ def test_the_order_is_garbage_indices_data_schemas_documents(store):  # K05
     with_a_twin(store)
     counting = CountingStore(store)
     delete_dataset(UUID, counting)
-    kinds = [kind(key) for key in counting.keys("delete")]
+    kinds = [kind(key) for key in counting.touched("delete")]
     assert kinds[-2:] == [TWIN, DOCUMENT]
     # Those of the twin, which is stale, count as named.
     assert list(dict.fromkeys(kinds)) == ["history", "index", "data", "schema", TWIN, DOCUMENT]
@@ -192,7 +192,7 @@ def test_garbage_goes_before_what_the_document_names(store):
     store.put(f"{UUID}/table/p=a/left.parquet", b"")
     counting = CountingStore(store)
     delete_dataset(UUID, counting)
-    order = counting.keys("delete")
+    order = counting.touched("delete")
     first = next(n for n, key in enumerate(order) if key in named and "/_history/" not in key)
     assert order.index(f"{UUID}/table/p=a/left.parquet") < first
 
@@ -201,7 +201,7 @@ def test_only_documents_are_read(store):
     build(store)
     counting = CountingStore(store)
     delete_dataset(UUID, counting)
-    assert set(counting.keys("get", "get_versioned", "tail", "ranges", "local_path")) == {DOCUMENT, TWIN}
+    assert set(counting.touched("get", "get_versioned", "tail", "ranges", "local_path")) == {DOCUMENT, TWIN}
 
 
 def test_temporary_files_go_too(tmp_path):
@@ -261,8 +261,8 @@ def test_a_document_that_names_itself_goes_last(store):
     edit(store, partitions={"x": {"files": {"table": DOCUMENT}}}, metadata={})
     counting = CountingStore(store)
     delete_dataset(UUID, counting)
-    assert counting.keys("delete").count(DOCUMENT) == 1
-    assert counting.keys("delete")[-1] == DOCUMENT
+    assert counting.touched("delete").count(DOCUMENT) == 1
+    assert counting.touched("delete")[-1] == DOCUMENT
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_without_deep_no_data_file_is_read_and_the_folder_is_listed_once(store):
     counting = CountingStore(store)
     verify(counting)
     assert counting.counts["list"] == 1
-    assert not set(counting.keys()) & set(data_keys(store))
+    assert not set(counting.touched()) & set(data_keys(store))
 
 
 def test_nothing_is_written(store):

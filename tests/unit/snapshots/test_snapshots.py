@@ -81,7 +81,7 @@ def test_a_cold_load_of_a_foreign_dataset_reads_the_schema_file_too(store):
     put(store, document(partitions={"p=1/a": partition("p=1/a.parquet")}, partition_keys=["p"]))
     store.reset()
     load_snapshot(store, UUID)
-    assert store.keys() == [DOCUMENT, schema_key(UUID)]
+    assert store.touched() == [DOCUMENT, schema_key(UUID)]
     store.reset()
     load_snapshot(store, UUID)
     assert store.counts == {"changed": 1}
@@ -105,7 +105,7 @@ def test_a_read_is_the_check_and_one_plan_a_file(store):
     read_table_arrow(UUID, store, predicates=[[("x", "==", 2)]])
     assert store.counts["changed"] == 1
     assert store.counts["list"] == 0
-    assert len([key for key in store.keys("tail") if "/table/" in key]) == 1
+    assert len([key for key in store.touched("tail") if "/table/" in key]) == 1
 
 
 def test_changed_documents_are_seen(store):

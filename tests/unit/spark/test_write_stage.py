@@ -24,7 +24,7 @@ from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.spark import stage, stage_sort
 from kartothek_cube.spark.layout import BUCKET, make_layout
 from kartothek_cube.spark.receipts import accepted
-from kartothek_cube.spark.stage import Staging, Target, make_staging, stage_batches
+from kartothek_cube.spark.stage import StageTask, Target, make_stage_task, stage_batches
 from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, full_schema
 from kartothek_cube.spark.stage_runs import blocks, filled, runs
 from kartothek_cube.spark.stage_sort import sorted_pieces
@@ -50,7 +50,7 @@ def dataset_rows(sort=("x",)):
 
 
 def staged(store, rows, table, memory, cut_by=("p",), size=64):
-    staging = Staging(rows, store, "mine", tuple(table.column_names), cut_by, memory)
+    staging = StageTask(rows, store, "mine", tuple(table.column_names), cut_by, memory)
     batches = stage_batches(staging, table.to_batches(max_chunksize=size))
     return accepted([row for batch in batches for row in batch.to_pylist()], "mine", [rows.id])[rows.id]
 
@@ -306,7 +306,7 @@ def test_a_task_whose_rows_are_not_sorted_writes_blocks():
 
 @pytest.mark.parametrize("rows", [cube_rows(), dataset_rows()], ids=["of a cube", "of a dataset"])
 def test_what_travels_to_a_task_is_small(rows):
-    assert len(pickle.dumps(Staging(rows, open_store("hfs:///nowhere"), "mine", tuple(SCHEMA.names), ("p",), PLENTY))) < 3000
+    assert len(pickle.dumps(StageTask(rows, open_store("hfs:///nowhere"), "mine", tuple(SCHEMA.names), ("p",), PLENTY))) < 3000
 
 
 @pytest.mark.parametrize(("given", "threads"), [({}, 2), ({"threads": 1}, 1), ({"threads": 5}, 5)], ids=str)
@@ -318,7 +318,7 @@ def test_options_of_the_driver_hold_in_the_task(given, threads, store):
 
     seen = []
     with options(bytes_in_flight=PLENTY, **given):
-        staging = make_staging(Noting(cube_rows().write), Target(store, "mine", 1), tuple(SCHEMA.names), None)
+        staging = make_stage_task(Noting(cube_rows().write), Target(store, "mine", 1), tuple(SCHEMA.names), None)
     list(stage_batches(staging, table(3).to_batches()))
     assert seen == [(threads, PLENTY)]
 

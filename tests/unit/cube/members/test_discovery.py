@@ -71,7 +71,7 @@ def test_ids_are_found_with_one_listing_that_reads_nothing(store):
     counting = ColdStore(store)
     assert dataset_ids("cube", counting) == {"seed", "e"}
     assert dict(counting.counts) == {"list": 1}
-    assert counting.keys("list") == ["cube++"]
+    assert counting.touched("list") == ["cube++"]
 
 
 def test_other_keys_under_the_prefix_are_passed_over(store):
@@ -259,7 +259,7 @@ def test_a_broken_seed_is_not_said_to_be_missing(store):
 def test_datasets_are_discovered_with_what_they_have(store):
     found = discover_datasets(CUBE, store)
     assert {name: sorted(dataset.schema.names) for name, dataset in found.items()} == {"e": ["i2", "v2", "x"], "seed": ["i1", "p", "v1", "x", "y"]}
-    assert check_datasets(found, CUBE) == found
+    assert check_datasets(found, CUBE) == {name: dataset.load_partition_indices() for name, dataset in found.items()}
     assert get_cube_payload(found, CUBE) == {"i1", "i2", "v1", "v2"}
 
 
@@ -386,3 +386,26 @@ def test_cubes_are_listed_by_their_prefixes_also_where_one_ends_in_a_plus():
     for prefix in ("a+", "ab", "c"):
         build_cube(pa.table({"x": [1], "p": [1]}), Cube(["x"], ["p"], prefix), store)
     assert list_cubes(store) == ["a+", "ab", "c"]
+
+
+# --- partition indices ------------------------------------------------------------------------------------------------
+
+
+def test_a_discovered_cube_has_its_partition_indices(store):
+    found = discover_cube("cube", store)[1]
+    assert {i: dataset.primary_indices_loaded for i, dataset in found.items()} == {"e": False, "seed": True}  # e has no partition columns
+    assert sorted(found["seed"].indices["p"].observed_values()) == [0, 1]
+    assert not found["seed"].indices["i1"].loaded
+
+
+def test_checked_datasets_have_their_partition_indices_and_those_given_stay_as_they_were(store):
+    given = discover_datasets(CUBE, store)
+    found = check_datasets(given, CUBE)
+    assert found["seed"].primary_indices_loaded
+    assert found["seed"].indices["p"].eval_operator("==", 0) == {label for label in found["seed"].partitions if label.startswith("p=0/")}
+    assert not given["seed"].primary_indices_loaded
+
+
+def test_a_cube_without_partitions_has_empty_partition_indices(store):
+    remove_partitions(CUBE, store)
+    assert discover_cube("cube", store)[1]["seed"].indices["p"].observed_values().tolist() == []

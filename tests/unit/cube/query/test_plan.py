@@ -137,7 +137,7 @@ def test_planning_reads_one_document_a_dataset_and_the_indices_it_needs(store, a
     expected = {"list": 1, "get_versioned": len(names), "tail": indices, "local_path": indices}
     assert dict(counting.counts) == {operation: n for operation, n in expected.items() if n}
     assert not [call.key for call in counting.calls if "/table/" in call.key]
-    assert counting.keys("list") == ["wide++"]
+    assert counting.touched("list") == ["wide++"]
 
 
 @pytest.mark.parametrize(("arguments", "indices"), QUERIES, ids=str)
@@ -158,7 +158,7 @@ def test_a_second_query_sees_what_was_appended(store):
 
 
 def data_reads(store):
-    return [key for key in store.keys("tail") if "/table/" in key]
+    return [key for key in store.touched("tail") if "/table/" in key]
 
 
 @pytest.mark.parametrize("by", [None, "i1", "i2", ["p", "i1"]])

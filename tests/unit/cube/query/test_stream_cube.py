@@ -57,7 +57,7 @@ def many_rows(n):
 
 def data_keys(store, *operations):
     """Data files that were touched."""
-    return {key for key in store.keys(*operations) if "/table/" in key and key.endswith(".parquet")}
+    return {key for key in store.touched(*operations) if "/table/" in key and key.endswith(".parquet")}
 
 
 # --- the rows ---------------------------------------------------------------------------------------------------------
