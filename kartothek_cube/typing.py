@@ -57,12 +57,12 @@ __all__ = [
     "IntoItem",
     "IntoItems",
     "IntoMetadata",
+    "IntoPredicates",
     "IntoRows",
     "IntoSchema",
     "IntoTxn",
     "JSONValue",
     "MetadataMerger",
-    "Predicates",
     "StoreLike",
     "SupportsKeyValue",
     "UserMetadata",
@@ -119,7 +119,7 @@ IntoTxn: TypeAlias = tuple[str, int] | Txn
 
 Columns: TypeAlias = str | Iterable[str] | None
 ColumnsByTable: TypeAlias = Iterable[str] | Mapping[str, Iterable[str]] | None
-Predicates: TypeAlias = Sequence[Sequence[tuple[str, str, object]]]
+IntoPredicates: TypeAlias = Sequence[Sequence[tuple[str, str, object]]]
 DeleteScope: TypeAlias = Iterable[Mapping[str, object]]
 
 IntoRows: TypeAlias = DataFrame | ArrowStream

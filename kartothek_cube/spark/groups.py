@@ -21,6 +21,7 @@ from kartothek_cube.spark.regroup import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,18 +34,18 @@ def map_cube_groups(
     func: Callable[[dict[str, Any], Any], Any],
     schema: str | StructType | pa.Schema,
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     blocksize: int | None = None,
     *,
     as_pandas: bool | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks: the per-group job in one call.

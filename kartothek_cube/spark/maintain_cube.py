@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.compact import TARGET_ROWS
@@ -22,6 +21,7 @@ from kartothek_cube.cube.verbs.copy import copy_cube
 from kartothek_cube.cube.verbs.delete import delete_cube
 from kartothek_cube.cube.verbs.stats import collect_stats
 from kartothek_cube.spark.spread import spreading
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +39,8 @@ def _spreading(verb: str, cube: Cube, given: Sequence[Any], spark: SparkSession 
 
 def delete_cube_spark(
     cube: Cube,
-    store: Any,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
     *,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -80,10 +80,10 @@ def delete_cube_spark(
 
 def copy_cube_spark(
     cube: Cube,
-    src_store: Any,
-    tgt_store: Any,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
     overwrite: bool = False,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    datasets: IntoDatasets = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -127,10 +127,10 @@ def copy_cube_spark(
 
 def collect_stats_spark(
     cube: Cube,
-    store: Any,
-    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -174,7 +174,7 @@ def collect_stats_spark(
 
 def cleanup_cube_spark(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     *,
     dry_run: bool = False,
     options: Overrides | None = None,
@@ -220,10 +220,10 @@ def cleanup_cube_spark(
 
 def compact_cube_spark(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     target_rows: int = TARGET_ROWS,
-    conditions: Any = None,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Columns = None,
     dry_run: bool = False,
     *,
     df_serializer: FileFormat | None = None,

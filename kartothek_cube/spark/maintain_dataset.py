@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.factory import DatasetFactory
@@ -25,6 +27,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.spark.spread import spreading
+from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +45,9 @@ __all__ = [
 
 
 @contextmanager
-def _spreading(verb: str, uuid: str | None, store: Any, factory: Any, spark: SparkSession | None, parallelism: int | None) -> Iterator[Store | None]:
+def _spreading(
+    verb: str, uuid: str | None, store: StoreLike | None, factory: DatasetFactory | None, spark: SparkSession | None, parallelism: int | None
+) -> Iterator[Store | None]:
     """The store to give to a verb that is called in the block, unless a factory says where the dataset lies; its work goes into tasks."""
     source = source_of(uuid, store, factory)
     given = store if factory is None else factory.store_factory
@@ -52,8 +57,8 @@ def _spreading(verb: str, uuid: str | None, store: Any, factory: Any, spark: Spa
 
 def delete_dataset_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
-    factory: Any = None,
+    store: StoreLike | None = None,
+    factory: DatasetFactory | None = None,
     *,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -92,9 +97,9 @@ def delete_dataset_spark(
 
 def copy_dataset_spark(
     source_dataset_uuid: str,
-    store: Any,
+    store: StoreLike,
     target_dataset_uuid: str | None = None,
-    target_store: Any = None,
+    target_store: StoreLike | None = None,
     *,
     overwrite: bool = False,
     options: Overrides | None = None,
@@ -143,8 +148,8 @@ def copy_dataset_spark(
 
 def garbage_collect_dataset_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
-    factory: Any = None,
+    store: StoreLike | None = None,
+    factory: DatasetFactory | None = None,
     *,
     dry_run: bool = False,
     options: Overrides | None = None,
@@ -189,10 +194,10 @@ def garbage_collect_dataset_spark(
 
 
 def build_dataset_indices_spark(
-    store: Any,
+    store: StoreLike | None,
     dataset_uuid: str | None,
     columns: Iterable[str] | str,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -237,15 +242,15 @@ def build_dataset_indices_spark(
 
 
 def collect_dataset_metadata_spark(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table_name: str = SINGLE_TABLE,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     frac: float = 1.0,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
-    random_state: Any = None,
-    as_of: Any = None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -286,15 +291,15 @@ def collect_dataset_metadata_spark(
 
 
 def hash_dataset_spark(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    subset: Iterable[str] | str | None = None,
-    group_key: Iterable[str] | str | None = None,
+    subset: Columns = None,
+    group_key: Columns = None,
     table: str = SINGLE_TABLE,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -338,12 +343,12 @@ def hash_dataset_spark(
 
 def compact_dataset_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     target_rows: int = TARGET_ROWS,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     dry_run: bool = False,
     *,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     df_serializer: FileFormat | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
@@ -30,6 +31,7 @@ from kartothek_cube.spark.regroup import Regrouping, run_regrouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,19 +41,19 @@ __all__ = ["read_dataset_as_spark"]
 
 def read_dataset_as_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     table: str = SINGLE_TABLE,
-    columns: Any = None,
-    categoricals: Any = None,
+    columns: ColumnsByTable = None,
+    categoricals: ColumnsByTable = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    dispatch_by: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    dispatch_by: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     blocksize: int | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Read one table of a dataset and get a lazy Spark data frame.

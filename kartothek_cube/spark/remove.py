@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
@@ -13,6 +13,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.verbs.append import remove_from_members
+from kartothek_cube.typing import Columns, IntoConditions, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,13 +23,13 @@ __all__ = ["remove_partitions_spark"]
 
 def remove_partitions_spark(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     *,
     on_conflict: OnConflict = "raise",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import CubeRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
+from kartothek_cube.typing import Columns, IntoConditions, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,18 +54,18 @@ class _Job:
 def build_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -139,18 +140,18 @@ def build_cube_from_spark(
 def extend_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -180,15 +181,15 @@ def extend_cube_from_spark(
 def append_to_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -216,18 +217,18 @@ def append_to_cube_from_spark(
 def update_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    remove_conditions: Any,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    remove_conditions: IntoConditions,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,

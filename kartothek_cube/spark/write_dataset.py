@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import Source, target_of
 from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
 from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, skipped, stage_element, update_rules
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
@@ -30,6 +32,7 @@ from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import DatasetRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
+from kartothek_cube.typing import Columns, DeleteScope, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,24 +69,24 @@ class _Input:
 
 def store_dataset_from_spark(
     df: DataFrame,
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str | None,
     table: str = SINGLE_TABLE,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     shuffle: bool = False,
     repartition_ratio: float | None = None,
     num_buckets: int = 1,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    bucket_by: str | Iterable[str] | None = None,
+    sort_partitions_by: Columns = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    partition_on: Columns = None,
+    bucket_by: Columns = None,
     overwrite: bool = False,
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -189,26 +192,26 @@ def store_dataset_from_spark(
 
 def update_dataset_from_spark(
     df: DataFrame | None,
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table: str = SINGLE_TABLE,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     shuffle: bool = False,
     repartition_ratio: float | None = None,
     num_buckets: int = 1,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    bucket_by: str | Iterable[str] | None = None,
+    sort_partitions_by: Columns = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    bucket_by: Columns = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,

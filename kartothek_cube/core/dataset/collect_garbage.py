@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["garbage_collect_dataset"]
 
 
 def garbage_collect_dataset(
-    dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, dry_run: bool = False, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
 ) -> GarbageReport:
     """Remove the files of a dataset that neither its document nor its kept history names and that are older than ``options(grace=...)``.
 

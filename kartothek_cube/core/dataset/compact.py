@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.change import Change, Part, Receipt
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
 from kartothek_cube.core.dataset.load import stream_tables
@@ -49,6 +49,7 @@ from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.stage import StageRequest, bounded_groups, stage_part, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidRequest
+from kartothek_cube.typing import IntoPredicates, StoreLike
 
 __all__ = ["Compaction", "compact_dataset", "plan_files", "run_compaction"]
 
@@ -66,12 +67,12 @@ _PARTITIONS = ("ktk_cube_partition_columns", "klee_partition_columns")
 
 def compact_dataset(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     target_rows: int = TARGET_ROWS,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     dry_run: bool = False,
     *,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     df_serializer: FileFormat | None = None,
     options: Overrides | None = None,
 ) -> CompactionReport:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance import copy as run
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["copy_dataset", "rename_dataset"]
 
 
 def copy_dataset(
     source_dataset_uuid: str,
-    store: Any,
+    store: StoreLike,
     target_dataset_uuid: str | None = None,
-    target_store: Any = None,
+    target_store: StoreLike | None = None,
     *,
     overwrite: bool = False,
     options: Overrides | None = None,
@@ -80,7 +79,7 @@ def copy_dataset(
         return {copied.key: DatasetMetadata.of(copied)}
 
 
-def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
+def rename_dataset(dataset_uuid: str, store: StoreLike, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
     """Give a dataset another name: copy it inside its store, then delete the original.
 
     Nobody can commit onto the original any more when it goes. If the call is interrupted while the original is being deleted,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance import delete as run
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["delete_dataset"]
 
 
-def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, options: Overrides | None = None) -> None:
+def delete_dataset(
+    dataset_uuid: str | None = None, store: StoreLike | None = None, factory: DatasetFactory | None = None, *, options: Overrides | None = None
+) -> None:
     """Delete a dataset: its history, garbage, index files, data files and schema files, and last its document.
 
     Whoever reads the dataset meanwhile may miss files. If it is interrupted, the dataset is still there in name: call it again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -25,21 +25,22 @@ from kartothek_cube.core.schema import ordered, stored_schema
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stage import dataset_schema
 from kartothek_cube.errors import InvalidType
+from kartothek_cube.typing import Columns, IntoSchema, StoreLike, UserMetadata
 
 __all__ = ["create_empty_dataset_header"]
 
 
 def create_empty_dataset_header(
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str,
-    table_meta: Mapping[str, Any],
-    partition_on: Iterable[str] | str | None = None,
-    metadata: dict[str, Any] | None = None,
+    table_meta: Mapping[str, IntoSchema],
+    partition_on: Columns = None,
+    metadata: UserMetadata | None = None,
     overwrite: bool = False,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
     *,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.history import State, states
@@ -17,6 +18,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CorruptDocument
+from kartothek_cube.typing import StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +38,9 @@ _SCHEMA = pa.schema(
 )
 
 
-def history(dataset_uuid: str | None = None, store: Any = None, *, factory: Any = None, options: Overrides | None = None) -> pd.DataFrame:
+def history(
+    dataset_uuid: str | None = None, store: StoreLike | None = None, *, factory: DatasetFactory | None = None, options: Overrides | None = None
+) -> pd.DataFrame:
     """The commits of a dataset that are still known, the newest first.
 
     Parameters

@@ -23,6 +23,7 @@ from kartothek_cube.core.predicates import Clause, Predicates, columns_of, parse
 from kartothek_cube.core.rowkeys import take_rows
 from kartothek_cube.core.scan import FilePlan, ScanStep, check_predicate_columns, indexed_clauses, needed_indices, plan_scan, rejects_null
 from kartothek_cube.core.snapshots import load_index, remember
+from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
 __all__ = ["ScanPlan", "filtered", "indices_for", "labels_of", "make_file_plan", "plan_table_scan"]
 
@@ -92,12 +93,12 @@ class ScanPlan:
 
 def plan_table_scan(
     dataset_uuid: str,
-    store: Any,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    predicates: Any = None,
+    store: StoreLike,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
     table: str = SINGLE_TABLE,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> ScanPlan:
     """What `read_table` would read and why. No data file is read, only the document and the indices that help.

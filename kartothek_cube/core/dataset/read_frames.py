@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
 from kartothek_cube.core.dataset.plan_groups import make_group_plan
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +21,7 @@ __all__ = ["read_dataset_as_dataframes", "read_dataset_as_dataframes__iterator"]
 
 def read_dataset_as_dataframes(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
     concat_partitions_on_primary_index: bool = False,
@@ -27,11 +29,11 @@ def read_dataset_as_dataframes(
     categoricals: Mapping[str, Iterable[str]] | None = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     dispatch_by: Iterable[str] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> list[dict[str, pd.DataFrame]]:
     """Read a dataset as one dict of frames for each partition, or for each value of indexed columns.
@@ -110,7 +112,7 @@ def read_dataset_as_dataframes(
 
 def read_dataset_as_dataframes__iterator(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
     concat_partitions_on_primary_index: bool = False,
@@ -118,11 +120,11 @@ def read_dataset_as_dataframes__iterator(
     categoricals: Mapping[str, Iterable[str]] | None = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     dispatch_by: Iterable[str] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> Iterator[dict[str, pd.DataFrame]]:
     """Read a dataset entry by entry, with bounded memory; arguments, entries and errors as in `read_dataset_as_dataframes`.

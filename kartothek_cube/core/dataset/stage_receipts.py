@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -12,15 +12,17 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.change import OnConflict, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.adopt import adopt_element, completed
 from kartothek_cube.core.dataset.arguments import Source, target_of
 from kartothek_cube.core.dataset.elements import as_items, elements_in
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_rules
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, parse_txn
+from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import run
 from kartothek_cube.core.publish import check_store_can_commit
@@ -28,6 +30,7 @@ from kartothek_cube.core.renew import is_copy
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
 __all__ = ["StagedPartitions", "collected", "commit_receipts", "flat", "stage_partitions", "staged_partitions"]
 
@@ -90,14 +93,14 @@ class StagedPartitions:
 
 
 def stage_partitions(
-    data: Any,
-    store: Any = None,
+    data: IntoItems,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    factory: Any = None,
+    partition_on: Columns = None,
+    secondary_indices: Columns = None,
+    df_serializer: FileFormat | None = None,
+    sort_partitions_by: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     options: Overrides | None = None,
@@ -150,16 +153,16 @@ def staged_partitions(target: Source, request: WriteRequest, data: Any) -> Stage
 
 def commit_receipts(
     receipts: StagedPartitions | Iterable[StagedPartitions],
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    factory: Any = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    metadata_merger: MetadataMerger | None = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
-    txn: tuple[str, int] | Txn | None = None,
+    txn: IntoTxn | None = None,
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Make visible what `stage_partitions` wrote, in one commit that reads and writes no data file.

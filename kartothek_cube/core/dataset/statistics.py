@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import as_list, source_of
 from kartothek_cube.core.dataset.plan import labels_of, make_file_plan
 from kartothek_cube.core.dataset.requests import checked_columns
@@ -27,6 +28,7 @@ from kartothek_cube.core.rowkeys import group_starts, pack_one
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,15 +39,15 @@ _HASH = "hash"
 
 
 def collect_dataset_metadata(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table_name: str = SINGLE_TABLE,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     frac: float = 1.0,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
-    random_state: Any = None,
-    as_of: Any = None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """What the footers of the data files say: one row for each row group.
@@ -134,15 +136,15 @@ def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
 
 
 def hash_dataset(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    subset: Iterable[str] | str | None = None,
-    group_key: Iterable[str] | str | None = None,
+    subset: Columns = None,
+    group_key: Columns = None,
     table: str = SINGLE_TABLE,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.Series:
     """A 64-bit hash of the rows of each partition, or of each group of rows.

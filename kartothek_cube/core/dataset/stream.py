@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,19 +17,20 @@ from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
 __all__ = ["checked_limit", "limited_batches", "stream_table"]
 
 
 def stream_table(
     dataset_uuid: str,
-    store: Any,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    predicates: Any = None,
+    store: StoreLike,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
     table: str = SINGLE_TABLE,
     *,
     limit: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Read one table of a dataset batch by batch, with bounded memory.

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.change import Change, Receipt
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import Undoing, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.dataset.run import commit_change
@@ -27,12 +28,18 @@ from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["plan_undo", "undo"]
 
 
 def undo(
-    dataset_uuid: str | None = None, store: Any = None, commit: str | None = None, *, factory: Any = None, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    commit: str | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Take back one commit by a new one: what it added goes, what it removed comes back in its old place.
 

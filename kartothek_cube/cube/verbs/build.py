@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,17 +21,18 @@ from kartothek_cube.cube.inputs import gather, reusable
 from kartothek_cube.cube.publish import write_gathered
 from kartothek_cube.cube.write import check_arguments, check_extension, plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists
+from kartothek_cube.typing import Columns, IntoCubeData, StoreLike, UserMetadata
 
 __all__ = ["build_cube", "existing_for_build", "extend_cube"]
 
 
 def build_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -116,12 +118,12 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
 
 
 def extend_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",

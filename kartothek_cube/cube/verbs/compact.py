@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -26,16 +25,17 @@ from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput
+from kartothek_cube.typing import Columns, IntoConditions, StoreLike
 
 __all__ = ["compact_cube"]
 
 
 def compact_cube(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     target_rows: int = TARGET_ROWS,
-    conditions: Any = None,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Columns = None,
     dry_run: bool = False,
     *,
     df_serializer: FileFormat | None = None,
@@ -116,7 +116,7 @@ def compact_cube(
         return _run(opened, cube, {i: Compaction(base, plans[i], orders[i], serializer) for i, base in members.items()}, dry_run=dry)
 
 
-def _conditions(cube: Cube, conditions: Any) -> Conjunction:
+def _conditions(cube: Cube, conditions: IntoConditions) -> Conjunction:
     conjunction = Conjunction(conditions)
     foreign = sorted(set(conjunction.columns) - set(cube.partition_columns))
     if foreign:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -21,16 +20,17 @@ from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
+from kartothek_cube.typing import IntoDatasets, StoreLike
 
 __all__ = ["copy_cube", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
 
 
 def copy_cube(
     cube: Cube,
-    src_store: Any,
-    tgt_store: Any,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
     overwrite: bool = False,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    datasets: IntoDatasets = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -128,7 +128,7 @@ def refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
     raise InvalidInput(f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}.")
 
 
-def _chosen(cube: Cube, source: Store, datasets: Any) -> dict[str, Snapshot]:
+def _chosen(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snapshot]:
     """What is copied, by its ids in the source."""
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)

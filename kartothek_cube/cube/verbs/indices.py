@@ -23,15 +23,16 @@ from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
 from kartothek_cube.cube.publish import publish_in_order
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
+from kartothek_cube.typing import Columns, StoreLike
 
 __all__ = ["build_cube_index", "drop_cube_index"]
 
 
 def build_cube_index(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | str,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    ktk_cube_dataset_ids: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -109,9 +110,9 @@ def _build(cube: Cube, store: Store, columns: list[str], ids: Collection[str] | 
 
 def drop_cube_index(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | str,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    ktk_cube_dataset_ids: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:

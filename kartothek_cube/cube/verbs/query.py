@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -25,6 +25,10 @@ from kartothek_cube.cube.partitions import needed_indices
 from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
 from kartothek_cube.cube.selection import check_not_loaded, given_datasets
+from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, StoreLike
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["iter_cube", "load_group", "make_plan", "plan_cube_query", "query_cube", "query_cube_arrow"]
 
@@ -34,16 +38,16 @@ _KEPT_PAIRS = 1_000_000
 
 def query_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> list[Any]:
+) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
 
     The cells of the seed dataset decide which rows there are; every other dataset is joined to them by its dimension
@@ -109,13 +113,13 @@ def query_cube(
 
 def query_cube_arrow(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
@@ -143,16 +147,16 @@ def query_cube_arrow(
 
 def iter_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
 
     Arguments and errors are those of `query_cube`; they are checked by the call, not by the first step.
@@ -184,14 +188,14 @@ def iter_cube(
 
 def plan_cube_query(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
     """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
@@ -214,7 +218,7 @@ def plan_cube_query(
         return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
 
 
-def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
+def load_group(group: Group, store: StoreLike, *, options: Overrides | None = None) -> pa.Table:
     """Load one group of a plan: in a thread, a Spark task, a notebook.
 
     Parameters
@@ -252,14 +256,16 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
         return entry.returned(Loader(open_store(store)).load(group))
 
 
-def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any, as_of: Any = None) -> QueryPlan:
+def make_plan(
+    cube: Cube, store: Store, conditions: IntoConditions, datasets: IntoDatasets, dims: Columns, by: Columns, payload: Columns, as_of: AsOf | None = None
+) -> QueryPlan:
     """The plan of a query whose arguments are as the user gave them; errors as of `query_cube`."""
     snapshots = _snapshots(cube, store, datasets, as_of)
     intention = make_intention(cube, infos_of(snapshots), conditions, dims, by, payload)
     return plan_query(intention, snapshots, _indices(intention, snapshots, store))
 
 
-def _snapshots(cube: Cube, store: Store, datasets: Any, as_of: Any) -> dict[str, Snapshot]:
+def _snapshots(cube: Cube, store: Store, datasets: IntoDatasets, as_of: AsOf | None) -> dict[str, Snapshot]:
     if not isinstance(datasets, Mapping):
         return load_cube(cube, store, datasets, as_of=as_of)
     check_not_loaded(as_of)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import read_members
 from kartothek_cube.cube.selection import check_not_loaded
+from kartothek_cube.typing import AsOf, IntoDatasets, StoreLike
 
 __all__ = ["CubeStats", "collect_stats"]
 
@@ -52,10 +52,10 @@ def _figures(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
 
 def collect_stats(
     cube: Cube,
-    store: Any,
-    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> CubeStats:
     """Partitions, files, bytes and rows of each dataset.

@@ -21,20 +21,21 @@ from kartothek_cube.cube.load import Loader, load_partition
 from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition, QueryPlan
 from kartothek_cube.cube.run import iter_groups
 from kartothek_cube.cube.verbs.query import make_plan
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
 
 def stream_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
     *,
     limit: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Query a cube and get its rows batch by batch, with bounded memory.
@@ -81,7 +82,7 @@ def stream_cube(
         return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened, rows, entry)
 
 
-def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
+def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = None) -> pa.RecordBatchReader:
     """Load all groups of a plan, batch by batch, with bounded memory; what `load_group` does for one of them.
 
     Parameters
@@ -133,12 +134,12 @@ def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.T
 
 def count_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> int:
     """Count the rows of a query without reading payload.
