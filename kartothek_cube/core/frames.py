@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -226,8 +226,8 @@ def _categorical_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _one_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
     if not column.num_chunks:  # Arrow makes no empty array for every type of dictionary
         return pa.DictionaryArray.from_arrays(pa.array([], type=column.type.index_type), pa.array([], type=column.type.value_type))
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    combined = cast("pa.DictionaryArray | pa.ChunkedArray", column.combine_chunks())
+    return cast("pa.DictionaryArray", combined.chunk(0)) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:

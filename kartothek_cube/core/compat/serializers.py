@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 import pyarrow as pa
 
@@ -273,7 +273,7 @@ def _csv_frame(store: Any, key: str) -> pd.DataFrame:
     content = csv_content(open_store(store), key, None)
     try:
         # Only what is empty is null: the country NA is a country.
-        frame = pd.read_csv(pa.BufferReader(content), sep=SEPARATOR, encoding="utf-8", keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(cast("BinaryIO", pa.BufferReader(content)), sep=SEPARATOR, encoding="utf-8", keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus fields for row labels

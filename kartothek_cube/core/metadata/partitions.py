@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -128,7 +128,7 @@ def _columns(labels: list[str], files: list[dict[str, str]], where: str) -> Part
 
 
 def _texts(texts: Sequence[str | None]) -> pa.Array:
-    array = pa.array(texts, type=pa.string())
+    array = cast("pa.Array | pa.ChunkedArray", pa.array(texts, type=pa.string()))
     if isinstance(array, pa.ChunkedArray):
         raise Unsupported("The labels or keys of a dataset take more than 2 GiB.")
     return array
@@ -166,7 +166,7 @@ def _needs_no_escape(texts: pa.Array) -> bool:
     return ascii_only and not any((data == ord(sign)).any() for sign in '"\\')
 
 
-def _data(texts: pa.LargeStringArray) -> memoryview:
+def _data(texts: pa.Array) -> memoryview:
     """The bytes of all texts, one after the other."""
     first, last = np.frombuffer(texts.buffers()[1], dtype=np.int64)[[texts.offset, texts.offset + len(texts)]]
     return memoryview(texts.buffers()[2] or b"")[first:last]
