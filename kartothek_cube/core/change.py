@@ -41,7 +41,7 @@ OnConflict: TypeAlias = Literal["raise", "reapply"]
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def check_on_conflict(value: Any) -> OnConflict:
+def check_on_conflict(value: object) -> OnConflict:
     """The argument ``on_conflict``.
 
     Raises

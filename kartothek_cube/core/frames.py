@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "no_frame", "null_count", "to_frame", "to_table"]
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Whether this is a pandas frame. Whoever has one has imported pandas, so that it is not imported to ask."""
     return _is_of_pandas(data, "DataFrame")
 
 
-def is_series(data: Any) -> bool:
+def is_series(data: object) -> bool:
     """Whether this is a pandas series."""
     return _is_of_pandas(data, "Series")
 
 
-def _is_of_pandas(data: Any, kind: str) -> bool:
+def _is_of_pandas(data: object, kind: str) -> bool:
     return isinstance(data, getattr(sys.modules.get("pandas"), kind, ()))
 
 
@@ -60,20 +60,20 @@ def to_table(data: Any, dataset: str) -> pa.Table:
     return _stored(table, dataset)
 
 
-def no_frame(data: Any, dataset: str, reason: object = None) -> InvalidType:
+def no_frame(data: object, dataset: str, reason: object = None) -> InvalidType:
     """The error for what is no block of rows."""
     end = "." if reason is None else f": {reason}"
     return InvalidType(f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(data).__name__}" (dataset {dataset!r}){end}')
 
 
-def _from_stream(data: Any, dataset: str) -> pa.Table:
+def _from_stream(data: object, dataset: str) -> pa.Table:
     try:
         return pa.table(data)
     except pa.ArrowInvalid as error:  # a stream of single values, or a type that only its library knows
         raise no_frame(data, dataset, error) from None
 
 
-def is_block(data: Any) -> bool:
+def is_block(data: object) -> bool:
     """Whether this is one block of rows, and not a collection of blocks."""
     if is_series(data):
         raise InvalidType('Provided DataFrame is not a pandas.DataFrame or None, but is a "Series". Call .to_frame() first.')
@@ -109,7 +109,7 @@ def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
     return pa.table(arrays, names=names) if arrays else pa.table({})
 
 
-def _text_name(name: Any, dataset: str) -> str:
+def _text_name(name: object, dataset: str) -> str:
     if isinstance(name, bytes):
         return name.decode("utf-8")
     if not isinstance(name, str):

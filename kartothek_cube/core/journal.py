@@ -274,7 +274,7 @@ def note_counts(counts: Counts) -> None:
 
 
 @contextmanager
-def verb(name: str, options: Overrides | Options | None, cube: Any = None) -> Iterator[Returning]:
+def verb(name: str, options: Overrides | Options | None, cube: object = None) -> Iterator[Returning]:
     """Around the body of a verb: the options of the call hold there, and the journal has an entry of it.
 
     A verb that works for another one has no entry of its own: what it does is counted for the outer one.
@@ -310,6 +310,6 @@ def _is_kept(settings: Options) -> bool:
     return settings.is_watched or _LOGGER.isEnabledFor(logging.INFO) or _STORE_LOGGER.isEnabledFor(logging.DEBUG)
 
 
-def _prefix(cube: Any) -> str:
+def _prefix(cube: object) -> str:
     found = getattr(getattr(cube, "context", cube), "uuid_prefix", cube)
     return found if isinstance(found, str) else ""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any
 from urllib.parse import quote as _percent_quote
 from urllib.parse import unquote as _percent_unquote
 
@@ -56,7 +55,7 @@ def fresh_id() -> str:
     return uuid_module.uuid4().hex
 
 
-def quote(value: Any) -> str:
+def quote(value: object) -> str:
     """Percent-encode a column name or partition value for a key.
 
     Examples

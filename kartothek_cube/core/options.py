@@ -18,7 +18,7 @@ __all__ = ["Options", "Overrides", "current_options", "options", "use_options"]
 _MOST_THREADS = 8
 
 
-def _check_type(name: str, value: Any, expected: type) -> None:
+def _check_type(name: str, value: object, expected: type) -> None:
     if not isinstance(value, expected):
         raise InvalidType(f"Option {name} is a {expected.__name__}, not {type(value).__name__}: {value!r}.")
 

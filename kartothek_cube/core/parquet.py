@@ -97,7 +97,7 @@ class ParquetFormat(FileFormat):
         pq.write_table(table.replace_schema_metadata(None), sink, compression=self._codec(table), row_group_size=self.chunk_size, **_WRITER)
         return sink.getvalue()
 
-    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: object) -> int:
         plain = schema.remove_metadata()
         groups = _row_groups(batches, plain, self.chunk_size or _GROUP_ROWS)
         first = next(groups, plain.empty_table())

@@ -170,7 +170,7 @@ def _counted(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """The method of a store, counted for the verb that calls it."""
 
     @wraps(method)
-    def call(store: Store, *arguments: Any, **named: Any) -> Any:
+    def call(store: Store, *arguments: object, **named: object) -> Any:
         entry = current_entry()
         if entry is None:
             return method(store, *arguments, **named)
@@ -190,7 +190,7 @@ class Store(ABC):
     The journal of a verb counts what is called of it.
     """
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
+    def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)
         for operation in _OPERATIONS & cls.__dict__.keys():
             method = cls.__dict__[operation]

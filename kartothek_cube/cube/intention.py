@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from kartothek_cube.cube.consistency import DatasetInfo
 from kartothek_cube.cube.converters import converter_str_set_optional, converter_str_tupleset
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import IntoConditions
 
 __all__ = ["DatasetRole", "Intention", "make_intention"]
 
@@ -79,10 +79,10 @@ class Intention:
 def make_intention(
     cube: Cube,
     infos: Mapping[str, DatasetInfo],
-    conditions: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    conditions: IntoConditions = None,
+    dimension_columns: object = None,
+    partition_by: object = None,
+    payload_columns: object = None,
 ) -> Intention:
     """Check the arguments of a query in kartothek's order and resolve them.
 
@@ -108,7 +108,7 @@ def make_intention(
     return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)
 
 
-def _dimension_columns(cube: Cube, given: Any) -> tuple[str, ...]:
+def _dimension_columns(cube: Cube, given: object) -> tuple[str, ...]:
     if given is None:
         return cube.dimension_columns
     dims = converter_str_tupleset(given)
@@ -120,7 +120,7 @@ def _dimension_columns(cube: Cube, given: Any) -> tuple[str, ...]:
     return dims
 
 
-def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: Any) -> tuple[str, ...]:
+def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: object) -> tuple[str, ...]:
     by = converter_str_tupleset(given)
     missing = sorted(set(by) - set(available))
     if missing:
@@ -152,7 +152,7 @@ def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo]
             _check_value(clause, value, infos)
 
 
-def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -> None:
+def _check_value(clause: Clause, value: object, infos: Mapping[str, DatasetInfo]) -> None:
     for name, info in sorted(infos.items()):
         if clause.column in info.schema.names and not is_null(value):
             kind = info.schema.field(clause.column).type
@@ -163,7 +163,7 @@ def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -
                 raise InvalidType(f"Condition `{text}` has wrong type. {str(error).removeprefix('Unexpected type for predicate: ')}") from None
 
 
-def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: Any) -> frozenset[str]:
+def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: object) -> frozenset[str]:
     if given is None:
         return frozenset(get_payload_subset(available, cube))
     payload = converter_str_set_optional(given) or frozenset()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -12,11 +10,12 @@ from kartothek_cube.core.scan import check_predicate_columns, partition_mask
 from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import IntoConditions
 
 __all__ = ["labels_to_remove", "removal_conditions"]
 
 
-def removal_conditions(cube: Cube, conditions: Any) -> Conjunction:
+def removal_conditions(cube: Cube, conditions: IntoConditions) -> Conjunction:
     """The conditions of a removal.
 
     Raises

@@ -102,7 +102,7 @@ def map_cube_groups(
         return run_packed(session, chunks, lambda groups: _called(groups, factory, call, wire), wire, job_of("map groups of", plan, len(plan.groups)))
 
 
-def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _called(groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     loader = Loader(open_store(store))
     for group in groups:
         table = loader.load(group)
@@ -111,7 +111,7 @@ def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) ->
                 yield from to_spark(result, wire, f"the result of group {dict(group.key)}")
 
 
-def _result_schema(schema: Any) -> pa.Schema:
+def _result_schema(schema: object) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     if isinstance(schema, pa.Schema):
@@ -156,7 +156,7 @@ def _calling(func: Callable[[dict[str, Any], Any], Any], pandas: bool, columns: 
     return call
 
 
-def _results(result: Any) -> Iterator[pa.Table]:
+def _results(result: object) -> Iterator[pa.Table]:
     """Tables from whatever the function returned."""
     import pandas as pd
 

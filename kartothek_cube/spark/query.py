@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -102,7 +102,7 @@ def query_cube_spark(
         return run_packed(session, chunks, lambda groups: _loaded(groups, factory, wire), wire, job_of("query", plan, len(units)))
 
 
-def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _loaded(groups: Sequence[Group], store: StoreLike, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     loader = Loader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

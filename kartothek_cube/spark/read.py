@@ -167,13 +167,13 @@ def _by_file(
     return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, counted(len(plan), "file")))
 
 
-def _rows(store: Any, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of some files, piece by piece."""
     for piece in _pieces(store, request, tasks):
         yield from to_spark(piece, wire, f"dataset {request.dataset!r}")
 
 
-def _pieces(store: Any, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
+def _pieces(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
     yield from stream_tables(open_store(store), request, tasks)
 
 
@@ -203,7 +203,7 @@ def _file_group(plan: GroupPlan, read: TableRead, i: int) -> _FileGroup:
     return _FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i))))
 
 
-def _group_rows(store: Any, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _group_rows(store: StoreLike, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     opened: Store = open_store(store)
     for group in groups:
         yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)

@@ -63,7 +63,7 @@ def shown(value: object) -> str:
     return f"a {kind.__name__} of {kind.__module__.partition('.')[0]}. {where}"
 
 
-def is_connect(session: Any) -> bool:
+def is_connect(session: object) -> bool:
     """Whether this is a Spark Connect session, which has no ``sparkContext``."""
     return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(session).__mro__)
 
@@ -83,7 +83,7 @@ def cores(session: SparkSession, given: int | None) -> int:
     return int(_context(session).defaultParallelism)
 
 
-def _checked_width(given: Any) -> int:
+def _checked_width(given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral):
         raise InvalidType(f"parallelism={given!r} is no whole number of tasks.")
     if given < 1:
@@ -160,7 +160,7 @@ def watching(session: Any, tag: str, thread: Thread) -> Iterator[Watch]:
         session.removeProgressHandler(progressed)
 
 
-def _task_counts(session: Any, tag: str) -> tuple[int, int]:
+def _task_counts(session: object, tag: str) -> tuple[int, int]:
     context = _context(session)
     tracker = context.statusTracker()
     # The tracker of Python knows job groups only, and the group is the user's.

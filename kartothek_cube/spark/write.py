@@ -259,7 +259,7 @@ def update_cube_from_spark(
         return _run("update", job, write, shuffle, num_buckets, bucket_by)
 
 
-def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
+def _job(data: object, cube: Cube, store: StoreLike, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
     identity = fresh_id()
     frames = _frames(data, cube)
     factory = store_factory(store)
@@ -283,7 +283,7 @@ def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
     return {converter_str(name): frame for name, frame in frames.items()}
 
 
-def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any, bucket_by: Any) -> dict[str, DatasetMetadata]:
+def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: object, bucket_by: object) -> dict[str, DatasetMetadata]:
     """Stage all rows in one Spark job, check what only the whole shows, and publish."""
     rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
     layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())

@@ -283,7 +283,7 @@ def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *argu
     return _Input(df, table, timestamps, *arguments)
 
 
-def _check_table(table: Any, base: Snapshot | None) -> None:
+def _check_table(table: object, base: Snapshot | None) -> None:
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
     tables = sorted(base.schemas) if base is not None else []

@@ -197,7 +197,7 @@ class _Server(ThreadingHTTPServer):
                 _end(connection)
             self._closed.wait_for(lambda: not self._open, timeout=STOP_SECONDS)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         error = sys.exception()
         if error is not None and not isinstance(error, ConnectionError):  # a client that went away is none
             self.remote.remember(error)

@@ -152,7 +152,7 @@ def _dated(document: Document) -> Document:
     return replace(document, metadata={**document.metadata, "creation_time": now})
 
 
-def _index(column: str, reference: Any, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
+def _index(column: str, reference: object, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
     """The object for an entry of a document: the key of a file, or a map value → labels."""
     if isinstance(reference, IndexBase):
         return reference
@@ -299,7 +299,7 @@ def _written(column: str, index: IndexBase, uuid: str) -> Any:
     return entry if isinstance(entry, str) else {_name(value, column, uuid): labels for value, labels in entry.items()}
 
 
-def _name(value: Any, column: str, uuid: str) -> str:
+def _name(value: object, column: str, uuid: str) -> str:
     """A value as the name of a member."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -209,7 +209,7 @@ def filter_array_like(
     return out
 
 
-def _as_arrow(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
+def _as_arrow(values: object, name: str) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     try:
@@ -265,7 +265,7 @@ def _moments_of_text(values: Any, name: str) -> Any:
         raise InvalidType(f"Column {name!r} is text that cannot be compared with dates: {error}") from None
 
 
-def _moment(value: Any, name: str) -> Any:
+def _moment(value: object, name: str) -> Any:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime.combine(value, dt.time())
     if not isinstance(value, (str, bytes)):

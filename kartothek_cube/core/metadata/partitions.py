@@ -43,7 +43,7 @@ class PartitionColumns:
     def __reduce__(self) -> tuple[Any, ...]:
         return PartitionColumns, (self.labels, self.files)
 
-    def derived(self, name: Hashable, source: Any, make: Callable[[], T]) -> T:
+    def derived(self, name: Hashable, source: object, make: Callable[[], T]) -> T:
         """What was made of the partitions and ``source`` under this name; made now for another one than the last."""
         found = self._derived.get(name)
         if found is None or found[0] is not source:
@@ -64,7 +64,7 @@ class PartitionColumns:
         found: IntArray = self.positions(names)[codes]
         return found
 
-    def take(self, positions: Any) -> PartitionColumns:
+    def take(self, positions: object) -> PartitionColumns:
         """The partitions at these positions."""
         picked = pa.array(positions, type=pa.int64())
         return PartitionColumns(self.labels.take(picked), {t: f.take(picked) for t, f in self.files.items()})
@@ -112,7 +112,7 @@ def _plain(raw: bytes | memoryview, where: str, decode: Any) -> Any:
         raise CorruptDocument(f"The partitions of the document {where} cannot be parsed: {error}") from error
 
 
-def from_mapping(partitions: Any, where: str) -> PartitionColumns:
+def from_mapping(partitions: object, where: str) -> PartitionColumns:
     """Columns from the parsed member ``{label: {"files": {table: key}}}``."""
     if not isinstance(partitions, dict):
         raise CorruptDocument(f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}.")
@@ -134,7 +134,7 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
     return array
 
 
-def _files_of(label: Any, entry: Any, where: str) -> dict[str, str]:
+def _files_of(label: object, entry: object, where: str) -> dict[str, str]:
     files = entry.get("files") if isinstance(entry, dict) else None
     if not isinstance(label, str) or not isinstance(files, dict) or not all(isinstance(text, str) for pair in files.items() for text in pair):
         raise CorruptDocument(f"Partition {label!r} of the document {where} names no files; expected {{'files': {{table: key}}}}.")
@@ -186,5 +186,5 @@ def to_mapping(columns: PartitionColumns) -> dict[str, Any]:
     return {label: {"files": {t: f[i] for t, f in lists.items() if f[i] is not None}} for i, label in enumerate(labels)}
 
 
-def _dumps(value: Any) -> bytes:
+def _dumps(value: object) -> bytes:
     return json.dumps(value).encode()

@@ -35,7 +35,7 @@ _SCHEMES = ("hfs", "file", "hmemory", "s3", "az", "gs")
 _LONGEST_CHAIN = 10  # of factories that return factories
 
 
-def open_store(x: object, **settings: Any) -> Store:
+def open_store(x: object, **settings: object) -> Store:
     """Open a store. Every ``store=`` argument accepts what this accepts. Nothing is read or written, and no directory is made.
 
     Parameters
@@ -86,7 +86,7 @@ def _check_types(settings: Mapping[str, Any]) -> None:
         raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
 
 
-def _called(x: Any) -> Any:
+def _called(x: object) -> Any:
     for _ in range(_LONGEST_CHAIN):
         if isinstance(x, Store | str | os.PathLike) or (is_key_value_store(x) and not isinstance(x, type)) or not callable(x):
             return x
@@ -94,7 +94,7 @@ def _called(x: Any) -> Any:
     raise InvalidType(f"A store factory returned a function {_LONGEST_CHAIN} times instead of a store.")
 
 
-def _open(x: Any, settings: dict[str, Any]) -> Store:
+def _open(x: object, settings: dict[str, Any]) -> Store:
     if isinstance(x, str) and names_object_store(x):
         return _open_object_store(x, settings)
     _refuse(settings, _OBJECT_SETTINGS, "object stores given by URL")

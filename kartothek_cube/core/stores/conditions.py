@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from kartothek_cube.core.stores.failures import has_status
@@ -17,7 +17,7 @@ _LOCKS: dict[Hashable, threading.Lock] = {}
 _ROUNDS = 3
 
 
-def token_of(meta: Any) -> dict[str, str]:
+def token_of(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return what obstore takes as the expected version, from what it says of an object."""
     return {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
 
@@ -27,7 +27,7 @@ def is_known_to_ignore(place: Hashable) -> bool:
     return _FOUND.get(place) is False
 
 
-def heeds_conditions(place: Hashable, client: Any) -> bool:
+def heeds_conditions(place: Hashable, client: object) -> bool:
     """Try, once per process and bucket, with an object of our own: create, create again, update, update what is outdated."""
     # One lock per place: a server that does not answer holds up nobody else. `setdefault` is one step.
     with _LOCKS.setdefault(place, threading.Lock()):
@@ -36,7 +36,7 @@ def heeds_conditions(place: Hashable, client: Any) -> bool:
         return _FOUND[place]
 
 
-def _try(client: Any) -> bool:
+def _try(client: object) -> bool:
     # A first answer that was lost comes back as a refusal, which says nothing about the server: that round is repeated.
     return next((verdict for verdict in (_round(client) for _ in range(_ROUNDS)) if verdict is not None), False)
 
@@ -50,7 +50,7 @@ def _round(client: Any) -> bool | None:
             client.delete(key)
 
 
-def _verdict(client: Any, key: str) -> bool | None:
+def _verdict(client: object, key: str) -> bool | None:
     """Whether outdated puts are refused; None if a valid one was."""
     # Contents differ, since an S3 version is a hash of the content.
     created = _put(client, key, b"1", "create")

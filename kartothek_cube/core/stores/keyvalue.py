@@ -50,7 +50,7 @@ def is_key_value_store(store: object) -> bool:
     return all(callable(getattr(store, method, None)) for method in ("get", "open", "iter_keys"))
 
 
-def adapt(store: Any, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
+def adapt(store: object, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
     """Return the store that shows a simplekv or minimalkv store."""
     readonly = not all(callable(getattr(layer, "put", None)) for layer in layers(store))
     directory = _directory(_attributes(store).get("_dstore") if readonly else store)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
@@ -186,7 +185,7 @@ def remove_partitions(
 
 
 def remove_from_members(
-    cube: Cube, store: Store, conditions: IntoConditions, ktk_cube_dataset_ids: Any, metadata: Any, on_conflict: OnConflict, txn: Txn | None = None
+    cube: Cube, store: Store, conditions: IntoConditions, ktk_cube_dataset_ids: object, metadata: object, on_conflict: OnConflict, txn: Txn | None = None
 ) -> dict[str, DatasetMetadata]:
     """What `remove_partitions` does; a number that its application has used before is skipped."""
     members = load_cube(cube, store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
@@ -100,7 +99,7 @@ def copy_cube(
 # --- what is copied, and how it is called -----------------------------------------------------------------------------
 
 
-def _renamed(given: Any) -> dict[str, str]:
+def _renamed(given: object) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidType(f"renamed_datasets should be a dict dataset id → new id, but is {type(given).__name__}.")
     return {converter_str(old): converter_str(new) for old, new in (given or {}).items()}

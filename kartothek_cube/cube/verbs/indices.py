@@ -168,14 +168,14 @@ def drop_cube_index(
 # --- which columns of which datasets ----------------------------------------------------------------------------------
 
 
-def _columns(given: Any) -> list[str]:
+def _columns(given: object) -> list[str]:
     columns = sorted(converter_str_set(given))
     if not columns:
         raise InvalidInput("Name at least one column.")
     return columns
 
 
-def _members(cube: Cube, store: Store, given: Any) -> dict[str, Snapshot]:
+def _members(cube: Cube, store: Store, given: object) -> dict[str, Snapshot]:
     """The datasets that are meant, of a cube that is valid but for the indices that it demands: these are what is about to change."""
     members = load_members(require_cube(cube).uuid_prefix, store)
     check_infos(infos_of(members), cube.copy(index_columns=(), suppress_index_on=cube.dimension_columns))
