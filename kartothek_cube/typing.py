@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, TypeAlias, runtime_
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from pyarrow import Schema
+    from pyarrow import Schema, Table
 
     from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
     from kartothek_cube.core.compat.factory import DatasetFactory
@@ -33,6 +33,7 @@ else:
 
     DataFrame = _later("pandas", "DataFrame")
     Schema = _later("pyarrow", "Schema")
+    Table = _later("pyarrow", "Table")
     DatasetMetadata = _later("kartothek_cube.core.compat.dataset_metadata", "DatasetMetadata")
     DatasetFactory = _later("kartothek_cube.core.compat.factory", "DatasetFactory")
     SchemaWrapper = _later("kartothek_cube.core.compat.schema_wrapper", "SchemaWrapper")
@@ -50,6 +51,7 @@ __all__ = [
     "Columns",
     "ColumnsByTable",
     "DeleteScope",
+    "GroupFunction",
     "GroupKey",
     "IntoConditions",
     "IntoCubeData",
@@ -132,3 +134,5 @@ IntoConditions: TypeAlias = Condition | Conjunction | Iterable[Condition] | None
 IntoDatasets: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
 # A value has the type of its column, which only the data know.
 GroupKey: TypeAlias = dict[str, Any]
+_Rows: TypeAlias = IntoRows | Iterable[IntoRows] | None
+GroupFunction: TypeAlias = Callable[[GroupKey, Table], _Rows] | Callable[[GroupKey, DataFrame], _Rows]

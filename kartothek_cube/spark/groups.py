@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from kartothek_cube.spark.regroup import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
-from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
+from kartothek_cube.typing import AsOf, Columns, GroupFunction, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ __all__ = ["map_cube_groups"]
 
 
 def map_cube_groups(
-    func: Callable[[dict[str, Any], Any], Any],
+    func: GroupFunction,
     schema: str | StructType | pa.Schema,
     cube: Cube,
     store: StoreLike,
@@ -122,7 +122,7 @@ def _result_schema(schema: object) -> pa.Schema:
     return wire_schema(arrow_schema(kind, "the result"), "the result")
 
 
-def _wants_pandas(func: Callable[..., Any]) -> bool:
+def _wants_pandas(func: GroupFunction) -> bool:
     """Whether the second parameter is annotated as a pandas frame, as a type or as its text; refused if there is none."""
     if not callable(func):
         raise InvalidType(f"func should be a function (key, table), but is {func!r}.")
@@ -140,12 +140,14 @@ def _wants_pandas(func: Callable[..., Any]) -> bool:
     return name in ("pd.DataFrame", "pandas.DataFrame", "DataFrame") or (name.startswith("pandas.") and name.endswith(".DataFrame"))
 
 
-def _calling(func: Callable[[dict[str, Any], Any], Any], pandas: bool, columns: frozenset[str]) -> Call:
-    def call(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+def _calling(func: GroupFunction, pandas: bool, columns: frozenset[str]) -> Call:
+    called = cast("Callable[[GroupKey, object], object]", func)
+
+    def call(key: GroupKey, table: pa.Table) -> Iterator[pa.Table]:
         from kartothek_cube.core.frames import to_frame
 
         try:
-            for result in _results(func(key, to_frame(table) if pandas else table)):
+            for result in _results(called(key, to_frame(table) if pandas else table)):
                 yield _checked(result, columns, key)
         except KartothekCubeError:
             raise
@@ -175,7 +177,7 @@ def _results(result: object) -> Iterator[pa.Table]:
         raise InvalidType(f"The function returned a {type(result).__name__}; it may return a pyarrow.Table, a pandas.DataFrame, None, or several of them.")
 
 
-def _checked(table: pa.Table, columns: frozenset[str], key: dict[str, Any]) -> pa.Table:
+def _checked(table: pa.Table, columns: frozenset[str], key: GroupKey) -> pa.Table:
     surplus = sorted(set(table.column_names) - columns)
     if surplus:
         raise InvalidInput(

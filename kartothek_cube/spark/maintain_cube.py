@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.journal import verb
@@ -30,7 +30,7 @@ __all__ = ["cleanup_cube_spark", "collect_stats_spark", "compact_cube_spark", "c
 
 
 @contextmanager
-def _spreading(verb: str, cube: Cube, given: Sequence[Any], spark: SparkSession | None, parallelism: int | None) -> Iterator[list[Store]]:
+def _spreading(verb: str, cube: Cube, given: Sequence[StoreLike], spark: SparkSession | None, parallelism: int | None) -> Iterator[list[Store]]:
     """The opened stores; the work of what is called in the block goes into tasks."""
     stores = [open_store(store) for store in given]
     with spreading(verb, f"cube {require_cube(cube).uuid_prefix!r}", list(zip(stores, given, strict=True)), spark, parallelism):

@@ -92,7 +92,7 @@ def delete_dataset_spark(
     >>> delete_dataset_spark("sales", "hfs://gone")
     """
     with verb("delete_dataset_spark", options), _spreading("delete", dataset_uuid, store, factory, spark, parallelism) as opened:
-        delete_dataset(dataset_uuid, opened, factory, options=options)
+        delete_dataset(dataset_uuid, opened, factory, options=options)  # type: ignore[call-overload]  # one of the two forms
 
 
 def copy_dataset_spark(
@@ -190,7 +190,7 @@ def garbage_collect_dataset_spark(
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
     with verb("garbage_collect_dataset_spark", options), _spreading("collect garbage of", dataset_uuid, store, factory, spark, parallelism) as opened:
-        return garbage_collect_dataset(dataset_uuid, opened, factory, dry_run=dry_run, options=options)
+        return garbage_collect_dataset(dataset_uuid, opened, factory, dry_run=dry_run, options=options)  # type: ignore[call-overload, no-any-return]  # one of the two forms
 
 
 def build_dataset_indices_spark(
@@ -303,7 +303,7 @@ def hash_dataset_spark(
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-) -> pd.Series:
+) -> pd.Series[int]:
     """A 64-bit hash of the rows of each partition, or of each group of rows, with files read in Spark tasks.
 
     With ``group_key`` the tasks return a hash for each group of each file; the driver adds them up.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -128,7 +128,7 @@ class _Executors:
     """Where the work goes, and how it is cut."""
 
     session: SparkSession
-    store: Any
+    store: Store | Callable[[], Store]
     parallelism: int | None
     blocksize: int | None
 
@@ -221,7 +221,7 @@ def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa
     def load(tasks: list[ScanTask]) -> Iterator[pa.Table]:
         return _pieces(store, request, tasks)
 
-    def select(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+    def select(key: dict[str, object], table: pa.Table) -> Iterator[pa.Table]:
         del key
         yield table.select(columns)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -259,7 +259,9 @@ def update_cube_from_spark(
         return _run("update", job, write, shuffle, num_buckets, bucket_by)
 
 
-def _job(data: object, cube: Cube, store: StoreLike, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
+def _job(
+    data: DataFrame | Mapping[str, DataFrame], cube: Cube, store: StoreLike, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None
+) -> _Job:
     identity = fresh_id()
     frames = _frames(data, cube)
     factory = store_factory(store)
@@ -272,7 +274,7 @@ def _width(spark: SparkSession | None, frames: Collection[DataFrame], parallelis
     return cores(spark or session_of(next(iter(frames))), parallelism) if frames else 1
 
 
-def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
+def _frames(data: DataFrame | Mapping[str, DataFrame], cube: Cube) -> dict[str, DataFrame]:
     frames = data if isinstance(data, Mapping) else {cube.seed_dataset: data}
     for name, frame in frames.items():
         cube.ktk_dataset_uuid(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -48,9 +48,9 @@ class _Input:
     table: str
     timestamps: Timestamps
     shuffle: bool
-    num_buckets: Any
-    bucket_by: Any
-    ratio: Any
+    num_buckets: object
+    bucket_by: object
+    ratio: object
     spark: SparkSession | None
     parallelism: int | None
 
@@ -275,12 +275,23 @@ def update_dataset_from_spark(
         return commit_staged(source, staged, arguments, rules)
 
 
-def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:
+def _input(
+    df: DataFrame,
+    table: str | None,
+    dataset_uuid: object,
+    timestamps: Timestamps,
+    shuffle: bool,
+    num_buckets: object,
+    bucket_by: object,
+    ratio: object,
+    spark: SparkSession | None,
+    parallelism: int | None,
+) -> _Input:
     if not hasattr(df, "mapInArrow"):
         raise InvalidType(f"Expected a Spark data frame for dataset {dataset_uuid!r}; got {shown(df)}")
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
-    return _Input(df, table, timestamps, *arguments)
+    return _Input(df, table, timestamps, shuffle, num_buckets, bucket_by, ratio, spark, parallelism)
 
 
 def _check_table(table: object, base: Snapshot | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.journal import verb
@@ -10,6 +12,14 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.typing import StoreLike
 
 __all__ = ["garbage_collect_dataset"]
+
+
+@overload
+def garbage_collect_dataset(dataset_uuid: str, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport: ...
+
+
+@overload
+def garbage_collect_dataset(*, factory: DatasetFactory, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport: ...
 
 
 def garbage_collect_dataset(

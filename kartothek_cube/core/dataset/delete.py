@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.journal import verb
@@ -10,6 +12,14 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.typing import StoreLike
 
 __all__ = ["delete_dataset"]
+
+
+@overload
+def delete_dataset(dataset_uuid: str, store: StoreLike, *, options: Overrides | None = None) -> None: ...
+
+
+@overload
+def delete_dataset(*, factory: DatasetFactory, options: Overrides | None = None) -> None: ...
 
 
 def delete_dataset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -111,7 +110,7 @@ def create_empty_dataset_header(
         return commit_change(target, change, base)
 
 
-def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:
+def _schemas(table_meta: object, request: WriteRequest) -> dict[str, pa.Schema]:
     if not isinstance(table_meta, Mapping) or not table_meta:
         raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
     schemas = {table: _schema(table, given, request) for table, given in table_meta.items()}
@@ -119,14 +118,14 @@ def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:
     return schemas
 
 
-def _schema(table: str, given: Any, request: WriteRequest) -> pa.Schema:
+def _schema(table: str, given: object, request: WriteRequest) -> pa.Schema:
     check_table_name(table, request.uuid)
     schema = _columns(given, request.uuid)
     check_partition_columns(request, table, schema)
     return ordered(dataset_schema(schema, request.partition_on), request.partition_on)
 
 
-def _columns(given: Any, uuid: str) -> pa.Schema:
+def _columns(given: object, uuid: str) -> pa.Schema:
     given = given.internal() if isinstance(given, SchemaWrapper) else given
     if not isinstance(given, pa.Schema):
         return as_rows(given, uuid).schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
@@ -36,6 +36,14 @@ _SCHEMA = pa.schema(
         ("kept", pa.bool_()),
     ]
 )
+
+
+@overload
+def history(dataset_uuid: str, store: StoreLike, *, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+@overload
+def history(*, factory: DatasetFactory, options: Overrides | None = None) -> pd.DataFrame: ...
 
 
 def history(
@@ -98,20 +106,20 @@ def _known(store: Store, newest: Snapshot) -> Iterator[State]:
         return
 
 
-def _row(state: State) -> dict[str, Any]:
+def _row(state: State) -> dict[str, object]:
     entry, parent = state.entry, state.parent
     numbers = (None, None) if entry is None else (len(entry.added), len(entry.removed))
     return _named(state.commit, parent, state.time, *numbers, None if state.cube is None else state.cube.id, True)
 
 
-def _forgotten(commit: Commit) -> dict[str, Any]:
+def _forgotten(commit: Commit) -> dict[str, object]:
     return _named(commit.id, commit.parent, commit.time, None, None, None if commit.cube is None else commit.cube.id, False)
 
 
-def _named(*values: Any) -> dict[str, Any]:
+def _named(*values: object) -> dict[str, object]:
     return dict(zip(_SCHEMA.names, values, strict=True))
 
 
-def _frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+def _frame(rows: Iterable[dict[str, object]]) -> pd.DataFrame:
     frame = to_frame(pa.Table.from_pylist(list(rows), schema=_SCHEMA))
     return frame.astype({"added": "Int64", "removed": "Int64"})

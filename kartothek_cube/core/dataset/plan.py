@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -189,7 +188,7 @@ def labels_of(plan: FilePlan, snapshot: Snapshot, table: str) -> list[str]:
     return found
 
 
-def picked(plan: FilePlan, positions: Any) -> FilePlan:
+def picked(plan: FilePlan, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FilePlan:
     """The plan with these of its files, in this order."""
     return FilePlan(plan.request, plan.files.take(pa.array(positions)), take_rows(plan.values, positions), plan.total, plan.steps)
 

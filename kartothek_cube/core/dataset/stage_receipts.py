@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -145,7 +144,7 @@ def stage_partitions(
         return staged_partitions(target, request, data)
 
 
-def staged_partitions(target: Source, request: WriteRequest, data: Any) -> StagedPartitions:
+def staged_partitions(target: Source, request: WriteRequest, data: object) -> StagedPartitions:
     """Write the files of rows for a request."""
     staged = stage_data(target.store, request, data)
     return StagedPartitions(target.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
@@ -228,12 +227,12 @@ def commit_receipts(
         return commit_staged(target, collected(target.store, request, new), arguments, rules)
 
 
-def _only_staged(receipts: Any) -> list[StagedPartitions]:
+def _only_staged(receipts: object) -> list[StagedPartitions]:
     items = list(flat(receipts))
     wrong = [item for item in items if not isinstance(item, StagedPartitions)]
     if wrong:
         raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong[0]).__name__}.")
-    return [item for item in items if item.receipts]
+    return [item for item in items if isinstance(item, StagedPartitions) and item.receipts]
 
 
 def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tuple[list[str], list[str]]:
@@ -263,7 +262,7 @@ def _is_there(receipt: Receipt, files: Mapping[str, Mapping[str, str | None]]) -
     return key is not None and (key == receipt.key or is_copy(key, receipt.key))
 
 
-def flat(items: Any) -> Iterator[Any]:
+def flat(items: object) -> Iterator[object]:
     """Staged partitions and elements out of nested lists."""
     for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
         if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
@@ -272,7 +271,7 @@ def flat(items: Any) -> Iterator[Any]:
             yield item
 
 
-def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Staged:
+def collected(store: Store, request: WriteRequest, items: Sequence[object]) -> Staged:
     """What is to be committed, of staged partitions and of files that lie where their labels say."""
     found = run(lambda item: _receipts(store, request, item), items)
     receipts = list(run(lambda receipt: completed(store, request, receipt), _distinct(request, chain.from_iterable(found))))
@@ -285,7 +284,7 @@ def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Stag
     return Staged(request, tuple(receipts), schemas.tables, len(items))
 
 
-def _receipts(store: Store, request: WriteRequest, item: Any) -> Sequence[Receipt]:
+def _receipts(store: Store, request: WriteRequest, item: object) -> Sequence[Receipt]:
     if isinstance(item, StagedPartitions):
         return item.receipts
     return list(chain.from_iterable(adopt_element(store, request, element) for element in elements_in(item, request.uuid)))

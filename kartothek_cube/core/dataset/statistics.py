@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -119,13 +119,13 @@ def collect_dataset_metadata(
         return frame.astype({"partition_label": object})
 
 
-def _checked_share(frac: Any) -> float:
+def _checked_share(frac: object) -> float:
     if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1:
         raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
     return float(frac)
 
 
-def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
+def _sample(n: int, share: float, random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None) -> Sequence[int]:
     if share == 1.0 or not n:
         return range(n)
     picked = np.random.default_rng(random_state).choice(n, max(1, int(n * share)), replace=False)
@@ -146,7 +146,7 @@ def hash_dataset(
     *,
     as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> pd.Series:
+) -> pd.Series[int]:
     """A 64-bit hash of the rows of each partition, or of each group of rows.
 
     Equal rows give equal hashes, in whatever order, files, encodings and widths of types they are stored, and whichever versions of
@@ -218,12 +218,13 @@ def hash_dataset(
         return _by_group(source.store, plan, columns, keys)
 
 
-def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str]) -> pd.Series:
+def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str]) -> pd.Series[int]:
     import pandas as pd
 
     hashed = spread(partial(_file_hash, store, plan.request, columns), plan.tasks(), heavy=True)
     found = {label: value for label, (value, rows) in zip(labels, hashed, strict=True) if rows or plan.request.predicates is None}
-    return pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object))
+    # pandas' stubs take an array of integers for one of floats.
+    return cast("pd.Series[int]", pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object)))
 
 
 def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task: ScanTask) -> tuple[np.uint64, int]:
@@ -231,7 +232,7 @@ def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task:
     return total_hash(hashes), len(hashes)
 
 
-def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str]) -> pd.Series:
+def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str]) -> pd.Series[int]:
     import pandas as pd
 
     schema = _key_schema(plan.request, keys)

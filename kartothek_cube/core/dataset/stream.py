@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any
 
 import pyarrow as pa
 
@@ -81,7 +80,7 @@ def stream_table(
         return pa.RecordBatchReader.from_batches(schema, entry.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)))
 
 
-def checked_limit(limit: Any) -> int | None:
+def checked_limit(limit: object) -> int | None:
     """The argument ``limit``: a number of rows, or None for all."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise InvalidType(f"limit is a number of rows, not {type(limit).__name__}: {limit!r}.")

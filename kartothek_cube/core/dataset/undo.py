@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import Undoing, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.dataset.run import commit_change
 from kartothek_cube.core.history import State, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -31,6 +32,14 @@ from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, 
 from kartothek_cube.typing import StoreLike
 
 __all__ = ["plan_undo", "undo"]
+
+
+@overload
+def undo(dataset_uuid: str, store: StoreLike, commit: str | None = None, *, options: Overrides | None = None) -> DatasetMetadata: ...
+
+
+@overload
+def undo(*, commit: str | None = None, factory: DatasetFactory, options: Overrides | None = None) -> DatasetMetadata: ...
 
 
 def undo(
@@ -166,12 +175,12 @@ def _partial_change(store: Store, undoing: Undoing) -> Change:
     )
 
 
-def _metadata(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+def _metadata(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     now = {} if state is None else state.document.user_metadata
     return restored_metadata(undoing.before.document.user_metadata, undoing.after.document.user_metadata, now)
 
 
-def _other_indices(store: Store, undoing: Undoing) -> tuple[frozenset[str], Mapping[str, Any]]:
+def _other_indices(store: Store, undoing: Undoing) -> tuple[frozenset[str], Mapping[str, SecondaryIndex]]:
     """Indices that the commit made, and those that it dropped, made anew; of one that changed nothing but these."""
     if undoing.changes_partitions:
         return frozenset(), {}
@@ -198,7 +207,7 @@ def _whole_change(store: Store, undoing: Undoing) -> Change:
     )
 
 
-def _superseded(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+def _superseded(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     commits = "" if state is None or not state.chain else f" Commit {state.chain[-1].id} came meanwhile."
     raise CommitConflict(
         f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} is not the newest any more and cannot be undone.{commits} Nothing was changed."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.journal import verb
@@ -11,6 +13,14 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.typing import StoreLike
 
 __all__ = ["verify_dataset"]
+
+
+@overload
+def verify_dataset(dataset_uuid: str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport: ...
+
+
+@overload
+def verify_dataset(*, deep: bool = False, factory: DatasetFactory, options: Overrides | None = None) -> VerifyReport: ...
 
 
 def verify_dataset(

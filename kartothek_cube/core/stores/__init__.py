@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypedDict, Unpack
 
 from kartothek_cube.core.naming import meant
 from kartothek_cube.core.store import Store
@@ -21,6 +21,7 @@ from kartothek_cube.core.stores.objects import ObjectStore
 from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, names_object_store, parse_url
 from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["LocalStore", "MemoryStore", "ObjectStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
 
@@ -35,7 +36,20 @@ _SCHEMES = ("hfs", "file", "hmemory", "s3", "az", "gs")
 _LONGEST_CHAIN = 10  # of factories that return factories
 
 
-def open_store(x: object, **settings: object) -> Store:
+class StoreSettings(TypedDict, total=False):
+    """Settings of a store; `open_store` says what they mean."""
+
+    readonly: bool
+    fsync: bool
+    lock: Literal["inode", "sidecar"]
+    perm: int | None
+    region: str | None
+    endpoint: str
+    credentials: Callable[[], object]
+    check_conditions: bool | None
+
+
+def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     """Open a store. Every ``store=`` argument accepts what this accepts. Nothing is read or written, and no directory is made.
 
     Parameters
@@ -70,8 +84,9 @@ def open_store(x: object, **settings: object) -> Store:
     if unknown:
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{meant(unknown, _SETTINGS)}")
     _check_types(settings)
-    readonly = settings.pop("readonly", False)
-    store = _open(_called(x), settings)
+    others: dict[str, Any] = dict(settings)
+    readonly = others.pop("readonly", False)
+    store = _open(_called(x), others)
     return ReadOnlyView(store) if readonly and store.capabilities.writable else store
 
 
@@ -194,13 +209,13 @@ def _from_minimalkv(url: str) -> Any:
 class StoreFactory:
     """A picklable function that opens a store; for stores that do not pickle, but the function that makes them does."""
 
-    make: Callable[[], object] = field(repr=False)  # a `partial` shows its arguments, which may be a URL with a password
+    make: Callable[[], StoreLike] = field(repr=False)  # a `partial` shows its arguments, which may be a URL with a password
 
     def __call__(self) -> Store:
         return open_store(self.make)
 
 
-def store_factory(x: object) -> Store | StoreFactory:
+def store_factory(x: StoreLike) -> Store | StoreFactory:
     """Return what travels to another process and opens the same store there: the store itself where it can be pickled, else a function.
 
     `open_store` accepts both, and equal directories give equal results.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
@@ -99,8 +98,10 @@ def build_cube(
         gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
         check_arguments(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = existing_for_build(cube, opened)
-        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
-        plan = partial(plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
+        rule = check_on_conflict(on_conflict)
+        plan = partial(
+            plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+        )
         return write_gathered(opened, plan, gathered)
 
 
@@ -149,6 +150,8 @@ def extend_cube(
         gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
         check_extension(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
         existing = load_cube(cube, opened)
-        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
-        plan = partial(plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
+        rule = check_on_conflict(on_conflict)
+        plan = partial(
+            plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+        )
         return write_gathered(opened, plan, gathered)

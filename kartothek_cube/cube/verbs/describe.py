@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, or_dash, show_count, table
@@ -45,7 +44,7 @@ class DatasetDescription:
     dimensions: tuple[str, ...]
     payload: Mapping[str, str]
     indices: tuple[str, ...]
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
@@ -235,7 +235,7 @@ def _dropping(cube: Cube, name: str, base: Snapshot, columns: list[str]) -> Chan
     return Change(base.uuid, (), base.schemas, base.partition_keys, after, metadata=_metadata(cube, name, base, dropped=columns), dropped=frozenset(columns))
 
 
-def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()) -> dict[str, Any]:
+def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()) -> dict[str, object]:
     """Of the seed's dimension columns the metadata say which have no index; of all others the stored indices do."""
     if name != cube.seed_dataset:
         return {}

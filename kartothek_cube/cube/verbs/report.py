@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +71,7 @@ class CubeReport(str):
         report.facts = facts
         return report
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return CubeReport, (self.facts,)
 
     def to_html(self) -> str:

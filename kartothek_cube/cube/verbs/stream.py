@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -124,7 +123,7 @@ def _reader(plan: QueryPlan, store: Store, limit: int | None, entry: Returning) 
     return pa.RecordBatchReader.from_batches(plan.schema, entry.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
 
 
-def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.Table, None, None]:
+def _tables(groups: Iterator[tuple[dict[str, object], pa.Table]]) -> Generator[pa.Table, None, None]:
     for _, table in groups:
         yield table
 
