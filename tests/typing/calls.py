@@ -66,7 +66,7 @@ def cubes(frame: pd.DataFrame, table: pa.Table, cube: Cube, store: Store) -> Non
     build_cube(frame, "sales", store)  # error: arg-type
     build_cube(frame, cube, 18)  # error: arg-type
     build_cube(frame, cube, store, partition_on=["q"])  # error: arg-type
-    extend_cube({"prices": "a.parquet"}, cube, store)  # error: dict-item
+    extend_cube({"prices": "a.parquet"}, cube, store)  # error: arg-type
     extend_cube(frame, cube, store, on_conflict="overwrite")  # error: arg-type
     update_cube(frame, cube, store, ("p", "==", "DE"))  # error: arg-type
 

@@ -215,8 +215,8 @@ def _index_columns(schema: pa.Schema) -> list[str]:
 
 
 def normalize_type(
-    t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, Any] | None
-) -> tuple[pa.DataType, str | None, str | None, dict[str, Any] | None]:
+    t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, object] | None
+) -> tuple[pa.DataType, str | None, str | None, dict[str, object] | None]:
     """A type in the form in which schemas are stored: Arrow type, names for pandas and numpy, further description.
 
     Examples

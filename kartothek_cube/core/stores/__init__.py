@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypedDict, Unpack
+from typing import Any, Literal, NoReturn, TypedDict, Unpack, cast
 
 from kartothek_cube.core.naming import meant
 from kartothek_cube.core.store import Store
@@ -215,7 +215,7 @@ class StoreFactory:
         return open_store(self.make)
 
 
-def store_factory(x: StoreLike) -> Store | StoreFactory:
+def store_factory(x: object) -> Store | StoreFactory:
     """Return what travels to another process and opens the same store there: the store itself where it can be pickled, else a function.
 
     `open_store` accepts both, and equal directories give equal results.
@@ -225,7 +225,7 @@ def store_factory(x: StoreLike) -> Store | StoreFactory:
     InvalidType
         If neither can be pickled, or if the other process would see other objects, as with a store in memory.
     """
-    store = open_store(x)
+    store = open_store(cast("StoreLike", x))
     if not store.capabilities.shared:
         _refuse_unshared(store)
     if _pickles(store):
