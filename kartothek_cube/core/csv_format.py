@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -98,7 +98,7 @@ def _check_carried(kind: pa.DataType, name: str) -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: IO[bytes] | gzip.GzipFile) -> int:
     header = io.StringIO()
     csv.writer(header, delimiter=SEPARATOR, lineterminator="\n").writerow(schema.names)
     sink.write(header.getvalue().encode())

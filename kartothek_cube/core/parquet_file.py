@@ -34,7 +34,7 @@ class ParquetSource:
 
     is_near = True
 
-    def __init__(self, handle: Any, size: int) -> None:
+    def __init__(self, handle: pa.NativeFile, size: int) -> None:
         self._handle = handle
         self._file = pq.ParquetFile(handle, **_READER)
         self.size = size

@@ -13,7 +13,7 @@ from functools import wraps
 from io import BytesIO
 from pathlib import Path
 from types import FunctionType
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import IO, Any, BinaryIO, NoReturn, TypeAlias
 
 from kartothek_cube.core.journal import current_entry
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
@@ -318,7 +318,7 @@ class Store(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
 
-def copy_source(source: Source, target: Any) -> None:
+def copy_source(source: Source, target: IO[bytes]) -> None:
     """Copy a file's path or a binary stream to a binary stream."""
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as file:

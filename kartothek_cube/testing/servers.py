@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import urlsplit
 
 from kartothek_cube.errors import InvalidRequest, Unsupported
@@ -161,7 +161,7 @@ def _running(name: str, command: Sequence[str], folder: Path, make_bucket: Calla
 
 
 @contextmanager
-def _process(command: Sequence[str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
+def _process(command: Sequence[str], output: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 - a fixed command
     try:
         yield process

@@ -61,7 +61,7 @@ class DatasetFactory(DatasetMetadataBase):
     def __init__(
         self,
         dataset_uuid: str,
-        store_factory: Any,
+        store_factory: StoreLike,
         load_schema: bool = True,
         load_all_indices: bool = False,
         load_dataset_metadata: bool = True,

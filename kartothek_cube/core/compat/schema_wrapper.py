@@ -108,7 +108,7 @@ class SchemaWrapper:
     def __iter__(self) -> Iterator[pa.Field]:
         return iter(self._schema)
 
-    def __getitem__(self, key: Any) -> pa.Field:
+    def __getitem__(self, key: int | str) -> pa.Field:
         return self._schema[key]
 
     def __getattr__(self, name: str) -> Any:

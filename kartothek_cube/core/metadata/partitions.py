@@ -104,7 +104,7 @@ def _parsed(raw: bytes | memoryview, where: str, *, msgpack: bool) -> PartitionC
     return _columns(list(entries), [entry.files for entry in entries.values()], where)
 
 
-def _plain(raw: bytes | memoryview, where: str, decode: Any) -> Any:
+def _plain(raw: bytes | memoryview, where: str, decode: Callable[[bytes | memoryview], object]) -> Any:
     try:
         return decode(raw)
     # TypeError: older versions of msgspec say so of a key that is a map.

@@ -62,7 +62,7 @@ def _verdict(client: object, key: str) -> bool | None:
     return None if updated is None else _put(client, key, b"4", created) is None
 
 
-def _put(client: Any, key: str, data: bytes, mode: Any) -> dict[str, str] | None:
+def _put(client: Any, key: str, data: bytes, mode: str | dict[str, str]) -> dict[str, str] | None:
     """The version after a put on condition, empty if the server gives none; None if it was refused."""
     from obstore import exceptions
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.store import (
@@ -268,11 +268,11 @@ class KeyValueAdapter(Store):
             raise OSError(f"Store {self.name} has no answer for {key!r}: {type(error).__name__}: {redacted(error)}") from None
 
 
-def _size_of(file: Any) -> int:
+def _size_of(file: IO[bytes]) -> int:
     return int(file.seek(0, os.SEEK_END) or file.tell())
 
 
-def _read_span(file: Any, start: int, stop: int) -> bytes:
+def _read_span(file: IO[bytes], start: int, stop: int) -> bytes:
     if start >= stop:  # a read of nothing is an invalid range for some
         return b""
     file.seek(start)
