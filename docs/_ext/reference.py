@@ -25,6 +25,7 @@ MODULES = (
     "kartothek_cube.api.serialization",
     "kartothek_cube.spark",
     "kartothek_cube.errors",
+    "kartothek_cube.typing",
     "kartothek_cube.testing.stores",
     "kartothek_cube.testing.drivers",
     "kartothek_cube.testing.model",

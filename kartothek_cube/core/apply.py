@@ -200,7 +200,7 @@ def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> Pa
     return joined if stays.all() and not len(new) else replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
 
 
-def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: Any) -> Any:
+def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: np.ndarray[Any, Any]) -> Any:
     """Positions in old and new partitions, one after the other: those that stay, and each new one where it belongs."""
     before = pa.array([change.places.get(label) for label in new.labels.to_pylist()], type=pa.string())
     found = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kartothek_cube.core.files import FileRequest, with_constants
 from kartothek_cube.core.footer import chunk_spans, column_chunks
@@ -115,7 +116,7 @@ def _kind(column: Any) -> tuple[Any, ...]:
     return column.path, column.physical_type, column.length, str(column.logical_type), column.converted_type, *levels
 
 
-def _shape(chunk: Any, start: int) -> tuple[Any, ...]:
+def _shape(chunk: pq.ColumnChunkMetaData, start: int) -> tuple[Any, ...]:
     """What the footer says of a column chunk, with places counted from its start.
 
     It is not asked for the codec: Arrow ends the process for one that it does not know, and what another codec makes of values of this size are other bytes.

@@ -22,7 +22,7 @@ __all__ = ["Change", "OnConflict", "check_on_conflict"]
 OnConflict: TypeAlias = Literal["raise", "reapply"]
 
 
-def check_on_conflict(value: Any) -> OnConflict:
+def check_on_conflict(value: object) -> OnConflict:
     """The argument ``on_conflict``.
 
     Raises

@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -99,7 +99,7 @@ def _check_carried(kind: pa.DataType, name: str) -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: IO[bytes] | gzip.GzipFile) -> int:
     header = io.StringIO()
     csv.writer(header, delimiter=SEPARATOR, lineterminator="\n").writerow(schema.names)
     sink.write(header.getvalue().encode())
@@ -199,7 +199,7 @@ def read_csv_inside(
 
 def _header(content: pa.Buffer, key: str) -> list[str]:
     try:
-        names = next(csv.reader(io.TextIOWrapper(pa.BufferReader(content), encoding="utf-8-sig", newline=""), delimiter=SEPARATOR), [])
+        names = next(csv.reader(io.TextIOWrapper(cast("BinaryIO", pa.BufferReader(content)), encoding="utf-8-sig", newline=""), delimiter=SEPARATOR), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
     if not names or len(set(names)) != len(names):

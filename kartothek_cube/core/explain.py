@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kartothek_cube.core.predicates import Clause, Predicates
 
@@ -57,7 +56,7 @@ def clause_text(clause: Clause) -> str:
     return f"{clause.column} {clause.op} {_value_text(clause.value)}"
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     if not isinstance(value, tuple):
         return repr(value)
     shown = [repr(v) for v in value[:_SHOWN_VALUES]]

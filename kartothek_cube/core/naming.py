@@ -90,7 +90,7 @@ def file_suffix(key: str) -> str:
     return next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, CSV_GZIP_SUFFIX, CSV_SUFFIX) if key.endswith(s)), "")
 
 
-def quote(value: Any) -> str:
+def quote(value: object) -> str:
     """Percent-encode a column name or partition value for a key.
 
     Examples

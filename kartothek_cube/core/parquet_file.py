@@ -34,7 +34,7 @@ class ParquetSource:
 
     is_near = True
 
-    def __init__(self, handle: Any, size: int) -> None:
+    def __init__(self, handle: pa.NativeFile, size: int) -> None:
         self._handle = handle
         self._file = pq.ParquetFile(handle, **_READER)
         self.size = size
@@ -121,7 +121,7 @@ class _DistantSource(ParquetSource):
 
     is_near = False
 
-    def __init__(self, store: Store, key: str, footer: Any, size: int) -> None:
+    def __init__(self, store: Store, key: str, footer: object, size: int) -> None:
         self._bytes = _DistantFile(store, key, footer, size)
         super().__init__(pa.PythonFile(self._bytes, mode="r"), size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +75,7 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
     if newest.partition_keys != change.partition_keys:
         raise conflict(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
     _check_labels(change, base, newest)
-    changed = {"removed": _removed(change, base, newest), "schemas": _schemas(change, base), **_indices(change, base, newest)}
+    changed: dict[str, Any] = {"removed": _removed(change, base, newest), "schemas": _schemas(change, base), **_indices(change, base, newest)}
     return _with_metadata(replace(change, **changed), newest)
 
 

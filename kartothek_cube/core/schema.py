@@ -133,11 +133,11 @@ def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
             seen[column.name] = (table, column.type) if pt.is_null(kind) else (other, kind)
 
 
-def _is_integer(value: Any, _kind: pa.DataType) -> bool:
+def _is_integer(value: object, _kind: pa.DataType) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _is_text(value: Any, _kind: pa.DataType) -> bool:
+def _is_text(value: object, _kind: pa.DataType) -> bool:
     if not isinstance(value, (str, bytes)):
         return False
     try:
@@ -147,18 +147,18 @@ def _is_text(value: Any, _kind: pa.DataType) -> bool:
     return True
 
 
-def _is_date(value: Any, _kind: pa.DataType) -> bool:
+def _is_date(value: object, _kind: pa.DataType) -> bool:
     return (isinstance(value, dt.date) and not isinstance(value, dt.datetime)) or _is_iso_date(value)
 
 
-def _is_iso_date(value: Any) -> bool:
+def _is_iso_date(value: object) -> bool:
     try:
         return isinstance(value, (str, bytes)) and bool(dt.date.fromisoformat(_text(value)))
     except ValueError:
         return False
 
 
-def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
+def _is_timestamp(value: object, kind: pa.DataType) -> bool:
     if not isinstance(value, (dt.datetime, np.datetime64)):
         return False
     return bool(getattr(value, "tzinfo", None) is None or kind.tz is not None)
@@ -187,7 +187,7 @@ _RULES = (
 _INCOMPARABLE = _Rule(lambda _: True, "nothing but null, like all columns of its type", lambda v, _: False)
 
 
-def check_literal(value: Any, kind: pa.DataType, column: str, where: str = "", *, strict: bool = False) -> None:
+def check_literal(value: object, kind: pa.DataType, column: str, where: str = "", *, strict: bool = False) -> None:
     """Raise `InvalidType` unless a constant may be compared with a column of this type.
 
     An integer column takes integers of Python and NumPy, a float column floats, a string column ``str`` (or UTF-8 bytes), a binary
@@ -210,7 +210,7 @@ def check_literals(values: Iterable[Any], kind: pa.DataType, column: str, where:
             raise _misfit(value, kind, column, where, f"It takes {rule.takes}.")
 
 
-def _misfit(value: Any, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
+def _misfit(value: object, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
     # Text may stand for a date: what is wrong is its value then, as well as its type.
     error = WrongOperand if pt.is_date(kind) and isinstance(value, (str, bytes)) else InvalidType
     return error(f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}")

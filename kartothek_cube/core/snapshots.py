@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -216,7 +216,7 @@ def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[
     return merge_indices([index for index in found if len(index)] or found[:1]), whole and not clauses
 
 
-def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> SecondaryIndex:
+def _embedded_index(column: str, kind: pa.DataType, mapping: object, uuid: str) -> SecondaryIndex:
     """An index that stands in the document itself, its values as text."""
     if not isinstance(mapping, Mapping) or not all(isinstance(labels, list) for labels in mapping.values()):
         raise CorruptDocument(f"The index on {column!r} of dataset {uuid!r} should be a key or a map from values to lists of labels.")

@@ -77,7 +77,7 @@ def _part(values: dict[str, Any], schema: pa.Schema, base_label: str, rows: pa.T
     return PartitionRows(values, label_of(pairs, base_label), rows)  # type: ignore[arg-type]
 
 
-def _named_text(value: Any, field: pa.Field, where: str) -> str | bytes:
+def _named_text(value: object, field: pa.Field, where: str) -> str | bytes:
     try:
         return partition_text(value, field.type)
     except Unsupported as error:

@@ -19,7 +19,7 @@ from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.receipt import PartitionRows, Receipt, distinct_values, index_entries
 from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.store import Store, VersionMismatch
+from kartothek_cube.core.store import Data, Store, VersionMismatch
 from kartothek_cube.core.telemetry import record
 
 # Of a label that a user chose; a part of a key has at most 255 characters.
@@ -133,7 +133,7 @@ def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], 
     ]
 
 
-def _put(store: Store, request: StageRequest, label: str, data: Any) -> str:
+def _put(store: Store, request: StageRequest, label: str, data: Data) -> str:
     suffix = request.serializer.file_suffix
     key = data_key(request.uuid, request.table, label, suffix)
     if request.fresh:
@@ -148,7 +148,7 @@ def _put(store: Store, request: StageRequest, label: str, data: Any) -> str:
     return key
 
 
-def _put_new(store: Store, key: str, data: Any) -> None:
+def _put_new(store: Store, key: str, data: Data) -> None:
     if store.capabilities.conditional_put:
         store.put_if(key, data, None)
     elif store.contains(key):

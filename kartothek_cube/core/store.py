@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import IO, BinaryIO, NoReturn, TypeAlias
 
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 
@@ -302,7 +302,7 @@ class Store(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
 
-def copy_source(source: Source, target: Any) -> None:
+def copy_source(source: Source, target: IO[bytes]) -> None:
     """Copy a file's path or a binary stream to a binary stream."""
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as file:

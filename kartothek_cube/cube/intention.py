@@ -115,7 +115,7 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)
 
 
-def _dimension_columns(cube: Cube, given: Any) -> tuple[str, ...]:
+def _dimension_columns(cube: Cube, given: object) -> tuple[str, ...]:
     if given is None:
         return cube.dimension_columns
     dims = converter_str_tupleset(given)
@@ -127,7 +127,7 @@ def _dimension_columns(cube: Cube, given: Any) -> tuple[str, ...]:
     return dims
 
 
-def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: Any) -> tuple[str, ...]:
+def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: object) -> tuple[str, ...]:
     by = converter_str_tupleset(given)
     missing = sorted(set(by) - set(available))
     if missing:
@@ -159,7 +159,7 @@ def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo]
             _check_value(clause, value, infos)
 
 
-def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -> None:
+def _check_value(clause: Clause, value: object, infos: Mapping[str, DatasetInfo]) -> None:
     for name, info in sorted(infos.items()):
         if clause.column in info.schema.names and not is_null(value):
             kind = info.schema.field(clause.column).type
@@ -170,7 +170,7 @@ def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -
                 raise InvalidType(f"Condition `{text}` has wrong type. {str(error).removeprefix('Unexpected type for predicate: ')}") from None
 
 
-def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: Any) -> frozenset[str]:
+def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: object) -> frozenset[str]:
     if given is None:
         return frozenset(get_payload_subset(available, cube))
     payload = converter_str_set_optional(given) or frozenset()

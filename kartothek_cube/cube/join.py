@@ -146,7 +146,7 @@ def _hidden(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
     return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
 
 
-def repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+def repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
     """One value in so many rows."""
     if not rows or value is None:
         return pa.nulls(rows, kind)

@@ -98,7 +98,7 @@ def _metadata(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(severity, "cube-metadata", snapshot.uuid, text)
 
 
-def _same(said: Any, meant: tuple[str, ...] | frozenset[str]) -> bool:
+def _same(said: object, meant: tuple[str, ...] | frozenset[str]) -> bool:
     """Whether a list of columns in the metadata is that of the cube."""
     if not isinstance(said, list) or not all(isinstance(column, str) for column in said):
         return said in meant and len(meant) == 1 if isinstance(said, str) else False

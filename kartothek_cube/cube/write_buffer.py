@@ -46,7 +46,7 @@ class DatasetBuffer:
         self.has_rows |= block.num_rows > 0
         self.waiting += [block] if block.num_rows else []
         self.size += block.nbytes
-        return known is None or not known.equals(self.schema)
+        return known is None or known != self.schema
 
     def take(self) -> pa.Table:
         """The rows that wait, in the widest types so far."""

@@ -26,6 +26,7 @@ from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.verbs.compact import compact_dataset_on
 from kartothek_cube.spark.maintenance import JOBS
 from kartothek_cube.spark.spread import SparkExecutor, spark_executor
+from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +63,8 @@ def _in_tasks(
 
 def delete_dataset_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
-    factory: Any = None,
+    store: StoreLike | None = None,
+    factory: DatasetFactory | None = None,
     *,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -93,9 +94,9 @@ def delete_dataset_spark(
 
 def copy_dataset_spark(
     source_dataset_uuid: str,
-    store: Any,
+    store: StoreLike,
     target_dataset_uuid: str | None = None,
-    target_store: Any = None,
+    target_store: StoreLike | None = None,
     *,
     overwrite: bool = False,
     options: Overrides | None = None,
@@ -132,8 +133,8 @@ def copy_dataset_spark(
 
 def garbage_collect_dataset_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
-    factory: Any = None,
+    store: StoreLike | None = None,
+    factory: DatasetFactory | None = None,
     *,
     dry_run: bool = False,
     options: Overrides | None = None,
@@ -165,10 +166,10 @@ def garbage_collect_dataset_spark(
 
 
 def build_dataset_indices_spark(
-    store: Any,
+    store: StoreLike | None,
     dataset_uuid: str | None,
     columns: Iterable[str] | str,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -199,15 +200,15 @@ def build_dataset_indices_spark(
 
 
 def collect_dataset_metadata_spark(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table_name: str = SINGLE_TABLE,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     frac: float = 1.0,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
     random_state: Any = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -236,15 +237,15 @@ def collect_dataset_metadata_spark(
 
 
 def hash_dataset_spark(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     subset: Iterable[str] | str | None = None,
     group_key: Iterable[str] | str | None = None,
     table: str = SINGLE_TABLE,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -274,12 +275,12 @@ def hash_dataset_spark(
 
 def compact_dataset_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     target_rows: int = TARGET_ROWS,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     dry_run: bool = False,
     *,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     df_serializer: FileFormat | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,

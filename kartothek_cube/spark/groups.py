@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ from kartothek_cube.spark.regroup import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, GroupFunction, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,21 +32,21 @@ __all__ = ["map_cube_groups"]
 
 
 def map_cube_groups(
-    func: Callable[[dict[str, Any], Any], Any],
+    func: GroupFunction,
     schema: str | StructType | pa.Schema,
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     blocksize: int | None = None,
     *,
     as_pandas: bool | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks: the per-group job in one call.
@@ -103,7 +104,7 @@ def map_cube_groups(
         return run_packed(session, chunks, lambda groups: _called(groups, factory, call, wire), wire, job_of("map groups of", plan, len(plan.groups)))
 
 
-def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _called(groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     loader = PartitionLoader(open_store(store))
     for group in groups:
         table = loader.load(group)
@@ -112,7 +113,7 @@ def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) ->
                 yield from to_spark(result, wire, f"the result of group {dict(group.key)}")
 
 
-def _result_schema(schema: Any) -> pa.Schema:
+def _result_schema(schema: object) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     if isinstance(schema, pa.Schema):
@@ -123,7 +124,7 @@ def _result_schema(schema: Any) -> pa.Schema:
     return wire_schema(arrow_schema(kind, "the result"), "the result")
 
 
-def _wants_pandas(func: Callable[..., Any]) -> bool:
+def _wants_pandas(func: GroupFunction) -> bool:
     """Whether the second parameter is annotated as a pandas frame, as a type or as its text; refused if there is none."""
     if not callable(func):
         raise InvalidType(f"func should be a function (key, table), but is {func!r}.")
@@ -141,12 +142,14 @@ def _wants_pandas(func: Callable[..., Any]) -> bool:
     return name in ("pd.DataFrame", "pandas.DataFrame", "DataFrame") or (name.startswith("pandas.") and name.endswith(".DataFrame"))
 
 
-def _calling(func: Callable[[dict[str, Any], Any], Any], pandas: bool, columns: frozenset[str]) -> Call:
-    def call(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+def _calling(func: GroupFunction, pandas: bool, columns: frozenset[str]) -> Call:
+    called = cast("Callable[[GroupKey, object], object]", func)
+
+    def call(key: GroupKey, table: pa.Table) -> Iterator[pa.Table]:
         from kartothek_cube.core.frames import to_frame
 
         try:
-            for result in _results(func(key, to_frame(table) if pandas else table)):
+            for result in _results(called(key, to_frame(table) if pandas else table)):
                 yield _checked(result, columns, key)
         except KartothekCubeError:
             raise
@@ -157,7 +160,7 @@ def _calling(func: Callable[[dict[str, Any], Any], Any], pandas: bool, columns: 
     return call
 
 
-def _results(result: Any) -> Iterator[pa.Table]:
+def _results(result: object) -> Iterator[pa.Table]:
     """Tables from whatever the function returned."""
     import pandas as pd
 
@@ -176,7 +179,7 @@ def _results(result: Any) -> Iterator[pa.Table]:
         raise InvalidType(f"The function returned a {type(result).__name__}; it may return a pyarrow.Table, a pandas.DataFrame, None, or several of them.")
 
 
-def _checked(table: pa.Table, columns: frozenset[str], key: dict[str, Any]) -> pa.Table:
+def _checked(table: pa.Table, columns: frozenset[str], key: GroupKey) -> pa.Table:
     surplus = sorted(set(table.column_names) - columns)
     if surplus:
         raise InvalidInput(

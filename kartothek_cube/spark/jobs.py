@@ -19,7 +19,7 @@ from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.session import Watch, cancel, inheriting_thread, named, session_of, watching
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Job", "collect", "perform"]
 
@@ -55,7 +55,7 @@ def collect(frame: DataFrame, job: Job) -> list[Any]:
     return list(perform(session_of(frame), frame.collect, job))
 
 
-def perform(session: Any, action: Callable[[], R], job: Job) -> R:
+def perform(session: SparkSession, action: Callable[[], R], job: Job) -> R:
     """Run an action of Spark as `collect` does."""
     tag, report = job.tag(), progress_reporter(Phase(job.phase, "tasks"))
     outcome, over = Future[R](), _Over()
@@ -153,7 +153,7 @@ def _follow(over: _Over, watch: Watch, report: ProgressReporter | None, outcome:
         report(total, total)
 
 
-def _cancel(session: Any, tag: str, over: _Over) -> None:
+def _cancel(session: SparkSession, tag: str, over: _Over) -> None:
     """Cancel an action until it has ended: a job that had not begun when it was cancelled would begin after it."""
     while not over.wait(0):
         with contextlib.suppress(Exception):

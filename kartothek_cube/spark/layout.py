@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.types as pt
 from pyspark.sql import functions as F
@@ -52,7 +52,7 @@ class Layout:
         return max(1, math.ceil(TASKS_PER_CORE * width / (self.ratio or 1)))
 
 
-def make_layout(shuffle: bool, num_buckets: Any, bucket_by: Any, rows: Iterable[Rows], ratio: Any = None) -> Layout:
+def make_layout(shuffle: bool, num_buckets: object, bucket_by: object, rows: Iterable[Rows], ratio: object = None) -> Layout:
     """The checked layout; without ``shuffle`` the buckets do not matter.
 
     Raises
@@ -74,7 +74,7 @@ def make_layout(shuffle: bool, num_buckets: Any, bucket_by: Any, rows: Iterable[
     return layout
 
 
-def _columns(bucket_by: Any) -> tuple[str, ...] | None:
+def _columns(bucket_by: object) -> tuple[str, ...] | None:
     if bucket_by is None or isinstance(bucket_by, str):
         return None if bucket_by is None else (bucket_by,)
     if not isinstance(bucket_by, Sequence) or not all(isinstance(c, str) for c in bucket_by):
@@ -82,7 +82,7 @@ def _columns(bucket_by: Any) -> tuple[str, ...] | None:
     return tuple(bucket_by) or None
 
 
-def _checked_ratio(ratio: Any) -> float | None:
+def _checked_ratio(ratio: object) -> float | None:
     if ratio is None:
         return None
     if isinstance(ratio, bool) or not isinstance(ratio, Real):

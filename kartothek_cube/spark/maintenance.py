@@ -25,6 +25,7 @@ from kartothek_cube.cube.verbs.copy import copy_cube_on
 from kartothek_cube.cube.verbs.delete import delete_cube_on
 from kartothek_cube.cube.verbs.stats import collect_stats_on
 from kartothek_cube.spark.spread import SparkExecutor, spark_executor
+from kartothek_cube.typing import AsOf, IntoConditions, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +75,7 @@ def _in_tasks(
 
 def delete_cube_spark(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
     *,
     options: Overrides | None = None,
@@ -106,8 +107,8 @@ def delete_cube_spark(
 
 def copy_cube_spark(
     cube: Cube,
-    src_store: Any,
-    tgt_store: Any,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
     overwrite: bool = False,
     datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
     renamed_cube_prefix: str | None = None,
@@ -144,10 +145,10 @@ def copy_cube_spark(
 
 def collect_stats_spark(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
@@ -177,7 +178,7 @@ def collect_stats_spark(
 
 def cleanup_cube_spark(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     *,
     dry_run: bool = False,
     options: Overrides | None = None,
@@ -210,9 +211,9 @@ def cleanup_cube_spark(
 
 def compact_cube_spark(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     target_rows: int = TARGET_ROWS,
-    conditions: Any = None,
+    conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Iterable[str] | str | None = None,
     dry_run: bool = False,
     *,
@@ -252,8 +253,8 @@ def compact_cube_spark(
 
 def remove_partitions_spark(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Iterable[str] | None = None,
     metadata: dict[str, dict[str, Any]] | None = None,
     *,

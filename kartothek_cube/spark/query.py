@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from kartothek_cube.spark.regroup import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,17 +30,17 @@ __all__ = ["query_cube_spark"]
 
 def query_cube_spark(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     blocksize: int | None = None,
     *,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
@@ -103,7 +104,7 @@ def query_cube_spark(
         return run_packed(session, chunks, lambda groups: _loaded(groups, factory, wire), wire, job_of("query", plan, len(units)))
 
 
-def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _loaded(groups: Sequence[Group], store: StoreLike, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     loader = PartitionLoader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import DatasetRef, as_list, check_flag, source_of
 from kartothek_cube.core.dataset.groups import GroupPlan, TableRead, make_group_plan
 from kartothek_cube.core.dataset.load import stream_tables
@@ -30,6 +31,7 @@ from kartothek_cube.spark.regroup import Regrouping, run_regrouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,19 +41,19 @@ __all__ = ["read_dataset_as_spark"]
 
 def read_dataset_as_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     table: str = SINGLE_TABLE,
-    columns: Any = None,
-    categoricals: Any = None,
+    columns: ColumnsByTable = None,
+    categoricals: ColumnsByTable = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    dispatch_by: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    dispatch_by: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     blocksize: int | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Read one table of a dataset and get a lazy Spark data frame.
@@ -125,7 +127,7 @@ class _Executors:
     """Where the work goes, and how it is cut."""
 
     session: SparkSession
-    store: Any
+    store: Store | Callable[[], Store]
     parallelism: int | None
     blocksize: int | None
 
@@ -164,13 +166,13 @@ def _by_file(
     return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, counted(len(plan), "file")))
 
 
-def _rows(store: Any, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of some files, piece by piece."""
     for piece in _pieces(store, request, tasks):
         yield from to_spark(piece, wire, f"dataset {request.dataset!r}")
 
 
-def _pieces(store: Any, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
+def _pieces(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
     yield from stream_tables(open_store(store), request, tasks)
 
 
@@ -196,7 +198,7 @@ def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
     return run_packed(executors.session, chunks, lambda groups: _group_rows(store, request, groups, wire), wire, _job(request, counted(len(groups), "group")))
 
 
-def _group_rows(store: Any, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _group_rows(store: StoreLike, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     opened: Store = open_store(store)
     for group in groups:
         yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)
@@ -214,7 +216,7 @@ def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa
     def load(tasks: list[ScanTask]) -> Iterator[pa.Table]:
         return _pieces(store, request, tasks)
 
-    def select(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+    def select(key: dict[str, object], table: pa.Table) -> Iterator[pa.Table]:
         del key
         yield table.select(columns)
 

@@ -53,7 +53,7 @@ class Stores:
         """What travels; the position is the number."""
         return tuple(opener for _, opener in self._opened)
 
-    def dumps(self, value: Any) -> bytes:
+    def dumps(self, value: object) -> bytes:
         """Pickle something.
 
         Raises
@@ -79,7 +79,7 @@ def _pickler(file: io.BytesIO, numbers: Mapping[int, int]) -> pickle.Pickler:
     from pyspark import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
-        def persistent_id(self, obj: Any) -> int | None:
+        def persistent_id(self, obj: object) -> int | None:
             return numbers.get(id(_bare(obj)))
 
     return Pickler(file)  # type: ignore[no-untyped-call]

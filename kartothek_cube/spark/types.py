@@ -122,7 +122,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return _nested(kind, _stored) or kind
 
 
-def _named(convert: Callable[[Any], pa.DataType], kind: Any, column: str, where: str) -> pa.DataType:
+def _named(convert: Callable[[Any], pa.DataType], kind: object, column: str, where: str) -> pa.DataType:
     try:
         return convert(kind)
     except Unsupported as error:

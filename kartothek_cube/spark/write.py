@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import CubeRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
+from kartothek_cube.typing import Columns, IntoConditions, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,18 +54,18 @@ class _Job:
 def build_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -139,18 +140,18 @@ def build_cube_from_spark(
 def extend_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -180,15 +181,15 @@ def extend_cube_from_spark(
 def append_to_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -216,18 +217,18 @@ def append_to_cube_from_spark(
 def update_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    remove_conditions: Any,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    remove_conditions: IntoConditions,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -258,7 +259,9 @@ def update_cube_from_spark(
         return _run("update", job, write, shuffle, num_buckets, bucket_by)
 
 
-def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
+def _job(
+    data: DataFrame | Mapping[str, DataFrame], cube: Cube, store: StoreLike, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None
+) -> _Job:
     identity = fresh_id()
     frames = _frames(data, cube)
     factory = store_factory(store)
@@ -267,7 +270,7 @@ def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: Spark
     return _Job(frames, schemas, open_instrumented(factory), Target(factory, identity, width))
 
 
-def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
+def _frames(data: DataFrame | Mapping[str, DataFrame], cube: Cube) -> dict[str, DataFrame]:
     frames = data if isinstance(data, Mapping) else {cube.seed_dataset: data}
     for name, frame in frames.items():
         cube.ktk_dataset_uuid(name)
@@ -278,7 +281,7 @@ def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
     return {converter_str(name): frame for name, frame in frames.items()}
 
 
-def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any, bucket_by: Any) -> dict[str, DatasetMetadata]:
+def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: object, bucket_by: object) -> dict[str, DatasetMetadata]:
     """Stage all rows in one Spark job, check what only the whole shows, and publish."""
     rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
     layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import DatasetRef, target_of
 from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
 from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
 from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, skipped, stage_prepared, update_options
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
@@ -31,6 +32,7 @@ from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import DatasetRows, checked_schemas
 from kartothek_cube.spark.types import Timestamps, frame_schema
+from kartothek_cube.typing import Columns, DeleteScope, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,33 +48,33 @@ class _Input:
     table: str
     timestamps: Timestamps
     shuffle: bool
-    num_buckets: Any
-    bucket_by: Any
-    ratio: Any
+    num_buckets: object
+    bucket_by: object
+    ratio: object
     spark: SparkSession | None
     parallelism: int | None
 
 
 def store_dataset_from_spark(
     df: DataFrame,
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str | None,
     table: str = SINGLE_TABLE,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     shuffle: bool = False,
     repartition_ratio: float | None = None,
     num_buckets: int = 1,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    bucket_by: str | Iterable[str] | None = None,
+    sort_partitions_by: Columns = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    partition_on: Columns = None,
+    bucket_by: Columns = None,
     overwrite: bool = False,
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -178,26 +180,26 @@ def store_dataset_from_spark(
 
 def update_dataset_from_spark(
     df: DataFrame | None,
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table: str = SINGLE_TABLE,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     shuffle: bool = False,
     repartition_ratio: float | None = None,
     num_buckets: int = 1,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    bucket_by: str | Iterable[str] | None = None,
+    sort_partitions_by: Columns = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    bucket_by: Columns = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -261,15 +263,26 @@ def update_dataset_from_spark(
         return source.committed(commit_staged(source.store, staged, arguments, rules))
 
 
-def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:
+def _input(
+    df: DataFrame,
+    table: str | None,
+    dataset_uuid: object,
+    timestamps: Timestamps,
+    shuffle: bool,
+    num_buckets: object,
+    bucket_by: object,
+    ratio: object,
+    spark: SparkSession | None,
+    parallelism: int | None,
+) -> _Input:
     if not hasattr(df, "mapInArrow"):
         raise InvalidType(f"Expected a Spark data frame for dataset {dataset_uuid!r}; got {shown(df)}")
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
-    return _Input(df, table, timestamps, *arguments)
+    return _Input(df, table, timestamps, shuffle, num_buckets, bucket_by, ratio, spark, parallelism)
 
 
-def _check_table(table: Any, base: Snapshot | None) -> None:
+def _check_table(table: object, base: Snapshot | None) -> None:
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
     tables = sorted(base.schemas) if base is not None else []

@@ -21,6 +21,7 @@ MODULES = [
     *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
     *SPARK,
     "kartothek_cube.errors",
+    "kartothek_cube.typing",
 ]
 DIRECTIVE = re.compile(r"^\.\. reference:: (?P<module>\S+)\n\n(?P<names>(?: +\w+\n)+)", re.MULTILINE)
 CURRENT = re.compile(r"^\.\. py:currentmodule:: (\S+)$", re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 from collections import Counter
@@ -197,7 +198,7 @@ class _Server(ThreadingHTTPServer):
                 _end(connection)
             self._closed.wait_for(lambda: not self._open, timeout=STOP_SECONDS)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         error = sys.exception()
         if error is not None and not isinstance(error, ConnectionError):  # a client that went away is none
             self.remote.remember(error)
@@ -250,14 +251,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
 
-def _read(file: Any, size: int) -> bytes:
+def _read(file: io.BufferedIOBase, size: int) -> bytes:
     data = bytes(file.read(size))
     if len(data) < size:  # nothing is done for a client that is gone
         raise ConnectionResetError
     return data
 
 
-def _dechunked(file: Any) -> bytes:
+def _dechunked(file: io.BufferedIOBase) -> bytes:
     """Read the chunks of HTTP up to the empty one, and its trailers."""
     chunks: list[bytes] = []
     while size := int(file.readline().partition(b";")[0] or _read(file, 1), 16):

@@ -252,7 +252,7 @@ def _locked(application: Callable[..., Any]) -> Callable[..., Any]:
     """Let one write in at a time."""
     lock = threading.Lock()
 
-    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+    def answer(environ: dict[str, Any], start_response: object) -> Any:
         if environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE"):
             with lock:
                 return [b"".join(application(environ, start_response))]

@@ -11,6 +11,7 @@ from kartothek_cube import spark as verbs
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.spark.types import spark_schema, wire_schema
 from kartothek_cube.testing.driver import Tables, Written
+from kartothek_cube.typing import IntoConditions, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,70 +44,70 @@ class SparkDriver:
         self._session = session
         self._shuffle = shuffle
 
-    def build_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written:
+    def build_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return verbs.build_cube_from_spark(self._frames(data), cube, store, **arguments, shuffle=self._shuffle)
 
-    def extend_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written:
+    def extend_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return verbs.extend_cube_from_spark(self._frames(data), cube, store, **arguments, shuffle=self._shuffle)
 
-    def append_to_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written:
+    def append_to_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return verbs.append_to_cube_from_spark(self._frames(data), cube, store, **arguments, shuffle=self._shuffle)
 
-    def update_cube(self, data: Tables, cube: Cube, store: Any, remove_conditions: Any, **arguments: Any) -> Written:
+    def update_cube(self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: Any) -> Written:
         return verbs.update_cube_from_spark(self._frames(data), cube, store, remove_conditions, **arguments, shuffle=self._shuffle)
 
-    def remove_partitions(self, cube: Cube, store: Any, conditions: Any, **arguments: Any) -> Written:
+    def remove_partitions(self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: Any) -> Written:
         return verbs.remove_partitions_spark(cube, store, conditions, **arguments, spark=self._session)
 
-    def query_cube(self, cube: Cube, store: Any, **arguments: Any) -> pa.Table:
+    def query_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         return _rows(verbs.query_cube_spark(cube, store, **arguments, spark=self._session))
 
-    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: Any, **arguments: Any) -> pa.Table:
+    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         return _rows(verbs.map_cube_groups(func, schema, cube, store, **arguments, spark=self._session))
 
-    def collect_stats(self, cube: Cube, store: Any) -> dict[str, dict[str, int]]:
+    def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]:
         return verbs.collect_stats_spark(cube, store, spark=self._session)
 
-    def copy_cube(self, cube: Cube, source: Any, target: Any, **arguments: Any) -> None:
+    def copy_cube(self, cube: Cube, source: StoreLike, target: StoreLike, **arguments: Any) -> None:
         verbs.copy_cube_spark(cube, source, target, **arguments, spark=self._session)
 
-    def delete_cube(self, cube: Cube, store: Any) -> None:
+    def delete_cube(self, cube: Cube, store: StoreLike) -> None:
         verbs.delete_cube_spark(cube, store, spark=self._session)
 
-    def cleanup_cube(self, cube: Cube, store: Any) -> Any:
+    def cleanup_cube(self, cube: Cube, store: StoreLike) -> Any:
         return verbs.cleanup_cube_spark(cube, store, spark=self._session)
 
-    def compact_cube(self, cube: Cube, store: Any, **arguments: Any) -> Any:
+    def compact_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> Any:
         return verbs.compact_cube_spark(cube, store, **arguments, spark=self._session)
 
-    def store_dataset(self, table: pa.Table, store: Any, dataset_uuid: str, **arguments: Any) -> Any:
+    def store_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> Any:
         return verbs.store_dataset_from_spark(self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle)
 
-    def update_dataset(self, table: pa.Table, store: Any, dataset_uuid: str, **arguments: Any) -> Any:
+    def update_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> Any:
         return verbs.update_dataset_from_spark(self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle)
 
-    def read_dataset(self, dataset_uuid: str, store: Any, **arguments: Any) -> pa.Table:
+    def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> pa.Table:
         return _rows(verbs.read_dataset_as_spark(dataset_uuid, store, **arguments, spark=self._session))
 
-    def build_indices(self, store: Any, dataset_uuid: str, columns: Iterable[str]) -> Any:
+    def build_indices(self, store: StoreLike, dataset_uuid: str, columns: Iterable[str]) -> Any:
         return verbs.build_dataset_indices_spark(store, dataset_uuid, columns, spark=self._session)
 
-    def compact_dataset(self, dataset_uuid: str, store: Any, **arguments: Any) -> Any:
+    def compact_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> Any:
         return verbs.compact_dataset_spark(dataset_uuid, store, **arguments, spark=self._session)
 
-    def collect_dataset_metadata(self, store: Any, dataset_uuid: str) -> pa.Table:
+    def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
         return pa.Table.from_pandas(verbs.collect_dataset_metadata_spark(store, dataset_uuid, spark=self._session), preserve_index=False)
 
-    def hash_dataset(self, store: Any, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
+    def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
         return dict(verbs.hash_dataset_spark(store, dataset_uuid, **arguments, spark=self._session).items())
 
-    def garbage_collect_dataset(self, dataset_uuid: str, store: Any) -> Any:
+    def garbage_collect_dataset(self, dataset_uuid: str, store: StoreLike) -> Any:
         return verbs.garbage_collect_dataset_spark(dataset_uuid, store, spark=self._session)
 
-    def copy_dataset(self, dataset_uuid: str, store: Any, target_dataset_uuid: str) -> Any:
+    def copy_dataset(self, dataset_uuid: str, store: StoreLike, target_dataset_uuid: str) -> Any:
         return verbs.copy_dataset_spark(dataset_uuid, store, target_dataset_uuid, spark=self._session)
 
-    def delete_dataset(self, dataset_uuid: str, store: Any) -> None:
+    def delete_dataset(self, dataset_uuid: str, store: StoreLike) -> None:
         verbs.delete_dataset_spark(dataset_uuid, store, spark=self._session)
 
     def _frames(self, data: Tables) -> dict[str, DataFrame]:

@@ -21,6 +21,7 @@ from kartothek_cube.core.naming import check_uuid, document_key
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import UnknownColumn
+from kartothek_cube.typing import IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +210,7 @@ class DatasetMetadata(DatasetMetadataBase):
         """Whether there are partition keys and all their indices are loaded."""
         return bool(self.partition_keys) and self._parts.has_partition_indices
 
-    def load_index(self, column: str, store: Any) -> DatasetMetadata:
+    def load_index(self, column: str, store: StoreLike | None) -> DatasetMetadata:
         """The dataset with the index on a column loaded; for a partition key with those of all of them.
 
         An index that is loaded, embedded in the document, or on a partition key needs no store: it may be None.
@@ -227,7 +228,7 @@ class DatasetMetadata(DatasetMetadataBase):
             raise UnknownColumn(f"No index specified for column '{column}' of dataset {self.uuid!r}. There are indices on {sorted(self.index_columns)}.")
         return self._changed(kernel.load_secondary_indices(self._parts, [column], store))
 
-    def load_all_indices(self, store: Any, load_partition_indices: bool = True) -> DatasetMetadata:
+    def load_all_indices(self, store: StoreLike | None, load_partition_indices: bool = True) -> DatasetMetadata:
         """The dataset with all secondary indices loaded, by default those of the partition keys as well; errors as of `load_index`."""
         loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), store))
         return loaded.load_partition_indices() if load_partition_indices else loaded
@@ -245,7 +246,7 @@ class DatasetMetadata(DatasetMetadataBase):
     def _changed(self, parts: DatasetParts) -> DatasetMetadata:
         return self if parts is self._parts else self.of_parts(parts)
 
-    def query(self, indices: Iterable[IndexBase] | Mapping[str, IndexBase] | None = None, **kwargs: Any) -> list[str]:
+    def query(self, indices: Iterable[IndexBase] | Mapping[str, IndexBase] | None = None, **kwargs: object) -> list[str]:
         """Labels of the partitions that hold all these values, as far as the indices say.
 
         Parameters
@@ -272,7 +273,9 @@ class DatasetMetadata(DatasetMetadataBase):
         known = kernel.ready_indices(self._parts, [c for c in kwargs if c not in given])
         return query_labels(self._parts.columns.labels.to_pylist(), {**known, **given}, **kwargs)
 
-    def get_indices_as_dataframe(self, columns: Iterable[str] | None = None, date_as_object: bool = True, predicates: Any = None) -> pd.DataFrame:
+    def get_indices_as_dataframe(
+        self, columns: Iterable[str] | None = None, date_as_object: bool = True, predicates: IntoPredicates | None = None
+    ) -> pd.DataFrame:
         """What the indices say, as a frame: one row for each combination of values of a partition, whose label is in the index ``partition``.
 
         Parameters
@@ -327,17 +330,17 @@ class DatasetMetadata(DatasetMetadataBase):
         return DatasetMetadata.of_parts(kernel.parts_of_document(kernel.parsed(buf, format), explicit_partitions))
 
     @staticmethod
-    def load_from_dict(dct: Mapping[str, Any], store: Any, load_schema: bool = True) -> DatasetMetadata:
+    def load_from_dict(dct: Mapping[str, Any], store: StoreLike, load_schema: bool = True) -> DatasetMetadata:
         """The dataset that a parsed document describes, with what the document leaves to the store: schemas, partitions of an implicit dataset."""
         return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.described(dct), open_instrumented(store), load_schema))
 
     @staticmethod
-    def load_from_buffer(buf: bytes | str, store: Any, format: str = "json") -> DatasetMetadata:  # noqa: A002
+    def load_from_buffer(buf: bytes | str, store: StoreLike, format: str = "json") -> DatasetMetadata:  # noqa: A002
         """The same of a document as bytes, as in `from_buffer`."""
         return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_instrumented(store)))
 
     @staticmethod
-    def load_from_store(uuid: str, store: Any, load_schema: bool = True, load_all_indices: bool = False, *, as_of: AsOf | None = None) -> DatasetMetadata:
+    def load_from_store(uuid: str, store: StoreLike, load_schema: bool = True, load_all_indices: bool = False, *, as_of: AsOf | None = None) -> DatasetMetadata:
         """Read a dataset's newest state, or an older one.
 
         Parameters
@@ -370,20 +373,20 @@ class DatasetMetadata(DatasetMetadataBase):
         return dataset.load_all_indices(opened, load_partition_indices=load_schema) if load_all_indices else dataset
 
     @staticmethod
-    def exists(uuid: str, store: Any) -> bool:
+    def exists(uuid: str, store: StoreLike) -> bool:
         """Whether the store has a document of this dataset. It is not read."""
         opened = open_instrumented(store)
         return any(opened.contains(document_key(check_uuid(uuid), msgpack=msgpack)) for msgpack in (False, True))
 
     @staticmethod
-    def storage_keys(uuid: str, store: Any) -> list[str]:
+    def storage_keys(uuid: str, store: StoreLike) -> list[str]:
         """All keys of the store that belong to this dataset, sorted: also those that its document does not name."""
         opened, name = open_instrumented(store), check_uuid(uuid)
         return sorted(key for prefix in (f"{name}.", f"{name}/") for key in opened.list(prefix, recursive=True).keys)
 
     # --- object protocol ----------------------------------------------------------------------------------------------
 
-    def copy(self, **kwargs: Any) -> DatasetMetadata:
+    def copy(self, **kwargs: object) -> DatasetMetadata:
         """Another dataset, with the arguments of the constructor that are given and else those of this one."""
         same: dict[str, Any] = {
             "uuid": self.uuid,

@@ -21,8 +21,9 @@ from kartothek_cube.core.naming import check_uuid, document_key, schema_key
 from kartothek_cube.core.schema import normal_schema
 from kartothek_cube.core.snapshots import load_index, resolve_document, snapshot_of, with_indices
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidRequest, InvalidType, Unsupported
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["VERSION", "DatasetParts"]
 
@@ -165,7 +166,7 @@ def _dated(document: Document) -> Document:
     return replace(document, metadata={**document.metadata, "creation_time": now})
 
 
-def _index(column: str, reference: Any, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
+def _index(column: str, reference: object, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
     """The object for an entry of a document: the key of a file, or a map value → labels."""
     if isinstance(reference, IndexBase):
         return reference
@@ -214,13 +215,13 @@ def _check_types(parts: DatasetParts) -> None:
 # --- loading --------------------------------------------------------------------------------------------------------------
 
 
-def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: Any) -> DatasetParts:
+def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: StoreLike | None) -> DatasetParts:
     """The dataset with these indices read from their files; the store is opened if there is something to read."""
     secondary = parts.secondary_indices
     missing = [c for c in columns if not secondary[c].loaded]
     if not missing:
         return parts
-    opened = open_store(store)
+    opened = open_instrumented(store)  # type: ignore[arg-type]  # None is refused here, where a store is needed
     if any(_type_of(c, parts.schemas) is None for c in [*missing, *parts.partition_keys]):
         return _with(parts, {c: _existing(parts, secondary[c].load(opened).data, secondary[c]) for c in missing})
     parts, snapshot = with_snapshot(parts)
@@ -313,7 +314,7 @@ def _written(column: str, index: IndexBase, uuid: str) -> Any:
     return entry if isinstance(entry, str) else {_name(value, column, uuid): labels for value, labels in entry.items()}
 
 
-def _name(value: Any, column: str, uuid: str) -> str:
+def _name(value: object, column: str, uuid: str) -> str:
     """A value as the name of a member."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -17,6 +17,7 @@ from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.schema import plain_type
 from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["ExplicitSecondaryIndex", "IndexBase", "PartitionIndex", "filter_indices", "merge_indices", "remove_partitions_from_indices"]
 
@@ -101,7 +102,7 @@ class ExplicitSecondaryIndex(IndexBase):
     def _is_named(self) -> bool:
         return bool(self.index_storage_key)
 
-    def load(self, store: Any) -> Self:
+    def load(self, store: StoreLike) -> Self:
         """The index with the values of its file; this object if it is loaded.
 
         Raises
@@ -120,7 +121,7 @@ class ExplicitSecondaryIndex(IndexBase):
         data = SecondaryIndex(self.column, data.values.cast(kind), data.labels)
         return self._new(column=self.column, data=data, dtype=kind, index_storage_key=key)
 
-    def store(self, store: Any, dataset_uuid: str) -> str:
+    def store(self, store: StoreLike, dataset_uuid: str) -> str:
         """Write the index to its file, or to a new one of this dataset if it has none there; remember and return the key.
 
         Raises
@@ -147,7 +148,7 @@ class ExplicitSecondaryIndex(IndexBase):
             raise InvalidInput(f"The index on column {self.column!r} has no storage key, so that its values would be lost. Store it first.")
         return self._new(column=self.column, data=None, dtype=self.dtype, index_storage_key=self.index_storage_key)
 
-    def copy(self, **kwargs: Any) -> Self:
+    def copy(self, **kwargs: object) -> Self:
         """Another object with the same content, but for the arguments that are given; with any of them it has the storage key that is given, or none."""
         if not kwargs:
             return self._new(column=self.column, data=self.data, dtype=self.dtype, index_storage_key=self.index_storage_key)

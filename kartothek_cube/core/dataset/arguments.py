@@ -122,7 +122,7 @@ def check_flag(value: Any, argument: str) -> bool:
     return bool(value)
 
 
-def check_version(version: Any) -> None:
+def check_version(version: object) -> None:
     """Refuse versions of the format other than 4."""
     if not isinstance(version, int) or version != VERSION:
         raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")

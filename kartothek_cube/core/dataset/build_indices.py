@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.commit import check_store_can_commit, commit
@@ -18,6 +18,7 @@ from kartothek_cube.core.snapshots import Entries, built_indices, file_entries, 
 from kartothek_cube.core.store import check_key
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidRequest
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["Entries", "build_dataset_indices", "build_dataset_indices_on", "built_indices", "file_entries", "repeated"]
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 
 def build_dataset_indices(
-    store: Any, dataset_uuid: str | None, columns: Iterable[str] | str, factory: Any = None, *, options: Overrides | None = None
+    store: StoreLike | None, dataset_uuid: str | None, columns: Iterable[str] | str, factory: DatasetFactory | None = None, *, options: Overrides | None = None
 ) -> DatasetFactory:
     """Build secondary indices on columns of a dataset that exists, reading only these columns.
 
@@ -73,7 +74,7 @@ def build_dataset_indices(
         return build_dataset_indices_on(THREADS, store, dataset_uuid, columns, factory)
 
 
-def build_dataset_indices_on(executor: Executor, store: Any, dataset_uuid: str | None, columns: Iterable[str] | str, factory: Any) -> DatasetFactory:
+def build_dataset_indices_on(executor: Executor, store: StoreLike | None, dataset_uuid: str | None, columns: Iterable[str] | str, factory: DatasetFactory | None) -> DatasetFactory:
     """Build indices as `build_dataset_indices` does, inside an operation; the executor reads the files."""
     source = source_of(dataset_uuid, store, factory)
     check_store_can_commit(source.store)

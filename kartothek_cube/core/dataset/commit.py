@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
 from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, update_options
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, collected, flat, staged_partitions
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, MetadataMerger, StoreLike
 
 __all__ = ["commit_dataset", "write_single_partition"]
 
 
 def write_single_partition(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    data: Any = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
+    data: IntoItems = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
     overwrite: bool = False,
-    metadata_merger: Any = None,
+    metadata_merger: MetadataMerger | None = None,
     metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    secondary_indices: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    secondary_indices: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> StagedPartitions:
@@ -97,18 +97,18 @@ def write_single_partition(
 
 
 def commit_dataset(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    new_partitions: Any = None,
+    new_partitions: IntoItems = None,
     output_dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
     default_metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    secondary_indices: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    secondary_indices: Columns = None,
     *,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
@@ -12,15 +10,16 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["copy_dataset", "copy_dataset_on", "rename_dataset"]
 
 
 def copy_dataset(
     source_dataset_uuid: str,
-    store: Any,
+    store: StoreLike,
     target_dataset_uuid: str | None = None,
-    target_store: Any = None,
+    target_store: StoreLike | None = None,
     *,
     overwrite: bool = False,
     options: Overrides | None = None,
@@ -79,7 +78,7 @@ def copy_dataset(
 
 
 def copy_dataset_on(
-    executor: Executor, source_dataset_uuid: str, store: Any, target_dataset_uuid: str | None, target_store: Any, *, overwrite: bool
+    executor: Executor, source_dataset_uuid: str, store: StoreLike, target_dataset_uuid: str | None, target_store: StoreLike | None, *, overwrite: bool
 ) -> dict[str, DatasetMetadata]:
     """Copy a dataset as `copy_dataset` does, inside an operation; the executor copies the files."""
     replaces = check_flag(overwrite, "overwrite")
@@ -90,7 +89,7 @@ def copy_dataset_on(
     return {copied.key: DatasetMetadata.of(copied)}
 
 
-def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
+def rename_dataset(dataset_uuid: str, store: StoreLike, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
     """Give a dataset another name: copy it inside its store, then delete the original.
 
     Nobody can commit onto the original any more when it goes. If the call is interrupted while the original is being deleted,

@@ -188,7 +188,7 @@ def group_partitions(
 def _with_values(snapshot: Snapshot, column: str, rows: IntArray, values: pa.Table, indices: Mapping[str, SecondaryIndex]) -> tuple[IntArray, pa.Table]:
     """Every row once for each value that its partition holds of one more column."""
     if column in snapshot.partition_keys:
-        held = snapshot.values.column(column).take(pa.array(rows))
+        held: pa.Array | pa.ChunkedArray = snapshot.values.column(column).take(pa.array(rows))
     else:
         rows, values, held = _indexed_values(indices[column], snapshot.partitions, rows, values)
     known = ~pc.is_null(held, nan_is_null=pt.is_floating(held.type)).to_numpy(zero_copy_only=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -25,21 +24,22 @@ from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stage import dataset_schema
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidType
+from kartothek_cube.typing import Columns, IntoSchema, StoreLike, UserMetadata
 
 __all__ = ["create_empty_dataset_header"]
 
 
 def create_empty_dataset_header(
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str,
-    table_meta: Mapping[str, Any],
-    partition_on: Iterable[str] | str | None = None,
-    metadata: dict[str, Any] | None = None,
+    table_meta: Mapping[str, IntoSchema],
+    partition_on: Columns = None,
+    metadata: UserMetadata | None = None,
     overwrite: bool = False,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
     *,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
@@ -110,7 +110,7 @@ def create_empty_dataset_header(
         return target.committed(commit(target.store, change, base))
 
 
-def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:
+def _schemas(table_meta: object, request: WriteRequest) -> dict[str, pa.Schema]:
     if not isinstance(table_meta, Mapping) or not table_meta:
         raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
     schemas = {table: _schema(table, given, request) for table, given in table_meta.items()}
@@ -118,14 +118,14 @@ def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:
     return schemas
 
 
-def _schema(table: str, given: Any, request: WriteRequest) -> pa.Schema:
+def _schema(table: str, given: object, request: WriteRequest) -> pa.Schema:
     check_table_name(table, request.uuid)
     schema = _columns(given, request.uuid)
     check_partition_columns(request, table, schema)
     return ordered(dataset_schema(schema, request.partition_on), request.partition_on)
 
 
-def _columns(given: Any, uuid: str) -> pa.Schema:
+def _columns(given: object, uuid: str) -> pa.Schema:
     given = given.internal() if isinstance(given, SchemaWrapper) else given
     if not isinstance(given, pa.Schema):
         return as_rows(given, uuid).schema

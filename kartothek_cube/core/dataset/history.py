@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.history import PastState, states
@@ -15,6 +16,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CorruptDocument
+from kartothek_cube.typing import StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +36,17 @@ _SCHEMA = pa.schema(
 )
 
 
-def history(dataset_uuid: str | None = None, store: Any = None, *, factory: Any = None, options: Overrides | None = None) -> pd.DataFrame:
+@overload
+def history(dataset_uuid: str, store: StoreLike, *, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+@overload
+def history(*, factory: DatasetFactory, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+def history(
+    dataset_uuid: str | None = None, store: StoreLike | None = None, *, factory: DatasetFactory | None = None, options: Overrides | None = None
+) -> pd.DataFrame:
     """The commits of a dataset that are still known, the newest first.
 
     Parameters
@@ -91,10 +103,10 @@ def history(dataset_uuid: str | None = None, store: Any = None, *, factory: Any 
         return frame.astype({"added": "Int64", "removed": "Int64"})
 
 
-def _row_of_state(state: PastState) -> tuple[Any, ...]:
+def _row_of_state(state: PastState) -> tuple[object, ...]:
     numbers = (None, None) if state.entry is None else (len(state.entry.added), len(state.entry.removed))
     return state.commit, state.parent, state.time, *numbers, None if state.cube is None else state.cube.id, True
 
 
-def _row_of_commit(commit: Commit) -> tuple[Any, ...]:
+def _row_of_commit(commit: Commit) -> tuple[object, ...]:
     return commit.id, commit.parent, commit.time, None, None, None if commit.cube is None else commit.cube.id, False

@@ -107,7 +107,7 @@ def _regrouped(plan: GroupPlan, parts: list[Parts], limit: float) -> Generator[E
                 for number, rows in chain.from_iterable(found):
                     spills[read.table].add(number, rows)
         for i in range(len(plan.groups)):
-            yield i, {table: rows for table, spill in spills.items() if (rows := spill.take(i))}
+            yield i, {table: pieces for table, spill in spills.items() if (pieces := spill.take(i))}
 
 
 def _entry_tables(plan: GroupPlan, i: int, rows: dict[str, list[pa.Table]]) -> dict[str, pa.Table]:

@@ -46,7 +46,7 @@ def plan_update(
     base: Snapshot | None,
     partition_on: Any = None,
     secondary_indices: Any = None,
-    serializer: Any = None,
+    serializer: FileFormat | None = None,
     sort_partitions_by: Any = None,
     add_columns: bool = False,
 ) -> WriteRequest:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.dataset.load import load_scan
 from kartothek_cube.core.dataset.plan import make_file_plan
@@ -23,6 +24,7 @@ from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.scan import FilePlan
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,18 +34,18 @@ __all__ = ["read_table", "read_table_arrow"]
 
 def read_table(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     table: str = SINGLE_TABLE,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    columns: ColumnsByTable = None,
     concat_partitions_on_primary_index: bool = False,
     predicate_pushdown_to_io: bool = True,
-    categoricals: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    categoricals: ColumnsByTable = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """Read one table of a dataset as one pandas frame.
@@ -124,12 +126,12 @@ def read_table(
 
 def read_table_arrow(
     dataset_uuid: str,
-    store: Any,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    predicates: Any = None,
+    store: StoreLike,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
     table: str = SINGLE_TABLE,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Read one table of a dataset as one Arrow table; arguments and errors as in `read_table`.

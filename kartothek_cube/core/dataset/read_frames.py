@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import as_list, check_flag, source_of
 from kartothek_cube.core.dataset.groups import make_group_plan
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
@@ -16,6 +17,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +27,7 @@ __all__ = ["read_dataset_as_dataframes", "read_dataset_as_dataframes__iterator"]
 
 def read_dataset_as_dataframes(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
     concat_partitions_on_primary_index: bool = False,
@@ -33,11 +35,11 @@ def read_dataset_as_dataframes(
     categoricals: Mapping[str, Iterable[str]] | None = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     dispatch_by: Iterable[str] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> list[dict[str, pd.DataFrame]]:
     """Read a dataset as one dict of frames for each partition, or for each value of indexed columns.
@@ -117,7 +119,7 @@ def read_dataset_as_dataframes(
 
 def read_dataset_as_dataframes__iterator(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
     concat_partitions_on_primary_index: bool = False,
@@ -125,11 +127,11 @@ def read_dataset_as_dataframes__iterator(
     categoricals: Mapping[str, Iterable[str]] | None = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     dispatch_by: Iterable[str] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> Iterator[dict[str, pd.DataFrame]]:
     """Read a dataset entry by entry, with bounded memory; arguments, entries and errors as in `read_dataset_as_dataframes`.
@@ -155,7 +157,7 @@ def read_dataset_as_dataframes__iterator(
         return op.lasting(iter_groups(source.store, plan, convert), _rows)
 
 
-def _arguments(tables: Any, columns: Any, categoricals: Any, label_filter: Any, predicates: Any, dispatch_by: Any, by_partition_keys: Any) -> GroupArguments:
+def _arguments(tables: object, columns: object, categoricals: object, label_filter: object, predicates: object, dispatch_by: object, by_partition_keys: object) -> GroupArguments:
     by_keys = check_flag(by_partition_keys, "concat_partitions_on_primary_index")
     if by_keys and dispatch_by is not None:
         raise InvalidInput("Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys.")
@@ -170,7 +172,7 @@ def _arguments(tables: Any, columns: Any, categoricals: Any, label_filter: Any, 
     )
 
 
-def _frames_of(dates_as_object: Any) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
+def _frames_of(dates_as_object: object) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
     as_objects = check_flag(dates_as_object, "dates_as_object")
     return lambda tables: {name: to_frame(t, dates_as_object=as_objects, nullable=True) for name, t in tables.items()}
 

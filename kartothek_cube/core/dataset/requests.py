@@ -80,7 +80,7 @@ def names_of(value: Any, table: Any, argument: str) -> list[str] | None:
     return _names(value, argument)
 
 
-def _names(value: Any, argument: str) -> list[str] | None:
+def _names(value: object, argument: str) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan import make_file_plan
@@ -15,6 +14,7 @@ from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
 from kartothek_cube.core.scan import FilePlan, ScanStep, rejects_null
 from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 __all__ = ["ScanPlan", "plan_table_scan", "residual"]
 
@@ -83,12 +83,12 @@ class ScanPlan:
 
 def plan_table_scan(
     dataset_uuid: str,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     table: str = SINGLE_TABLE,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> ScanPlan:
     """What `read_table` would read and why. No data file is read, only the document and the indices that help.

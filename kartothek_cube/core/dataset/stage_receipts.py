@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,14 +12,16 @@ import pyarrow.compute as pc
 from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.adopt import receipts_of_files, with_index_values
 from kartothek_cube.core.dataset.arguments import target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_options
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.input_rows import as_items, elements_in
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, parse_txn
+from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.receipt import Receipt
@@ -29,6 +30,7 @@ from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
 __all__ = ["StagedPartitions", "collected", "commit_receipts", "flat", "stage_partitions", "staged_partitions"]
 
@@ -91,14 +93,14 @@ class StagedPartitions:
 
 
 def stage_partitions(
-    data: Any,
-    store: Any = None,
+    data: IntoItems,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    factory: Any = None,
+    partition_on: Columns = None,
+    secondary_indices: Columns = None,
+    df_serializer: FileFormat | None = None,
+    sort_partitions_by: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     options: Overrides | None = None,
@@ -143,7 +145,7 @@ def stage_partitions(
         return staged_partitions(target.store, request, data)
 
 
-def staged_partitions(store: Store, request: WriteRequest, data: Any) -> StagedPartitions:
+def staged_partitions(store: Store, request: WriteRequest, data: object) -> StagedPartitions:
     """Write the files of rows for a request."""
     staged = stage_data(store, request, data)
     return StagedPartitions(request.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
@@ -151,16 +153,16 @@ def staged_partitions(store: Store, request: WriteRequest, data: Any) -> StagedP
 
 def commit_receipts(
     receipts: StagedPartitions | Iterable[StagedPartitions],
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    factory: Any = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    metadata_merger: MetadataMerger | None = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
-    txn: tuple[str, int] | Txn | None = None,
+    txn: IntoTxn | None = None,
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Make visible what `stage_partitions` wrote, in one commit that reads and writes no data file.
@@ -226,12 +228,12 @@ def commit_receipts(
         return target.committed(commit_staged(target.store, collected(target.store, request, new), arguments, rules))
 
 
-def _only_staged(receipts: Any) -> list[StagedPartitions]:
+def _only_staged(receipts: object) -> list[StagedPartitions]:
     items = list(flat(receipts))
     wrong = [item for item in items if not isinstance(item, StagedPartitions)]
     if wrong:
         raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong[0]).__name__}.")
-    return [item for item in items if item.receipts]
+    return [item for item in items if isinstance(item, StagedPartitions) and item.receipts]
 
 
 def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tuple[list[str], list[str]]:
@@ -261,7 +263,7 @@ def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot
     return [item for item in left if item.receipts]
 
 
-def flat(items: Any) -> Iterator[Any]:
+def flat(items: object) -> Iterator[object]:
     """Staged partitions and other items out of nested lists."""
     for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
         if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
@@ -270,7 +272,7 @@ def flat(items: Any) -> Iterator[Any]:
             yield item
 
 
-def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> StagedWrite:
+def collected(store: Store, request: WriteRequest, items: Sequence[object]) -> StagedWrite:
     """What is to be committed, of staged partitions and of files that lie where their labels say."""
     found = chain.from_iterable(map_in_threads(lambda item: _receipts(store, request, item), items))
     distinct = _distinct(request, found)
@@ -287,7 +289,7 @@ def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Stag
     return StagedWrite(request, receipts, schemas.tables, len(items))
 
 
-def _receipts(store: Store, request: WriteRequest, item: Any) -> Sequence[Receipt]:
+def _receipts(store: Store, request: WriteRequest, item: object) -> Sequence[Receipt]:
     if isinstance(item, StagedPartitions):
         return item.receipts
     return list(chain.from_iterable(receipts_of_files(store, request, partition) for partition in elements_in(item, request.uuid)))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import as_list, source_of
 from kartothek_cube.core.dataset.plan import labels_of, make_file_plan
 from kartothek_cube.core.dataset.requests import checked_columns
@@ -27,6 +28,7 @@ from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,15 +39,15 @@ _HASH = "hash"
 
 
 def collect_dataset_metadata(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table_name: str = SINGLE_TABLE,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     frac: float = 1.0,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
-    random_state: Any = None,
-    as_of: Any = None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """What the footers of the data files say: one row for each row group.
@@ -111,14 +113,14 @@ def collect_dataset_metadata(
 
 def collect_dataset_metadata_on(
     executor: Executor,
-    store: Any,
+    store: StoreLike | None,
     dataset_uuid: str | None,
     table_name: str,
-    predicates: Any,
+    predicates: IntoPredicates | None,
     frac: float,
-    factory: Any,
-    random_state: Any,
-    as_of: Any,
+    factory: DatasetFactory | None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None,
+    as_of: AsOf | None,
 ) -> pd.DataFrame:
     """Read row group statistics as `collect_dataset_metadata` does, inside an operation; the executor reads the footers."""
     share = _checked_share(frac)
@@ -132,13 +134,13 @@ def collect_dataset_metadata_on(
     return frame.astype({"partition_label": object})
 
 
-def _checked_share(frac: Any) -> float:
+def _checked_share(frac: object) -> float:
     if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1:
         raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
     return float(frac)
 
 
-def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
+def _sample(n: int, share: float, random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None) -> Sequence[int]:
     if share == 1.0 or not n:
         return range(n)
     picked = np.random.default_rng(random_state).choice(n, max(1, int(n * share)), replace=False)
@@ -149,17 +151,17 @@ def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
 
 
 def hash_dataset(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    subset: Iterable[str] | str | None = None,
-    group_key: Iterable[str] | str | None = None,
+    subset: Columns = None,
+    group_key: Columns = None,
     table: str = SINGLE_TABLE,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> pd.Series:
+) -> pd.Series[int]:
     """A 64-bit hash of the rows of each partition, or of each group of rows.
 
     Equal rows give equal hashes, in whatever order, files, encodings and widths of types they are stored, and whichever versions of
@@ -224,15 +226,15 @@ def hash_dataset(
 
 def hash_dataset_on(
     executor: Executor,
-    store: Any,
+    store: StoreLike | None,
     dataset_uuid: str | None,
-    subset: Iterable[str] | str | None,
-    group_key: Iterable[str] | str | None,
+    subset: Columns,
+    group_key: Columns,
     table: str,
-    predicates: Any,
-    factory: Any,
-    as_of: Any,
-) -> pd.Series:
+    predicates: IntoPredicates | None,
+    factory: DatasetFactory | None,
+    as_of: AsOf | None,
+) -> pd.Series[int]:
     """Hash a dataset as `hash_dataset` does, inside an operation; the executor reads the files."""
     source = source_of(dataset_uuid, store, factory, as_of)
     snapshot = source.snapshot()
@@ -246,12 +248,13 @@ def hash_dataset_on(
     return _by_group(source.store, plan, columns, keys, executor)
 
 
-def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str], executor: Executor) -> pd.Series:
+def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str], executor: Executor) -> pd.Series[int]:
     import pandas as pd
 
     hashed = map_files(partial(_file_hash, store, plan.request, columns), plan.tasks(), executor=executor, heavy=True)
     found = {label: value for label, (value, rows) in zip(labels, hashed, strict=True) if rows or plan.request.predicates is None}
-    return pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object))
+    # pandas' stubs take an array of integers for one of floats.
+    return cast("pd.Series[int]", pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object)))
 
 
 def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task: ScanTask) -> tuple[np.uint64, int]:
@@ -259,7 +262,7 @@ def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task:
     return total_hash(hashes), len(hashes)
 
 
-def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str], executor: Executor) -> pd.Series:
+def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str], executor: Executor) -> pd.Series[int]:
     import pandas as pd
 
     schema = _key_schema(plan.request, keys)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
 from kartothek_cube.core.dataset.run import CommitOptions, commit_staged, metadata_arguments, stage_data
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import Columns, IntoItem, IntoItems, IntoMetadata, StoreLike
 
 __all__ = ["store_dataframes_as_dataset", "store_dataframes_as_dataset__iter"]
 
 
 def store_dataframes_as_dataset(
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str | None,
-    dfs: Any,
-    metadata: Any = None,
-    partition_on: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
+    dfs: IntoItems,
+    metadata: IntoMetadata = None,
+    partition_on: Columns = None,
+    df_serializer: FileFormat | None = None,
     overwrite: bool = False,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
     *,
@@ -108,16 +109,16 @@ def store_dataframes_as_dataset(
 
 
 def store_dataframes_as_dataset__iter(
-    df_generator: Iterable[Any],
-    store: Any,
+    df_generator: Iterable[IntoItem],
+    store: StoreLike,
     dataset_uuid: str | None = None,
-    metadata: Any = None,
-    partition_on: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
+    metadata: IntoMetadata = None,
+    partition_on: Columns = None,
+    df_serializer: FileFormat | None = None,
     overwrite: bool = False,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     *,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,

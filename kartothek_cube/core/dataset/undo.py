@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,11 @@ from kartothek_cube.core.change import Change
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.commit import commit as commit_change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.plan_undo import UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.history import PastState, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
@@ -28,12 +30,26 @@ from kartothek_cube.core.snapshots import built_indices, file_entries, load_snap
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["plan_undo", "undo"]
 
 
+@overload
+def undo(dataset_uuid: str, store: StoreLike, commit: str | None = None, *, options: Overrides | None = None) -> DatasetMetadata: ...
+
+
+@overload
+def undo(*, commit: str | None = None, factory: DatasetFactory, options: Overrides | None = None) -> DatasetMetadata: ...
+
+
 def undo(
-    dataset_uuid: str | None = None, store: Any = None, commit: str | None = None, *, factory: Any = None, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    commit: str | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Take back one commit by a new one: what it added goes, what it removed comes back in its old place.
 
@@ -160,12 +176,12 @@ def _partial_change(store: Store, undoing: UndoPlan) -> Change:
     )
 
 
-def _metadata(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+def _metadata(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     now = {} if state is None else state.document.user_metadata
     return restored_metadata(undoing.before.document.user_metadata, undoing.after.document.user_metadata, now)
 
 
-def _other_indices(store: Store, undoing: UndoPlan) -> tuple[frozenset[str], Mapping[str, Any]]:
+def _other_indices(store: Store, undoing: UndoPlan) -> tuple[frozenset[str], Mapping[str, SecondaryIndex]]:
     """Indices that the commit made, and those that it dropped, made anew; of one that changed nothing but these."""
     if undoing.changes_partitions:
         return frozenset(), {}
@@ -192,7 +208,7 @@ def _whole_change(store: Store, undoing: UndoPlan) -> Change:
     )
 
 
-def _superseded(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+def _superseded(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     commits = "" if state is None or not state.chain else f" Commit {state.chain[-1].id} came meanwhile."
     raise CommitConflict(
         f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} is not the newest any more and cannot be undone.{commits} Nothing was changed."

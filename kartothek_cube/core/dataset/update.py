@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from kartothek_cube.core.change import OnConflict
 from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_options
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import Columns, DeleteScope, IntoItem, IntoItems, IntoMetadata, MetadataMerger, StoreLike
 
 __all__ = ["update_dataset_from_dataframes", "update_dataset_from_dataframes__iter"]
 
 
 def update_dataset_from_dataframes(
-    df_list: Any,
-    store: Any = None,
+    df_list: IntoItems,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
     central_partition_metadata: bool = True,
     default_metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
     load_dynamic_metadata: bool = True,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    factory: Any = None,
+    sort_partitions_by: Columns = None,
+    secondary_indices: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
@@ -121,20 +123,20 @@ def update_dataset_from_dataframes(
 
 
 def update_dataset_from_dataframes__iter(
-    df_generator: Iterable[Any],
-    store: Any = None,
+    df_generator: Iterable[IntoItem],
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
     central_partition_metadata: bool = True,
     default_metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
     load_dynamic_metadata: bool = True,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    factory: Any = None,
+    sort_partitions_by: Columns = None,
+    secondary_indices: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +49,7 @@ class CellOrder:
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-def check_target_rows(value: Any) -> int:
+def check_target_rows(value: object) -> int:
     """The argument ``target_rows``: a number of rows, at least 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InvalidType(f"target_rows is a number of rows, not {type(value).__name__}: {value!r}.")

@@ -73,6 +73,7 @@ def _roles(subject: Inspection, column: str) -> Iterator[Finding]:
 def _loaded(store: Store, subject: Inspection, column: str) -> tuple[SecondaryIndex | None, list[Finding]]:
     reference, kind = subject.snapshot.document.indices[column], _type(subject, column)
     key = reference if isinstance(reference, str) else None
+    assert kind is not None  # of others nothing is loaded
     try:
         if key is None:
             return load_index(store, subject.snapshot, column)[0], []

@@ -158,7 +158,7 @@ def _column_faults(uuid: str, file: _File, inside: Mapping[str, pa.DataType], sc
 
 
 def _narrower(uuid: str, file: _File, column: str, kind: pa.DataType, wanted: pa.DataType) -> Iterator[Finding]:
-    if not kind.equals(wanted) and not pa.types.is_null(kind) and wanted.equals(common_type(kind, wanted)):
+    if not kind.equals(wanted) and not pa.types.is_null(kind) and wanted == common_type(kind, wanted):
         text = f'Files have {kind}, read as {wanted}; kartothek gives each file\'s own type (docs, page "Differences from kartothek", 20).'
         yield Finding("info", "narrower-column", uuid, text, key=file.key, label=file.label, column=column)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +39,7 @@ def _drift(uuid: str, key: str, file: pa.Schema, document: pa.Schema) -> Iterato
             yield from _typed(uuid, key, field, file.field(field.name).type)
 
 
-def _typed(uuid: str, key: str, field: pa.Field, kind: Any) -> Iterator[Finding]:
+def _typed(uuid: str, key: str, field: pa.Field, kind: pa.DataType) -> Iterator[Finding]:
     common = common_type(kind, field.type)
     if common is not None and common.equals(kind):
         return  # the same, or wider: a commit that came later may have been the first to write the file

@@ -104,7 +104,7 @@ class Snapshot:
     def files(self) -> pa.Array:
         """File keys of the only table."""
         files = self.partitions.files
-        return files.get(SINGLE_TABLE) if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
+        return files[SINGLE_TABLE] if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
 
     @property
     def secondary_columns(self) -> frozenset[str]:

@@ -33,7 +33,7 @@ class Txn:
     number: int
 
 
-def parse_txn(value: Any) -> Txn | None:
+def parse_txn(value: object) -> Txn | None:
     """The argument ``txn`` of a writing verb: None, or a pair ``(application id, number)``.
 
     Raises

@@ -51,7 +51,7 @@ class ObjectClient(ABC):
         """Write if the object has this ETag still, or with None if there is none; return the new ETag, or raise `ConditionFailed`."""
 
 
-def client_of(store: Any) -> ObjectClient | None:
+def client_of(store: object) -> ObjectClient | None:
     """Return the client of a simplekv or minimalkv store, if it has one that can put on condition; nothing is asked over the network.
 
     What a decorator or a subclass makes of keys and bytes is not known, so a store counts only if reading and writing are the library's own.
@@ -66,7 +66,7 @@ def client_of(store: Any) -> ObjectClient | None:
     return None
 
 
-def _is_plain(store: Any) -> bool:
+def _is_plain(store: object) -> bool:
     methods = [getattr(type(store), name, None) for name in _METHODS]
     return hasattr(store, "__dict__") and all(str(getattr(method, "__module__", "")).partition(".")[0] in _LIBRARIES for method in methods)
 
@@ -76,14 +76,14 @@ def _boto3_can(bucket: Any) -> bool:
     return "IfMatch" in bucket.meta.client.meta.service_model.operation_model("PutObject").input_shape.members
 
 
-def layers(store: Any) -> Iterator[Any]:
+def layers(store: object) -> Iterator[Any]:
     """A store, and those that its decorators pass on to, from the outside in."""
     while store is not None:
         yield store
         store = getattr(store, "__dict__", {}).get("_dstore")
 
 
-def holds(store: Any, names: tuple[str, ...]) -> bool:
+def holds(store: object, names: tuple[str, ...]) -> bool:
     """Whether a store, or the one that its decorators pass on to, has one of these attributes. A lazy one is not made."""
     *_, store = layers(store)
     return any(name in getattr(store, "__dict__", {}) or hasattr(type(store), name) for name in names)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.store import (
@@ -51,7 +51,7 @@ def is_key_value_store(store: object) -> bool:
     return all(callable(getattr(store, method, None)) for method in ("get", "open", "iter_keys"))
 
 
-def adapt(store: Any, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
+def adapt(store: object, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
     """Return the store that shows a simplekv or minimalkv store."""
     readonly = not all(callable(getattr(layer, "put", None)) for layer in layers(store))
     directory = _directory(_attributes(store).get("_dstore") if readonly else store)
@@ -270,11 +270,11 @@ class KeyValueAdapter(Store):
             raise OSError(f"Store {self.name} has no answer for {key!r}: {type(error).__name__}: {redacted(error)}") from None
 
 
-def _size_of(file: Any) -> int:
+def _size_of(file: IO[bytes]) -> int:
     return int(file.seek(0, os.SEEK_END) or file.tell())
 
 
-def _read_span(file: Any, start: int, stop: int) -> bytes:
+def _read_span(file: IO[bytes], start: int, stop: int) -> bytes:
     if start >= stop:  # a read of nothing is an invalid range for some
         return b""
     file.seek(start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -230,7 +230,7 @@ class ObjectStore(Store):
     def _size(self, key: str) -> int:
         return int(self._do("head", key, lambda client: client.head(key))["size"])
 
-    def _version(self, meta: Any) -> ObjectVersion:
+    def _version(self, meta: Mapping[str, Any]) -> ObjectVersion:
         # Put, get and head agree on these; on GCS the generation is what a condition takes.
         return ObjectVersion(version=meta["version"]) if self._location.kind == "gcs" else ObjectVersion(e_tag=meta["e_tag"])
 

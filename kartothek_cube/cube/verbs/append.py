@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
@@ -20,15 +19,16 @@ from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.cube.input_data import materialize, read_input
 from kartothek_cube.cube.write_plan import plan_append, plan_removal, plan_update
+from kartothek_cube.typing import Columns, IntoConditions, IntoCubeData, StoreLike, UserMetadata
 
 __all__ = ["append_to_cube", "remove_from_members", "remove_partitions", "update_cube"]
 
 
 def append_to_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     options: Overrides | None = None,
@@ -71,12 +71,12 @@ def append_to_cube(
 
 
 def update_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    remove_conditions: Any,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    remove_conditions: IntoConditions,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -138,10 +138,10 @@ def update_cube(
 
 def remove_partitions(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     *,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
@@ -185,7 +185,7 @@ def remove_partitions(
 
 
 def remove_from_members(
-    cube: Cube, store: Store, conditions: Any, ktk_cube_dataset_ids: Any, metadata: Any, on_conflict: OnConflict, txn: Txn | None = None
+    cube: Cube, store: Store, conditions: IntoConditions, ktk_cube_dataset_ids: object, metadata: object, on_conflict: OnConflict, txn: Txn | None = None
 ) -> dict[str, DatasetMetadata]:
     """What `remove_partitions` does; a number that its application has used before is skipped."""
     members = load_cube(cube, store)

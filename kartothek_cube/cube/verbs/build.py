@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
@@ -22,6 +22,7 @@ from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_named
 from kartothek_cube.cube.input_data import materialize, read_input
 from kartothek_cube.cube.write_plan import check_arguments, check_extension, plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists
+from kartothek_cube.typing import Columns, IntoCubeData, StoreLike, UserMetadata
 
 __all__ = ["CUBE_SERIALIZER", "build_cube", "existing_for_build", "extend_cube"]
 
@@ -29,12 +30,12 @@ CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 
 
 def build_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -101,8 +102,10 @@ def build_cube(
         rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
         check_arguments(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = existing_for_build(cube, opened)
-        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
-        plan = partial(plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
+        rule = check_on_conflict(on_conflict)
+        plan = partial(
+            plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+        )
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
@@ -120,12 +123,12 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
 
 
 def extend_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -151,6 +154,8 @@ def extend_cube(
         rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
         check_extension(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = load_cube(cube, opened)
-        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
-        plan = partial(plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
+        rule = check_on_conflict(on_conflict)
+        plan = partial(
+            plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+        )
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}

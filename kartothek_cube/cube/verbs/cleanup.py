@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.options import Overrides
@@ -15,13 +14,14 @@ from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
 from kartothek_cube.errors import CorruptDocument, KeyNotFound, Unsupported
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["CleanupReport", "cleanup_cube", "cleanup_cube_on", "tracked_keys"]
 
 CleanupReport = GarbageReport
 
 
-def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport:
+def cleanup_cube(cube: Cube, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport:
     """Remove files under the cube's prefix that no dataset of it names, nor the history that is kept, and that are older than ``options(grace=...)``.
 
     Such files are left by overwrites, removals and writes that failed. What is younger than the grace period (one day) waits, because a write that is
@@ -66,7 +66,7 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Over
         return cleanup_cube_on(THREADS, cube, store, dry_run=dry_run)
 
 
-def cleanup_cube_on(executor: Executor, cube: Cube, store: Any, *, dry_run: bool) -> GarbageReport:
+def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run: bool) -> GarbageReport:
     """Collect garbage as `cleanup_cube` does, inside an operation; the executor removes the files."""
     opened, prefix = open_instrumented(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
     entries = opened.list(prefix, recursive=True).entries

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
 from kartothek_cube.core.dataset.plan_write import check_serializer
 from kartothek_cube.core.evaluate import Mask
@@ -36,16 +36,17 @@ from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_cube
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete
+from kartothek_cube.typing import Columns, IntoConditions, IntoPredicates, StoreLike
 
 __all__ = ["compact_cube", "compact_cube_on", "compact_dataset", "compact_dataset_on"]
 
 
 def compact_cube(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     target_rows: int = TARGET_ROWS,
-    conditions: Any = None,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Columns = None,
     dry_run: bool = False,
     *,
     df_serializer: FileFormat | None = None,
@@ -119,10 +120,10 @@ def compact_cube(
 def compact_cube_on(
     executor: Executor,
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     target_rows: int,
-    conditions: Any,
-    ktk_cube_dataset_ids: Iterable[str] | str | None,
+    conditions: IntoConditions,
+    ktk_cube_dataset_ids: Columns,
     dry_run: bool,
     df_serializer: FileFormat | None,
 ) -> dict[str, CompactionReport]:
@@ -175,12 +176,12 @@ def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: b
 
 def compact_dataset(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     target_rows: int = TARGET_ROWS,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     dry_run: bool = False,
     *,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     df_serializer: FileFormat | None = None,
     options: Overrides | None = None,
 ) -> CompactionReport:
@@ -259,11 +260,11 @@ def compact_dataset(
 def compact_dataset_on(
     executor: Executor,
     dataset_uuid: str | None,
-    store: Any,
+    store: StoreLike | None,
     target_rows: int,
-    predicates: Any,
+    predicates: IntoPredicates | None,
     dry_run: bool,
-    factory: Any,
+    factory: DatasetFactory | None,
     df_serializer: FileFormat | None,
 ) -> CompactionReport:
     """Compact a dataset as `compact_dataset` does, inside an operation; the executor reads footers and merges files."""

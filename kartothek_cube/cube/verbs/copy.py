@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
@@ -22,16 +20,17 @@ from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
+from kartothek_cube.typing import IntoDatasets, StoreLike
 
 __all__ = ["copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
 
 
 def copy_cube(
     cube: Cube,
-    src_store: Any,
-    tgt_store: Any,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
     overwrite: bool = False,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    datasets: IntoDatasets = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -96,10 +95,10 @@ def copy_cube(
 def copy_cube_on(
     executor: Executor,
     cube: Cube,
-    src_store: Any,
-    tgt_store: Any,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
     overwrite: bool,
-    datasets: Any,
+    datasets: IntoDatasets,
     renamed_cube_prefix: str | None,
     renamed_datasets: Mapping[str, str] | None,
 ) -> None:
@@ -116,7 +115,7 @@ def copy_cube_on(
 # --- what is copied, and how it is called -----------------------------------------------------------------------------
 
 
-def _renamed(given: Any) -> dict[str, str]:
+def _renamed(given: object) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidType(f"renamed_datasets should be a dict dataset id → new id, but is {type(given).__name__}.")
     return {converter_str(old): converter_str(new) for old, new in (given or {}).items()}
@@ -144,7 +143,7 @@ def refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
     raise InvalidInput(f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}.")
 
 
-def _chosen(cube: Cube, source: Store, datasets: Any) -> dict[str, Snapshot]:
+def _chosen(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snapshot]:
     """What is copied, by its ids in the source."""
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -13,6 +12,7 @@ from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import cube_of, dataset_ids, load_cube, read_members
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, Columns, StoreLike
 
 __all__ = [
     "check_datasets",
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
+def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str]:
     """Ids of the datasets under a prefix. One listing of the top level; no document is read.
 
     Examples
@@ -41,7 +41,7 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
 
 
 def discover_datasets_unchecked(
-    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+    uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """The datasets under a prefix, by id; ``as_of`` as in `query_cube`. One that is incomplete is left out, with a warning in the log.
 
@@ -55,9 +55,7 @@ def discover_datasets_unchecked(
     return {i: DatasetMetadata.of(s) for i, s in found.items()}
 
 
-def discover_datasets(
-    cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
-) -> dict[str, DatasetMetadata]:
+def discover_datasets(cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None) -> dict[str, DatasetMetadata]:
     """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together. ``as_of`` as in `query_cube`.
 
     Examples
@@ -74,7 +72,7 @@ def discover_datasets(
 
 
 def discover_cube(
-    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+    uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
     """The `Cube` as the metadata of its datasets describe it, and the datasets; ``as_of`` as in `query_cube`.
 
@@ -99,14 +97,14 @@ def discover_cube(
     return cube, {i: DatasetMetadata.of(s).load_partition_indices() for i, s in members.items()}
 
 
-def _discover(uuid_prefix: str, store: Any, only: Iterable[str] | str | None, as_of: Any) -> tuple[Cube, dict[str, Snapshot]]:
+def _discover(uuid_prefix: str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None) -> tuple[Cube, dict[str, Snapshot]]:
     members = read_members(uuid_prefix, open_instrumented(store), only, as_of=as_of)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)
     return cube, members
 
 
-def open_cube(uuid_prefix: str, store: Any, *, as_of: Any = None) -> Cube:
+def open_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:
     """The `Cube` as the metadata of its datasets describe it; ``as_of`` as in `query_cube`, errors as in `discover_cube`.
 
     Examples

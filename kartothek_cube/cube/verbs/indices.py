@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.commit import check_store_can_commit
@@ -24,15 +24,16 @@ from kartothek_cube.cube.converters import converter_str_set, converter_str_set_
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
+from kartothek_cube.typing import Columns, StoreLike
 
 __all__ = ["build_cube_index", "drop_cube_index"]
 
 
 def build_cube_index(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | str,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    ktk_cube_dataset_ids: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -110,9 +111,9 @@ def _build(cube: Cube, store: Store, columns: list[str], ids: Collection[str] | 
 
 def drop_cube_index(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | str,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    ktk_cube_dataset_ids: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -168,14 +169,14 @@ def drop_cube_index(
 # --- which columns of which datasets ----------------------------------------------------------------------------------
 
 
-def _columns(given: Any) -> list[str]:
+def _columns(given: object) -> list[str]:
     columns = sorted(converter_str_set(given))
     if not columns:
         raise InvalidInput("Name at least one column.")
     return columns
 
 
-def _members(cube: Cube, store: Store, given: Any) -> dict[str, Snapshot]:
+def _members(cube: Cube, store: Store, given: object) -> dict[str, Snapshot]:
     """The datasets that are meant, of a cube that is valid but for the indices that it demands: these are what is about to change."""
     members = load_members(require_cube(cube).uuid_prefix, store)
     check_infos(infos_of(members), cube.copy(index_columns=(), suppress_index_on=cube.dimension_columns))
@@ -227,7 +228,7 @@ def _dropping(cube: Cube, name: str, base: Snapshot, columns: list[str]) -> Chan
     return Change(base.uuid, (), base.schemas, base.partition_keys, after, metadata=_metadata(cube, name, base, dropped=columns), dropped=frozenset(columns))
 
 
-def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()) -> dict[str, Any]:
+def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()) -> dict[str, object]:
     """Of the seed's dimension columns the metadata say which have no index; of all others the stored indices do."""
     if name != cube.seed_dataset:
         return {}

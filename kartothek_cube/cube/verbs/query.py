@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,22 +18,26 @@ from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import QueryPlan
 from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
+from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, StoreLike
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"]
 
 
 def query_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> list[Any]:
+) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
 
     The cells of the seed dataset decide which rows there are; every other dataset is joined to them by its dimension
@@ -99,13 +103,13 @@ def query_cube(
 
 def query_cube_arrow(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
@@ -134,16 +138,16 @@ def query_cube_arrow(
 
 def iter_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
 
     Arguments and errors are those of `query_cube`; they are checked by the call, not by the first step.
@@ -175,14 +179,14 @@ def iter_cube(
 
 def plan_cube_query(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
     """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
@@ -206,7 +210,7 @@ def plan_cube_query(
         return make_plan(arguments, open_instrumented(store))
 
 
-def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
+def load_group(group: Group, store: StoreLike, *, options: Overrides | None = None) -> pa.Table:
     """Load one group of a plan: in a thread, a Spark task, a notebook.
 
     Parameters

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from kartothek_cube.cube.report.facts import ReportFacts
 from kartothek_cube.cube.report.measure import Measured, dataset_facts, growth_of, heat_map, histogram, index_facts
 from kartothek_cube.cube.report.page import article, page
 from kartothek_cube.cube.verbs.verify import Verified, verified
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["CubeReport", "cube_report"]
 
@@ -70,7 +71,7 @@ class CubeReport(str):
         report.facts = facts
         return report
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return CubeReport, (self.facts,)
 
     def to_html(self) -> str:
@@ -101,7 +102,7 @@ class CubeReport(str):
 
 
 def cube_report(
-    cube: Cube | str, store: Any, *, deep: bool = False, rows: bool | None = None, now: datetime | None = None, options: Overrides | None = None
+    cube: Cube | str, store: StoreLike, *, deep: bool = False, rows: bool | None = None, now: datetime | None = None, options: Overrides | None = None
 ) -> CubeReport:
     """What a cube is made of and how it fares, as one HTML page that needs nothing else. Nothing is changed.
 

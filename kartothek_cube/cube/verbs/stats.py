@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import read_members
 from kartothek_cube.cube.selection import check_not_loaded
+from kartothek_cube.typing import AsOf, IntoDatasets, StoreLike
 
 __all__ = ["CubeStats", "collect_stats", "collect_stats_on"]
 
@@ -51,10 +51,10 @@ def _figures(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
 
 def collect_stats(
     cube: Cube,
-    store: Any,
-    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> CubeStats:
     """Partitions, files, bytes and rows of each dataset.
@@ -98,7 +98,7 @@ def collect_stats(
         return collect_stats_on(THREADS, cube, store, datasets, as_of)
 
 
-def collect_stats_on(executor: Executor, cube: Cube, store: Any, datasets: Any, as_of: Any) -> CubeStats:
+def collect_stats_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None) -> CubeStats:
     """Count as `collect_stats` does, inside an operation; the executor reads the footers."""
     opened = open_instrumented(store)
     if isinstance(datasets, Mapping):

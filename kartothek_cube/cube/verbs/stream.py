@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,20 +22,21 @@ from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import QueryPlan
 from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import iter_groups
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
 
 def stream_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
     *,
     limit: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Query a cube and get its rows batch by batch, with bounded memory.
@@ -84,7 +84,7 @@ def stream_cube(
         return _reader(plan, opened, rows, op)
 
 
-def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
+def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = None) -> pa.RecordBatchReader:
     """Load all groups of a plan, batch by batch, with bounded memory; what `load_group` does for one of them.
 
     Parameters
@@ -126,7 +126,7 @@ def _reader(plan: QueryPlan, store: Store, limit: int | None, op: AnyOperation) 
     return pa.RecordBatchReader.from_batches(plan.schema, op.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
 
 
-def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.Table, None, None]:
+def _tables(groups: Iterator[tuple[dict[str, object], pa.Table]]) -> Generator[pa.Table, None, None]:
     for _, table in groups:
         yield table
 
@@ -136,12 +136,12 @@ def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.T
 
 def count_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> int:
     """Count the rows of a query without reading payload.

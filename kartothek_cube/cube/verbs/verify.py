@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag
 from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
@@ -23,11 +22,12 @@ from kartothek_cube.cube.discovery import dataset_ids
 from kartothek_cube.cube.verify_cells import overridden_findings, unseen_findings
 from kartothek_cube.cube.verify_members import find_cube, member_findings
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["Verified", "verified", "verify_cube"]
 
 
-def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
+def verify_cube(cube: Cube | str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
     """Say what is wrong with a cube: `verify_dataset` for each of its datasets, and whether they fit together. Nothing is changed.
 
     Parameters

@@ -31,6 +31,7 @@ from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["CubeView", "DatasetView", "FileItem", "View", "load_items", "view_of"]
 
@@ -141,7 +142,7 @@ def view_of(options: SourceOptions) -> View:
     return DatasetView(source, source.snapshot(), options.table)
 
 
-def load_items(store: Any, items: Sequence[Any]) -> Iterator[pa.Table]:
+def load_items(store: StoreLike, items: Sequence[Any]) -> Iterator[pa.Table]:
     """The rows of some pieces of work, in a task; files piece by piece."""
     opened: Store = open_store(store)
     if items and isinstance(items[0], FileItem):

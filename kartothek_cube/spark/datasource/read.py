@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -60,7 +59,7 @@ class CubeReader(DataSourceReader):
         self._pushed: tuple[Clause, ...] = ()
         self._view = view
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._options, self._schema, self._cores)
 
     def partitions(self) -> list[InputPartition]:

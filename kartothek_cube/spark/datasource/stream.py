@@ -42,7 +42,8 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, wanted: Wanted, rows: Rows) -> None:
         self._wanted, self._rows, self._id = wanted, rows, fresh_id()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+    # An Arrow writer gets batches, whatever its base says.
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:  # type: ignore[override]
         """Stage the rows of one task."""
         context = TaskContext.get()
         return staged_files(self._wanted, self._rows, self._id, iterator, None if context is None else context.getLocalProperty(_QUERY))
