@@ -449,6 +449,7 @@ def crashes(store, verb):
             yield made
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_call_leaves_all_rows_in_the_old_files_or_the_new():
     def made():
         store = MemoryStore()

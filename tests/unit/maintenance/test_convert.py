@@ -128,6 +128,7 @@ def test_implicit_datasets_and_broken_schemas_are_no_hindrance(store):
 # --- interruptions ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @BOTH_WAYS
 @pytest.mark.parametrize("again", ["json", "msgpack"])
 @pytest.mark.parametrize("fault", ["crash", "crash_after"])

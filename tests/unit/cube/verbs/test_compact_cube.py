@@ -329,6 +329,7 @@ def test_datasets_under_other_prefixes_are_left_alone(store):
 # --- crashes and other writers ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_call_changes_no_answer():
     expected = answers(grown(2))
     counting = ColdStore(grown(2))

@@ -93,6 +93,7 @@ def at_write(n, fault):
     return lambda call: fault if writes(call) and next(numbers) == n else None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")
 @pytest.mark.parametrize("name", ["build", "append", "extend", "update"])
 def test_after_a_crash_at_any_write_a_replay_leaves_each_row_once(name, monkeypatch):
