@@ -67,4 +67,4 @@ def test_a_section_of_the_page_is_replaced_by_its_next(module):
 
 def test_a_row_becomes_a_line_of_a_table(module):
     row = module("pairs").Row("build", "pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False)
-    assert module("run").line(row) == "| build | pyarrow | 1.00 | 2.00 | s | 2.00x | <= 1.3x | **missed** |\n"
+    assert module("run").line(row) == "| build | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |\n"
