@@ -48,15 +48,17 @@ def title(script: str) -> str:
 def section(script: str, rows: Sequence[Row]) -> str:
     """A heading, the day and the load, a table."""
     when = f"{datetime.now(UTC):%Y-%m-%d}, load {os.getloadavg()[0]:.1f} at the end."
-    return f"## {title(script)}\n\n{when}\n\n{TABLE}" + "".join(map(line, rows))
+    works = ["", *(row.work for row in rows)]
+    lines = [line(row, row.work if row.work != before else "") for before, row in zip(works, rows, strict=False)]
+    return f"## {title(script)}\n\n{when}\n\n{TABLE}{''.join(lines)}"
 
 
-def line(row: Row) -> str:
-    """One of the table."""
+def line(row: Row, work: str) -> str:
+    """One of the table. The work is named in the first of its rows."""
     theirs, ours, ratio, _ = figures(row)
     verdict = f"**{row.verdict}**" if row.verdict == "missed" else row.verdict
     target = row.target.replace("<= ", "≤").replace(">= ", "≥")
-    cells = [row.work, row.peer, f"{theirs} {row.unit}" if theirs else "", f"{ours} {row.unit}" if ours else "", ratio, f"{target} {verdict}"]
+    cells = [work, row.peer, f"{theirs} {row.unit}" if theirs else "", f"{ours} {row.unit}" if ours else "", ratio, f"{target} {verdict}"]
     return f"| {' | '.join(cell.strip() for cell in cells)} |\n"
 
 
