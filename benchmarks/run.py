@@ -24,7 +24,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 # In this order. What needs a package that is not there is left out.
 SCRIPTS = {"planning": "", "cube": "", "writing": "", "growth": "", "memory": "", "imports": "", "remote": "obstore", "spark": "pyspark"}
 PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark")
-TABLE = "| work | peer | theirs | ours | unit | ratio | target | |\n|---|---|--:|--:|---|--:|---|---|\n"
+TABLE = "| work | peer | theirs | ours | ratio | target |\n|---|---|--:|--:|--:|---|\n"
 
 
 def rows_of(script: str, arguments: Sequence[str]) -> list[Row]:
@@ -46,24 +46,29 @@ def title(script: str) -> str:
 
 
 def section(script: str, rows: Sequence[Row]) -> str:
-    """A heading, the machine, a table."""
-    return f"## {title(script)}\n\n{machine()}\n\n{TABLE}" + "".join(map(line, rows))
+    """A heading, the day and the load, a table."""
+    when = f"{datetime.now(UTC):%Y-%m-%d}, load {os.getloadavg()[0]:.1f} at the end."
+    works = ["", *(row.work for row in rows)]
+    lines = [line(row, row.work if row.work != before else "") for before, row in zip(works, rows, strict=False)]
+    return f"## {title(script)}\n\n{when}\n\n{TABLE}{''.join(lines)}"
 
 
-def line(row: Row) -> str:
-    """One of the table."""
+def line(row: Row, work: str) -> str:
+    """One of the table. The work is named in the first of its rows."""
     theirs, ours, ratio, _ = figures(row)
     verdict = f"**{row.verdict}**" if row.verdict == "missed" else row.verdict
-    return f"| {row.work} | {row.peer} | {theirs} | {ours} | {row.unit} | {ratio} | {row.target} | {verdict} |\n"
+    target = row.target.replace("<= ", "≤").replace(">= ", "≥")
+    cells = [work, row.peer, f"{theirs} {row.unit}" if theirs else "", f"{ours} {row.unit}" if ours else "", ratio, f"{target} {verdict}"]
+    return f"| {' | '.join(cell.strip() for cell in cells)} |\n"
 
 
 def machine() -> str:
-    """When and on what the figures were made."""
+    """What the figures were made on."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if importlib.util.find_spec(name.replace("-", "_")))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
-        f"{datetime.now(UTC):%Y-%m-%d}; {_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}; "
-        f"Python {platform.python_version()}, {versions}; load at the end {os.getloadavg()[0]:.1f}."
+        f"The machine of the last run: {_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}; "
+        f"Python {platform.python_version()}, {versions}."
     )
 
 
@@ -103,7 +108,8 @@ def main() -> None:
             failed.append(script)
             continue
         if not arguments.small:
-            PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), script, section(script, rows)), encoding="utf-8")
+            page = put(PAGE.read_text(encoding="utf-8"), "machine", f"{machine()}\n")
+            PAGE.write_text(put(page, script, section(script, rows)), encoding="utf-8")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

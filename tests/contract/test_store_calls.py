@@ -129,15 +129,17 @@ def test_what_has_no_numbers_takes_no_store():
 def shown(formulas: str) -> str:
     """Numbers as the page has them."""
     parts = [part.split() for part in formulas.split(", ")]
-    return "<br>".join(f"{formula.replace('*', '·').replace('+', ' + ').replace('-', ' − ')} `{operation}`" for formula, operation in parts)
+    return "<br>".join(f"{formula.replace('*', '·').replace('-', '−')} `{operation}`" for formula, operation in parts)
 
 
 def table_of(cases: list[Case]) -> str:
-    lines = ["| Verb | | Cold | Warm |", "|---|---|---|---|"]
+    """Verbs with the same arguments and numbers share a row."""
+    rows: dict[str, list[str]] = {}
     for case in cases:
         warm = shown(case.warm) if case.warm and case.warm != case.cold else "the same"
-        lines.append(f"| `{case.verb}` | {case.note} | {shown(case.cold)} | {warm} |")
-    return "\n".join(lines) + "\n"
+        rows.setdefault(f"{case.note} | {shown(case.cold)} | {warm}", []).append(f"`{case.verb}`")
+    lines = [f"| {'<br>'.join(dict.fromkeys(verbs))} | {row} |" for row, verbs in rows.items()]
+    return "\n".join(["| Verb | | Cold | Warm |", "|---|---|---|---|", *lines]) + "\n"
 
 
 def test_the_page_has_the_numbers_of_the_cases():

@@ -50,6 +50,7 @@ def test_a_section_of_the_page_is_replaced_by_its_next(module):
     assert put(page, "cube", "second\n") == page.replace("first", "second")
 
 
-def test_a_row_becomes_a_line_of_a_table(module):
+def test_rows_become_lines_of_a_table_and_name_their_work_once(module):
     row = module("pairs").Row("build", "pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False)
-    assert module("run").line(row) == "| build | pyarrow | 1.00 | 2.00 | s | 2.00x | <= 1.3x | **missed** |\n"
+    lines = module("run").section("planning", [row, row]).splitlines()
+    assert lines[-2:] == ["| build | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |", "|  | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |"]

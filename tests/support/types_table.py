@@ -318,8 +318,19 @@ def fate_of(kind: Kind) -> list[str]:
 
 
 def frames_table() -> str:
-    rows = [[f"`{spelled(kind)}`", *(shown(kind, dtype) for dtype in dtypes)] for kind, (_, *dtypes) in FRAMES.items()]
-    return table(["stored as", "without null", "with nulls", "no rows"], rows)
+    """Numbers of a kind share a row; a frame without rows has the dtypes of one without nulls."""
+    rows: list[list[str]] = []
+    for kind, (_, plain, nullable, empty) in FRAMES.items():
+        assert plain == empty
+        row = [f"`{spelled(kind)}`", shown(kind, plain), shown(kind, nullable) if nullable != plain else "the same"]
+        if rows and pa.types.is_integer(kind) and row[0] == row[1]:
+            row[1] = "the same"
+            if "int" in rows[-1][0]:
+                rows[-1][0] += f", {row[0]}"
+                rows[-1][2] += f", {row[2]}"
+                continue
+        rows.append(row)
+    return table(["stored as", "without nulls, or without rows", "with nulls"], rows)
 
 
 def shown(kind: pa.DataType, dtype: str) -> str:
