@@ -22,7 +22,14 @@ from kartothek_cube import C, build_cube, query_cube_arrow, stream_cube
 
 ALL = ("seed", "stock", "forecast", "products")
 SUMS = ("SALES", "UNITS", "FORECAST", "DAY")
-RAW, TABLES, DUCKDB, POLARS, KARTOTHEK, OURS = "pyarrow, reading only", "pyarrow, into memory", "DuckDB", "Polars", "kartothek 5.3", "ours"
+RAW, TABLES, DUCKDB, POLARS, KARTOTHEK, OURS = (
+    "pyarrow, reading only",
+    "pyarrow, into memory",
+    "DuckDB",
+    "Polars",
+    "kartothek 5.3",
+    "ours",
+)
 LIMITS = {RAW: read_raw, TABLES: read_tables}
 PEERS = {DUCKDB: duckdb, POLARS: polars}
 Works = Mapping[str, Callable[[], Any]]
@@ -37,7 +44,9 @@ def table(question: Question) -> pa.Table:
 
 
 def stream(question: Question) -> int:
-    return sum(batch.num_rows for batch in stream_cube(question.place.cube, question.place.store, datasets=question.datasets))
+    return sum(
+        batch.num_rows for batch in stream_cube(question.place.cube, question.place.store, datasets=question.datasets)
+    )
 
 
 def cold(question: Question) -> pa.Table:
@@ -73,7 +82,9 @@ class Side:
     def ask_kartothek(self, question: Question, sums: Sequence[str] = ()) -> list[float]:
         """The number of rows and the sums of columns."""
         assert self.kartothek
-        found: list[float] = self.kartothek("query", **where(self.place), conditions=dict(question.conditions), sums=list(sums))
+        found: list[float] = self.kartothek(
+            "query", **where(self.place), conditions=dict(question.conditions), sums=list(sums)
+        )
         return found
 
 
@@ -100,7 +111,9 @@ def check_same(side: Side, question: Question) -> None:
 def facts(work: Callable[[Question], pa.Table], question: Question) -> dict[str, float]:
     """The number of rows, and the sums of some columns."""
     found = work(question)
-    return {"": found.num_rows} | {name: pc.sum(found.column(name)).as_py() or 0 for name in SUMS if name in found.column_names}
+    return {"": found.num_rows} | {
+        name: pc.sum(found.column(name)).as_py() or 0 for name in SUMS if name in found.column_names
+    }
 
 
 # --- lines of the table -----------------------------------------------------------------------------------------------
@@ -171,7 +184,12 @@ def results(bench: Bench) -> Iterator[Row]:
     with start_kartothek() as kartothek, ExitStack() as stack:
         engines = {name: stack.enter_context(Engine()) for name in (RAW, *PEERS, OURS)}
         wide = Side(Place(WIDE, bench.folder / "wide"), "50 partitions", bench, engines, kartothek)
-        build_cube(with_products(tables(bench.size(5_000_000, 20_000), 50)), WIDE, wide.place.store, partition_on={"products": []})
+        build_cube(
+            with_products(tables(bench.size(5_000_000, 20_000), 50)),
+            WIDE,
+            wide.place.store,
+            partition_on={"products": []},
+        )
         yield from whole(wide, ALL, "whole cube", 1.5)
         yield from whole(wide, ALL[:2], "join of equal keys", 1.1)
         yield from in_order(wide, ALL)

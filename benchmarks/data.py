@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 
 from kartothek_cube import Cube, open_store
 from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.naming import document_key, index_key, schema_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns
-from kartothek_cube.core.naming import document_key, index_key, schema_key
-from kartothek_cube.core.schema_file import common_metadata_bytes
-from kartothek_cube.core.snapshots import _cache
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.snapshots.loader import _cache
+from kartothek_cube.core.stores.contract import Store
 
 KEYS = ("WEEK", "PRODUCT_ID", "DAY")
-# Many rows a partition, without an index on cells; many partitions, with the indices that are the default.
+# Many rows a partition, without an index on cells; many partitions, with the indices that are the
+# default.
 WIDE = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "wide", index_columns=["BRAND"], suppress_index_on=["PRODUCT_ID", "DAY"])
 LONG = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "long")
 # Of these, only the metadata exist.
@@ -103,16 +104,28 @@ def empty_dataset(cube: Cube, store: Store, name: str, payload: str, partitions:
     """A dataset without data: planning does not need them."""
     uuid, labels = cube.ktk_dataset_uuid(name), empty_labels(partitions)
     files = {"table": pa.array([f"{uuid}/table/{label}.parquet" for label in labels])}
-    metadata = {"ktk_cube_is_seed": name == "seed", "ktk_cube_dimension_columns": ["PRODUCT_ID"], "ktk_cube_partition_columns": ["DAY"]}
+    metadata = {
+        "ktk_cube_is_seed": name == "seed",
+        "ktk_cube_dimension_columns": ["PRODUCT_ID"],
+        "ktk_cube_partition_columns": ["DAY"],
+    }
     indices = {"PRODUCT_ID": index} if index else {}
-    store.put(document_key(uuid), render_document(Document(uuid, metadata, ("DAY",), indices, PartitionColumns(pa.array(labels), files))))
-    store.put(schema_key(uuid), common_metadata_bytes(pa.schema([("DAY", pa.int64()), ("PRODUCT_ID", pa.int64()), (payload, pa.float64())])))
+    store.put(
+        document_key(uuid),
+        render_document(Document(uuid, metadata, ("DAY",), indices, PartitionColumns(pa.array(labels), files))),
+    )
+    store.put(
+        schema_key(uuid),
+        common_metadata_bytes(pa.schema([("DAY", pa.int64()), ("PRODUCT_ID", pa.int64()), (payload, pa.float64())])),
+    )
 
 
 def empty_cube(place: Place, partitions: int, index: str | None = None) -> None:
     """Two such datasets; the index is one of the seed."""
     for name, payload in PAYLOAD.items():
-        empty_dataset(place.cube, place.store, name, payload, partitions, index if name == place.cube.seed_dataset else None)
+        empty_dataset(
+            place.cube, place.store, name, payload, partitions, index if name == place.cube.seed_dataset else None
+        )
 
 
 def empty_labels(partitions: int) -> list[str]:
@@ -121,14 +134,21 @@ def empty_labels(partitions: int) -> list[str]:
 
 def write_index(place: Place, values: int, each: int, partitions: int) -> str:
     """An index of the seed on its product, of so many values with so many labels each, row group by row group. Returns its key."""
-    key = index_key(place.cube.ktk_dataset_uuid(place.cube.seed_dataset), "PRODUCT_ID", datetime(2026, 1, 1, tzinfo=UTC))
-    labels, schema = pa.array(empty_labels(partitions)), pa.schema([("PRODUCT_ID", pa.int64()), ("partition", pa.list_(pa.string()))])
+    key = index_key(
+        place.cube.ktk_dataset_uuid(place.cube.seed_dataset), "PRODUCT_ID", datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    labels, schema = (
+        pa.array(empty_labels(partitions)),
+        pa.schema([("PRODUCT_ID", pa.int64()), ("partition", pa.list_(pa.string()))]),
+    )
     (place.root / key).parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(place.root / key, schema) as writer:
         for start in range(0, values, INDEX_ROWS):
             products = np.arange(start, min(start + INDEX_ROWS, values))
             picked = (products[:, None] + np.arange(each) * (partitions // each)) % partitions
-            lists = pa.ListArray.from_arrays(pa.array(np.arange(len(products) + 1, dtype=np.int32) * each), labels.take(pa.array(picked.ravel())))
+            lists = pa.ListArray.from_arrays(
+                pa.array(np.arange(len(products) + 1, dtype=np.int32) * each), labels.take(pa.array(picked.ravel()))
+            )
             writer.write_table(pa.table([pa.array(products), lists], schema=schema))
     return key
 
@@ -138,7 +158,12 @@ def write_cells(place: Place, partition: int) -> None:
     for name, payload in PAYLOAD.items():
         path = place.root / place.cube.ktk_dataset_uuid(name) / "table" / f"{empty_labels(partition + 1)[-1]}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"PRODUCT_ID": np.arange(partition, partition + 100), payload: np.random.default_rng(1).random(100)}), path)
+        pq.write_table(
+            pa.table(
+                {"PRODUCT_ID": np.arange(partition, partition + 100), payload: np.random.default_rng(1).random(100)}
+            ),
+            path,
+        )
 
 
 def forget() -> None:

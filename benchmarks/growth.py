@@ -16,7 +16,7 @@ from planning import ONE, forgotten, plan
 from script import Bench, run
 
 from kartothek_cube import C, append_to_cube, query_cube_arrow
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.metadata.naming import document_key
 
 CELL, BY_INDEX = [C("DAY") == 7, C("PRODUCT_ID") == 7], C("PRODUCT_ID") == 7
 # The exponent is fitted to the largest sizes: below, what does not grow outweighs what does.
@@ -74,7 +74,12 @@ def results(bench: Bench) -> Iterator[Row]:
         for work in ("one cell, by its partition", "one cell, by an index"):
             yield shown(f"{n:,} partitions x 2: {work}", found[work])
     for work, most in MOST.items():
-        yield limited(f"{work}: exponent, {sizes[-FITTED]:,} to {sizes[-1]:,} partitions", exponent(sizes[-FITTED:], taken[-FITTED:], work), most, "")
+        yield limited(
+            f"{work}: exponent, {sizes[-FITTED]:,} to {sizes[-1]:,} partitions",
+            exponent(sizes[-FITTED:], taken[-FITTED:], work),
+            most,
+            "",
+        )
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from planning import ONE, plan
 from script import Bench, run
 
 from kartothek_cube import C, build_cube, iter_cube, options, plan_cube_query, stream_cube
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.wrappers import StoreView
 
 IN_FLIGHT, MIB = 64 * 2**20, 2**20
 EACH, PARTITIONS = 10, 10_000
@@ -80,7 +80,9 @@ def bytes_of_values(root: Path, first: int, last: int) -> int:
     return store.bytes
 
 
-WORKS: Mapping[str, Callable[..., int]] = {work.__name__: work for work in (write, stream, groups, plan_one, parse, plan_values, read_index, bytes_of_values)}
+WORKS: Mapping[str, Callable[..., int]] = {
+    work.__name__: work for work in (write, stream, groups, plan_one, parse, plan_values, read_index, bytes_of_values)
+}
 
 
 class BytesOfIndex(StoreView):
@@ -96,7 +98,9 @@ class BytesOfIndex(StoreView):
     def around(self, operation: str, key: str, action: Callable[[], Any]) -> Any:
         answer = action()
         if "/indices/" in key and operation in ("get", "get_versioned", "tail", "ranges"):
-            self.bytes += sum(map(len, answer)) if operation == "ranges" else len(answer if operation == "get" else answer[0])
+            self.bytes += (
+                sum(map(len, answer)) if operation == "ranges" else len(answer if operation == "get" else answer[0])
+            )
         return answer
 
 
@@ -142,7 +146,9 @@ def streaming(bench: Bench) -> Iterator[Row]:
     per_week, weeks = bench.size(100_000, 500), bench.size(30, 3)
     sizes = {weeks: bench.folder / "small", 4 * weeks: bench.folder / "large"}
     title = f"{per_week * weeks:,} rows x 3 and 4 x as many:"
-    yield bounded(f"{title} build_cube, week by week", *(child("write", root, n, per_week) for n, root in sizes.items()))
+    yield bounded(
+        f"{title} build_cube, week by week", *(child("write", root, n, per_week) for n, root in sizes.items())
+    )
     for work, verb in (("stream", "stream_cube"), ("groups", "iter_cube")):
         few, many = (_middle([child(work, root) for _ in range(bench.rounds)]) for root in sizes.values())
         assert (few.answer, many.answer) == (per_week * weeks, 4 * per_week * weeks)
@@ -178,7 +184,9 @@ def indices(bench: Bench) -> Iterator[Row]:
         asked = child("bytes_of_values", roots[values], first, last).answer
         yield within(f"{work}: bytes", _once("the whole file", size, asked), "the whole file", "ours", most, "B")
         yield bounded(f"{work}: and a tenth", part, whole)
-        yield faster(work, _once("pyarrow, reading all", everything.seconds, whole.seconds), "pyarrow, reading all", "ours", 1)
+        yield faster(
+            work, _once("pyarrow, reading all", everything.seconds, whole.seconds), "pyarrow, reading all", "ours", 1
+        )
 
 
 def _indexed(place: Place, values: int) -> str:

@@ -71,14 +71,26 @@ class Row:
 def faster(work: str, taken: Taken, peer: str, ours: str, least: float) -> Row:
     """Ours has to be so many times as fast; a ratio is the median of those of the rounds."""
     ratio, cpu = _ratio(taken, peer, ours, WALL), _ratio(taken, peer, ours, CPU)
-    return Row(work, peer, _median(taken[peer], WALL), _median(taken[ours], WALL), ratio, cpu, f">= {least:g}x", ratio >= least)
+    return Row(
+        work, peer, _median(taken[peer], WALL), _median(taken[ours], WALL), ratio, cpu, f">= {least:g}x", ratio >= least
+    )
 
 
 def within(work: str, taken: Taken, peer: str, ours: str, most: float, unit: str = "s") -> Row:
     """Ours may take so many times as much, of CPU seconds or on the wall."""
     cpu = _ratio(taken, ours, peer, CPU)
     part, ratio = (CPU, cpu) if unit == "CPU s" else (WALL, _ratio(taken, ours, peer, WALL))
-    return Row(work, peer, _median(taken[peer], part), _median(taken[ours], part), ratio, cpu, f"<= {most:g}x", ratio <= most, unit)
+    return Row(
+        work,
+        peer,
+        _median(taken[peer], part),
+        _median(taken[ours], part),
+        ratio,
+        cpu,
+        f"<= {most:g}x",
+        ratio <= most,
+        unit,
+    )
 
 
 def beside(work: str, taken: Taken, peer: str, ours: str) -> Row:
@@ -112,7 +124,9 @@ WALL, CPU = attrgetter("wall"), attrgetter("cpu")
 
 def _ratio(taken: Taken, above: str, below: str, part: Callable[[Cost], float]) -> float:
     """CPU seconds of other processes come in hundredths: those of short works may be none."""
-    return statistics.median(part(a) / part(b) if part(b) else math.nan for a, b in zip(taken[above], taken[below], strict=True))
+    return statistics.median(
+        part(a) / part(b) if part(b) else math.nan for a, b in zip(taken[above], taken[below], strict=True)
+    )
 
 
 def _median(costs: Sequence[Cost], part: Callable[[Cost], float]) -> float:
@@ -120,13 +134,19 @@ def _median(costs: Sequence[Cost], part: Callable[[Cost], float]) -> float:
 
 
 def header() -> None:
-    print(f"{'work':<58} {'peer':<28} {'theirs':>8} {'ours':>8} {'unit':<5} {'ratio':>8} {'of CPU':>8}  {'target':<9} verdict", flush=True)
+    print(
+        f"{'work':<58} {'peer':<28} {'theirs':>8} {'ours':>8} {'unit':<5} {'ratio':>8} {'of CPU':>8}  {'target':<9} verdict",
+        flush=True,
+    )
 
 
 def show(row: Row) -> None:
     """Print it, and add it to the figures that are collected."""
     theirs, ours, ratio, cpu = figures(row)
-    print(f"{row.work:<58} {row.peer:<28} {theirs:>8} {ours:>8} {row.unit:<5} {ratio:>8} {cpu:>8}  {row.target:<9} {row.verdict}", flush=True)
+    print(
+        f"{row.work:<58} {row.peer:<28} {theirs:>8} {ours:>8} {row.unit:<5} {ratio:>8} {cpu:>8}  {row.target:<9} {row.verdict}",
+        flush=True,
+    )
     if FIGURES in os.environ:
         with Path(os.environ[FIGURES]).open("a", encoding="utf-8") as file:
             print(json.dumps(asdict(row)), file=file)
@@ -151,14 +171,17 @@ def readable(figure: float, sign: str = "") -> str:
 class CpuMeter:
     """CPU seconds of this process and of all that it has been seen with below it; of this one alone where there is no /proc.
 
-    What an ended process had used when it was last seen still counts: Spark ends idle workers, and their time is in no other process.
+    What an ended process had used when it was last seen still counts: Spark ends idle workers, and
+    their time is in no other process.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, str], int] = {}
 
     def __call__(self) -> float:
-        self._seen |= {(pid, fields[19]): int(fields[11]) + int(fields[12]) for pid, fields in _family() if pid != os.getpid()}
+        self._seen |= {
+            (pid, fields[19]): int(fields[11]) + int(fields[12]) for pid, fields in _family() if pid != os.getpid()
+        }
         return time.process_time() + sum(self._seen.values()) / os.sysconf("SC_CLK_TCK")
 
 

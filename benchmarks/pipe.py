@@ -58,7 +58,14 @@ class Kartothek:
 
 def where(place: Place) -> dict[str, Any]:
     """A cube and its folder as kartothek gets them."""
-    names = ("uuid_prefix", "seed_dataset", "dimension_columns", "partition_columns", "index_columns", "suppress_index_on")
+    names = (
+        "uuid_prefix",
+        "seed_dataset",
+        "dimension_columns",
+        "partition_columns",
+        "index_columns",
+        "suppress_index_on",
+    )
     return {"cube": {name: _plain(getattr(place.cube, name)) for name in names}, "root": str(place.root.resolve())}
 
 

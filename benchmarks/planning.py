@@ -11,7 +11,7 @@ from pipe import start_kartothek, where
 from script import Bench, run
 
 from kartothek_cube import C, plan_cube_query
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.metadata.naming import document_key
 
 ONE = C("DAY") == 7
 
@@ -52,7 +52,10 @@ def beside_kartothek(place: Place, n: int) -> Row:
     with start_kartothek() as kartothek:
         if not kartothek:
             return absent(work, peer, ">= 100x")
-        works = {peer: lambda: kartothek("plan", **where(place), conditions={"DAY": 7}), "ours": lambda: plan(forgotten(place), ONE)}
+        works = {
+            peer: lambda: kartothek("plan", **where(place), conditions={"DAY": 7}),
+            "ours": lambda: plan(forgotten(place), ONE),
+        }
         return faster(work, turns(works, 1, warm_up=False), peer, "ours", 100)
 
 

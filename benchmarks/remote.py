@@ -24,7 +24,7 @@ from pairs import Row, beside, limited, turns
 from script import Bench, run
 
 from kartothek_cube import C, build_cube, copy_cube, open_store, query_cube_arrow
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores.contract import Store
 
 LATENCY = 0.02
 BUCKET, KEY, REGION = "bench", "any", "us-east-1"
@@ -63,14 +63,20 @@ class Server:
 @contextmanager
 def server() -> Iterator[Server]:
     repository = Path(__file__).parents[1]
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository
+    ) as process:
         yield Server(process)
         process.stdin.close()  # type: ignore[union-attr]
 
 
 def s3(endpoint: str) -> Remote:
     """The cube in the stand-in, as we read it."""
-    return Remote(open_store(f"s3://{KEY}:{KEY}@{endpoint.removeprefix('http://')}/{BUCKET}?is_secure=false&force_bucket_suffix=false"))
+    return Remote(
+        open_store(
+            f"s3://{KEY}:{KEY}@{endpoint.removeprefix('http://')}/{BUCKET}?is_secure=false&force_bucket_suffix=false"
+        )
+    )
 
 
 def minimalkv(endpoint: str) -> Remote:
@@ -78,7 +84,9 @@ def minimalkv(endpoint: str) -> Remote:
     import boto3
     from minimalkv._hstores import HBoto3Store
 
-    client = boto3.resource("s3", endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=KEY, region_name=REGION)
+    client = boto3.resource(
+        "s3", endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=KEY, region_name=REGION
+    )
     return Remote(open_store(HBoto3Store(client.Bucket(BUCKET))))
 
 
@@ -132,7 +140,9 @@ def results(bench: Bench) -> Iterator[Row]:
         yield from many_files(bench, stand_in, ours, other, files, local, min(weeks, 200))
 
 
-def one_cell(bench: Bench, stand_in: Server, ours: Remote, other: Remote, files: pa_fs.S3FileSystem, week: int) -> Iterator[Row]:
+def one_cell(
+    bench: Bench, stand_in: Server, ours: Remote, other: Remote, files: pa_fs.S3FileSystem, week: int
+) -> Iterator[Row]:
     cell = (C("PRODUCT_ID") == 1) & (C("DAY") == 7 * week + 3)
     stand_in.reset(LATENCY)
     ours.cold(cell)
@@ -144,7 +154,9 @@ def one_cell(bench: Bench, stand_in: Server, ours: Remote, other: Remote, files:
             "ours": partial(ours.cold, cell),
             "ours, warm": partial(ours.query, cell),
             "minimalkv": partial(other.cold, cell),
-            "pyarrow": partial(by_arrow, files, week, (pc.field("PRODUCT_ID") == 1) & (pc.field("DAY") == 7 * week + 3)),
+            "pyarrow": partial(
+                by_arrow, files, week, (pc.field("PRODUCT_ID") == 1) & (pc.field("DAY") == 7 * week + 3)
+            ),
         },
         bench.rounds,
     )
@@ -153,9 +165,14 @@ def one_cell(bench: Bench, stand_in: Server, ours: Remote, other: Remote, files:
     yield beside("one cell, again", taken, "pyarrow", "ours, warm")
 
 
-def many_files(bench: Bench, stand_in: Server, ours: Remote, other: Remote, files: pa_fs.S3FileSystem, local: Place, weeks: int) -> Iterator[Row]:
+def many_files(
+    bench: Bench, stand_in: Server, ours: Remote, other: Remote, files: pa_fs.S3FileSystem, local: Place, weeks: int
+) -> Iterator[Row]:
     paths = [
-        path.replace(str(local.root), BUCKET) for name in DATASETS for path in local.files(name) if int(path.rpartition("WEEK=")[2].partition("/")[0]) < weeks
+        path.replace(str(local.root), BUCKET)
+        for name in DATASETS
+        for path in local.files(name)
+        if int(path.rpartition("WEEK=")[2].partition("/")[0]) < weeks
     ]
     condition = C("WEEK") < weeks
     stand_in.reset(LATENCY)

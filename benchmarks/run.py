@@ -22,7 +22,16 @@ from pairs import FIGURES, PROC, Row, figures
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 # In this order. What needs a package that is not there is left out.
-SCRIPTS = {"planning": "", "cube": "", "writing": "", "growth": "", "memory": "", "imports": "", "remote": "obstore", "spark": "pyspark"}
+SCRIPTS = {
+    "planning": "",
+    "cube": "",
+    "writing": "",
+    "growth": "",
+    "memory": "",
+    "imports": "",
+    "remote": "obstore",
+    "spark": "pyspark",
+}
 PACKAGES = ("kartothek-cube", "pyarrow", "numpy", "duckdb", "polars", "pyspark")
 TABLE = "| work | peer | theirs | ours | ratio | target |\n|---|---|--:|--:|--:|---|\n"
 
@@ -32,8 +41,12 @@ def rows_of(script: str, arguments: Sequence[str]) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rows.json"
         print(f"\n== {script}: {title(script)}", flush=True)
-        subprocess.run([sys.executable, HERE / f"{script}.py", *arguments], check=True, env=os.environ | {FIGURES: str(file)})
-        return [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        subprocess.run(
+            [sys.executable, HERE / f"{script}.py", *arguments], check=True, env=os.environ | {FIGURES: str(file)}
+        )
+        return (
+            [Row(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+        )
 
 
 def title(script: str) -> str:
@@ -58,13 +71,24 @@ def line(row: Row, work: str) -> str:
     theirs, ours, ratio, _ = figures(row)
     verdict = f"**{row.verdict}**" if row.verdict == "missed" else row.verdict
     target = row.target.replace("<= ", "≤").replace(">= ", "≥")
-    cells = [work, row.peer, f"{theirs} {row.unit}" if theirs else "", f"{ours} {row.unit}" if ours else "", ratio, f"{target} {verdict}"]
+    cells = [
+        work,
+        row.peer,
+        f"{theirs} {row.unit}" if theirs else "",
+        f"{ours} {row.unit}" if ours else "",
+        ratio,
+        f"{target} {verdict}",
+    ]
     return f"| {' | '.join(cell.strip() for cell in cells)} |\n"
 
 
 def machine() -> str:
     """What the figures were made on."""
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES if importlib.util.find_spec(name.replace("-", "_")))
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}"
+        for name in PACKAGES
+        if importlib.util.find_spec(name.replace("-", "_"))
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"The machine of the last run: {_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}; "
@@ -94,7 +118,11 @@ def put(page: str, script: str, text: str) -> str:
 
 def runnable() -> list[str]:
     """The scripts that exist and have what they need."""
-    return [script for script, package in SCRIPTS.items() if (HERE / f"{script}.py").exists() and (not package or importlib.util.find_spec(package))]
+    return [
+        script
+        for script, package in SCRIPTS.items()
+        if (HERE / f"{script}.py").exists() and (not package or importlib.util.find_spec(package))
+    ]
 
 
 def main() -> None:
@@ -116,7 +144,9 @@ def main() -> None:
 
 def _parsed() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, epilog="Other arguments go to each script.")
-    parser.add_argument("--small", action="store_true", help="little data, to try the scripts in seconds; the page stays as it is")
+    parser.add_argument(
+        "--small", action="store_true", help="little data, to try the scripts in seconds; the page stays as it is"
+    )
     parser.add_argument("--only", nargs="+", choices=list(SCRIPTS), help="these scripts")
     return parser.parse_known_args()
 

@@ -39,7 +39,11 @@ def run(doc: str | None, results: Callable[[Bench], Iterator[Row]]) -> None:
 def _parsed(doc: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--small", action="store_true", help="little data, to try the script in seconds")
-    parser.add_argument("--large", action="store_true", help="the largest sizes of all, where the usual ones do not take them for the time they need")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="the largest sizes of all, where the usual ones do not take them for the time they need",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often both sides of each work take turns")
     parser.add_argument("--folder", type=Path, help="where a temporary folder for the data is made")
     return parser.parse_args()

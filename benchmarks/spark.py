@@ -70,7 +70,12 @@ def start(folder: Path, cores: int, memory: str) -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
     }
-    spark = SparkSession.builder.master(f"local[{cores}]").appName("kartothek_cube benchmark").config(map=settings).getOrCreate()
+    spark = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("kartothek_cube benchmark")
+        .config(map=settings)
+        .getOrCreate()
+    )
     register(spark)
     return spark
 
@@ -102,12 +107,16 @@ class Reading:
 
     def source(self) -> DataFrame:
         """The whole cube through the data source."""
-        return self.bench.spark.read.format("kartothek_cube").options(store=self.reference.url, cube=CUBE.uuid_prefix).load()
+        return (
+            self.bench.spark.read.format("kartothek_cube")
+            .options(store=self.reference.url, cube=CUBE.uuid_prefix)
+            .load()
+        )
 
     def ready(self) -> DataFrame:
         """As many rows, the first partition of each task again and again: what Spark takes for rows that need neither be read nor joined."""
-        from kartothek_cube.cube.groups import Group
-        from kartothek_cube.cube.load import PartitionLoader
+        from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+        from kartothek_cube.cube.query.groups import Group
         from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
         from kartothek_cube.spark.types import to_spark, wire_schema
 
@@ -136,7 +145,16 @@ class Reading:
 
 def check_same(reading: Reading) -> None:
     """Both sides have the same rows."""
-    facts = ("count(*)", "count(FORECAST)", "sum(SALES)", "sum(PRODUCT_ID)", "count_if(BRAND = 5)", "count_if(CAMPAIGN = 55)", "max(DAY)", "max(STORE)")
+    facts = (
+        "count(*)",
+        "count(FORECAST)",
+        "sum(SALES)",
+        "sum(PRODUCT_ID)",
+        "count_if(BRAND = 5)",
+        "count_if(CAMPAIGN = 55)",
+        "max(DAY)",
+        "max(STORE)",
+    )
     ours, native = (frame.selectExpr(*facts).collect() for frame in (reading.ours(), reading.native()))
     assert ours == native, (ours, native)
 
@@ -158,7 +176,10 @@ def whole(reading: Reading) -> Iterator[Row]:
 
 
 def narrow(reading: Reading) -> Iterator[Row]:
-    works = {"native": lambda: noop(reading.native(columns=NARROW)), "ours": lambda: noop(reading.ours(payload=["FORECAST"]))}
+    works = {
+        "native": lambda: noop(reading.native(columns=NARROW)),
+        "ours": lambda: noop(reading.ours(payload=["FORECAST"])),
+    }
     yield faster("one payload column", reading.compare(works), "native", "ours", 5)
 
 
@@ -205,7 +226,11 @@ def _tasks(spark: SparkSession, work: Callable[[], Any]) -> int:
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
     tracker = context.statusTracker()
-    infos = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds]
+    infos = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup(group)
+        for stage in tracker.getJobInfo(job).stageIds
+    ]
     return sum(info.numTasks for info in infos if info)
 
 
@@ -217,7 +242,9 @@ def many_groups(bench: Bench) -> Iterator[Row]:
 
     def files(groups: list[Any]) -> Iterator[pa.RecordBatch]:
         for group in groups:
-            yield pa.record_batch([pa.array([sum(len(f.keys) for p in group.partitions for f in p.files.values())])], schema=wire)
+            yield pa.record_batch(
+                [pa.array([sum(len(f.keys) for p in group.partitions for f in p.files.values())])], schema=wire
+            )
 
     def work() -> None:
         groups = empty_plan(store).groups
@@ -266,7 +293,8 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 def _peak(bench: Bench, rows: int) -> float:
     """The most memory that a Python worker has while one partition of so many rows is staged, in MiB."""
-    # Workers with another environment are other processes: what an earlier work has left in theirs does not count.
+    # Workers with another environment are other processes: what an earlier work has left in theirs
+    # does not count.
     bench.spark.sparkContext.environment["KARTOTHEK_CUBE_BENCHMARK"] = str(rows)
     before = peaks().keys()
     with options(bytes_in_flight=bench.scaled(IN_FLIGHT)):
@@ -295,7 +323,9 @@ def main(arguments: argparse.Namespace) -> None:
     rows = arguments.rows or (ROWS // 20 if arguments.small else ROWS)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         spark = start(Path(name), arguments.cores, arguments.memory)
-        print(f"{rows:,} rows in 64 partitions, {arguments.cores} cores, median of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+        print(
+            f"{rows:,} rows in 64 partitions, {arguments.cores} cores, median of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+        )
         header()
         try:
             for row in results(Bench(spark, Path(name), arguments.cores, arguments.rounds, rows)):
@@ -308,7 +338,11 @@ def main(arguments: argparse.Namespace) -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="a twentieth of the rows, to try the script")
-    parser.add_argument("--rows", type=int, help=f"rows of the reference cube instead of {ROWS:,}; the rows that are staged are scaled with it")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        help=f"rows of the reference cube instead of {ROWS:,}; the rows that are staged are scaled with it",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="how often both sides of each work take turns")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--memory", default="3g", help="of the JVM")

@@ -15,9 +15,15 @@ from kartothek_cube import Cube, build_cube, open_store, plan_cube_query
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kartothek_cube.cube.plan import QueryPlan
+    from kartothek_cube.cube.query.plan import QueryPlan
 
-CUBE = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "bench", index_columns=["BRAND", "CAMPAIGN"], suppress_index_on=["PRODUCT_ID", "DAY"])
+CUBE = Cube(
+    ["PRODUCT_ID", "DAY"],
+    ["WEEK"],
+    "bench",
+    index_columns=["BRAND", "CAMPAIGN"],
+    suppress_index_on=["PRODUCT_ID", "DAY"],
+)
 WEEKS = 64
 STAGED = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "staged", suppress_index_on=["PRODUCT_ID", "DAY"])
 STAGED_WEEKS = 40
@@ -32,7 +38,9 @@ class Reference:
 
     def native(self, spark: SparkSession, where: str = "true", columns: tuple[str, ...] = ("*",)) -> DataFrame:
         """The same join by Spark alone."""
-        seed, forecast = (spark.read.parquet(str(self.root / f"bench++{name}" / "table")) for name in ("seed", "forecast"))
+        seed, forecast = (
+            spark.read.parquet(str(self.root / f"bench++{name}" / "table")) for name in ("seed", "forecast")
+        )
         return seed.join(forecast, ["WEEK", "PRODUCT_ID", "DAY"], "left").where(where).select(*columns)
 
 

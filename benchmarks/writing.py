@@ -20,7 +20,7 @@ from planning import forgotten
 from script import Bench, run
 
 from kartothek_cube import Cube, append_to_cube, build_cube
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.metadata.naming import document_key
 
 PYARROW, KARTOTHEK = "pyarrow, the same partitions", "kartothek 5.3"
 
@@ -49,7 +49,9 @@ class Builder:
     def sorted(self, data: Tables) -> None:
         """What pyarrow has to do where they are not."""
         keys = [(key, "ascending") for key in KEYS]
-        self.plain({name: table.sort_by([key for key in keys if key[0] in table.column_names]) for name, table in data.items()})
+        self.plain(
+            {name: table.sort_by([key for key in keys if key[0] in table.column_names]) for name, table in data.items()}
+        )
 
     def kartothek(self, kartothek: Kartothek, data: Tables) -> None:
         """Of frames that it has loaded."""
@@ -76,7 +78,11 @@ def beside_kartothek(work: str, builder: Builder, data: Tables) -> Row:
         if not kartothek:
             return absent(work, KARTOTHEK, ">= 2x")
         kartothek("load", frames=_frames(builder.fresh(), data))
-        taken = turns({KARTOTHEK: partial(builder.kartothek, kartothek, data), "ours": partial(builder.ours, data)}, 1, warm_up=False)
+        taken = turns(
+            {KARTOTHEK: partial(builder.kartothek, kartothek, data), "ours": partial(builder.ours, data)},
+            1,
+            warm_up=False,
+        )
         return faster(work, taken, KARTOTHEK, "ours", 2)
 
 

@@ -1,12 +1,15 @@
-"""A year of grocery sales as a cube, end to end through Spark. Read it from top to bottom; run it with ``make demo`` or ``python examples/grocery.py``.
+"""A year of grocery sales as a cube, end to end through Spark.
 
-The cube's cells are product × store × week. Its seed, ``sales``, says which cells exist: something was sold. Six more datasets join it by the columns
-that they share with it, and all of them read as one wide table of 40 columns. The story is what happens to such a cube in practice: it is built while the
-last four weeks are still a forecast, extended, looked at, corrected, used for a job per department whose result becomes a part of it, reported on, and asked in
-SQL.
+Read it from top to bottom; run it with ``make demo`` or ``python examples/grocery.py``.
 
-    python examples/grocery.py --size small            three periods of four weeks instead of thirteen
-    python examples/grocery.py --store /data/grocery   keep the cube
+The cube's cells are product × store × week. Its seed, ``sales``, says which cells exist: something
+was sold. Six more datasets join it by the columns that they share with it, and all of them read as
+one wide table of 40 columns. The story is what happens to such a cube in practice: it is built
+while the last four weeks are still a forecast, extended, looked at, corrected, used for a job per
+department whose result becomes a part of it, reported on, and asked in SQL.
+
+    python examples/grocery.py --size small            three periods of four weeks instead of
+    thirteen python examples/grocery.py --store /data/grocery   keep the cube
 """
 
 from __future__ import annotations
@@ -57,9 +60,16 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
     last = source.periods
     meat = (C("DEPARTMENT") == "MEAT") & (C("STORE_CLASS") == LARGEST[last]) & (C("PERIOD") < last)
 
-    with report.step("Build", "The sales as first delivered, where the last period is a copy of the one before, and the masters of products and stores."):
+    with report.step(
+        "Build",
+        "The sales as first delivered, where the last period is a copy of the one before, and the masters of products and stores.",
+    ):
         build_cube_from_spark(
-            {"sales": grocery_tables.first_delivery(source), "products": grocery_tables.products(source), "stores": grocery_tables.stores(source)},
+            {
+                "sales": grocery_tables.first_delivery(source),
+                "products": grocery_tables.products(source),
+                "stores": grocery_tables.stores(source),
+            },
             CUBE,
             store,
             partition_on={"products": [], "stores": ["STORE_GROUP"]},
@@ -67,7 +77,10 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
         show_datasets(store, "sales", "products", "stores")
         figures = grocery_figures.first_delivery(CUBE, store)
 
-    with report.step("Extend", "Promotions of the periods that are over, coupons, and the traffic in the stores. Nothing that is there is written again."):
+    with report.step(
+        "Extend",
+        "Promotions of the periods that are over, coupons, and the traffic in the stores. Nothing that is there is written again.",
+    ):
         extend_cube_from_spark(
             {
                 "promotions": grocery_tables.promotions(source).where(F.col("PERIOD") < last),
@@ -80,7 +93,10 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
         )
         show_datasets(store, "promotions", "coupons", "traffic")
 
-    with report.step("Plan", "Which files would a question read? Meat that was in a mailer, in the largest stores. The plan reads indices, but no data."):
+    with report.step(
+        "Plan",
+        "Which files would a question read? Meat that was in a mailer, in the largest stores. The plan reads indices, but no data.",
+    ):
         in_mailer = C("MAILER") != "0"
         say(plan_cube_query(CUBE, store, meat & in_mailer, payload_columns=["UNITS", "SALES_VALUE"]).explain())
         say()
@@ -88,33 +104,59 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
     with report.step("Ask", "Does the mailer sell meat in the largest stores?"):
         show_mailer(query_cube(CUBE, store, meat, payload_columns=["UNITS", "SALES_VALUE", "MAILER"])[0])
 
-    with report.step("Update", f"The real sales of period {last} replace their stand-ins in one commit; then the promotions of that period are appended."):
-        update_cube_from_spark({"sales": grocery_tables.sales(source).where(F.col("PERIOD") == last)}, CUBE, store, remove_conditions=C("PERIOD") == last)
-        append_to_cube_from_spark({"promotions": grocery_tables.promotions(source).where(F.col("PERIOD") == last)}, CUBE, store)
+    with report.step(
+        "Update",
+        f"The real sales of period {last} replace their stand-ins in one commit; then the promotions of that period are appended.",
+    ):
+        update_cube_from_spark(
+            {"sales": grocery_tables.sales(source).where(F.col("PERIOD") == last)},
+            CUBE,
+            store,
+            remove_conditions=C("PERIOD") == last,
+        )
+        append_to_cube_from_spark(
+            {"promotions": grocery_tables.promotions(source).where(F.col("PERIOD") == last)}, CUBE, store
+        )
         show_datasets(store, "sales", "promotions")
 
-    with report.step("Compute", "How do the products respond to price and promotion? One pandas function, called for each department in the executors."):
+    with report.step(
+        "Compute",
+        "How do the products respond to price and promotion? One pandas function, called for each department in the executors.",
+    ):
         payload = ["UNITS", "SALES_VALUE", "PRICE", "DISPLAY"]
-        responses = map_cube_groups(response, RESPONSE_SCHEMA, CUBE, store, partition_by="DEPARTMENT", payload_columns=payload)
+        responses = map_cube_groups(
+            response, RESPONSE_SCHEMA, CUBE, store, partition_by="DEPARTMENT", payload_columns=payload
+        )
         extend_cube_from_spark({"response": responses}, CUBE, store, partition_on={"response": []}, shuffle=True)
         show_datasets(store, "response")
 
-    with report.step("Report", "The result is a part of the cube now: sales by class of response, and where promotion pays."):
+    with report.step(
+        "Report", "The result is a part of the cube now: sales by class of response, and where promotion pays."
+    ):
         products = sales_by_product(store)
         show_classes(products)
         say(grocery_chart.save_chart(grocery_chart.summarise(products), chart))
         say(f"Chart: {chart}\n ")
 
-    with report.step("SQL", "Who knows SQL asks Spark: the cube is a data source like any other. Here the departments that sell best."):
+    with report.step(
+        "SQL",
+        "Who knows SQL asks Spark: the cube is a data source like any other. Here the departments that sell best.",
+    ):
         register(source.spark)
         source.spark.sql(BEST_SELLERS_VIEW.format(store=store))
         table(("department", "units", "sales in $"), [tuple(row) for row in source.spark.sql(BEST_SELLERS).collect()])
 
-    with report.step("Look after it", "What the cube consists of, and which files nobody needs any more. A dry run: nothing is removed."):
+    with report.step(
+        "Look after it",
+        "What the cube consists of, and which files nobody needs any more. A dry run: nothing is removed.",
+    ):
         show_datasets(store, "sales", "products", "stores", "promotions", "coupons", "traffic", "response")
         say(f"{cleanup_cube(CUBE, store, dry_run=True)}\n ")
 
-    with report.step("Check", "All seven datasets as one table, held against figures that were computed from the source by other means."):
+    with report.step(
+        "Check",
+        "All seven datasets as one table, held against figures that were computed from the source by other means.",
+    ):
         figures |= grocery_figures.finished(CUBE, store)
         table(("figure", "value"), list(figures.items()))
     return figures
@@ -123,15 +165,18 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 BEST_SELLERS_VIEW = "CREATE TEMPORARY VIEW grocery USING kartothek_cube OPTIONS (store '{store}', cube 'grocery', columns 'DEPARTMENT,UNITS,SALES_VALUE')"
 BEST_SELLERS = "SELECT DEPARTMENT, SUM(UNITS), ROUND(SUM(SALES_VALUE)) AS SALES FROM grocery GROUP BY DEPARTMENT ORDER BY SALES DESC LIMIT 5"
 
-RESPONSE_SCHEMA = "PRODUCT_ID bigint, CELLS bigint, ELASTICITY double, PROMO_CELLS bigint, PROMO_UPLIFT double, RESPONSE_CLASS string"
+RESPONSE_SCHEMA = (
+    "PRODUCT_ID bigint, CELLS bigint, ELASTICITY double, PROMO_CELLS bigint, PROMO_UPLIFT double, RESPONSE_CLASS string"
+)
 
 
 def response(key: dict[str, Any], sales: pd.DataFrame) -> pd.DataFrame:  # noqa: ARG001 - which department it is makes no difference
     """How the products of a department respond to price and to promotion.
 
-    Only products with at least 50 cells in which something was sold for money. The price elasticity is the slope of the units over the price, both as
-    logarithms, and unknown with fewer than three prices. The uplift compares the mean units of promoted cells with those of the other cells of the stores
-    that have promotions; it is unknown with fewer than ten promoted cells.
+    Only products with at least 50 cells in which something was sold for money. The price elasticity
+    is the slope of the units over the price, both as logarithms, and unknown with fewer than three
+    prices. The uplift compares the mean units of promoted cells with those of the other cells of
+    the stores that have promotions; it is unknown with fewer than ten promoted cells.
     """
     cells = sales[(sales["UNITS"] > 0) & (sales["SALES_VALUE"] > 0)]
     cells = cells[cells.groupby("PRODUCT_ID")["UNITS"].transform("size") >= 50]
@@ -146,16 +191,26 @@ def response(key: dict[str, Any], sales: pd.DataFrame) -> pd.DataFrame:  # noqa:
     unpromoted = ~promoted & (cells["STORE_GROUP"] == "MAIN")
     uplift = units.where(promoted).groupby(product).mean() / units.where(unpromoted).groupby(product).mean()
     result = pd.DataFrame(
-        {"CELLS": product.groupby(product).size(), "ELASTICITY": elasticity, "PROMO_CELLS": promo_cells, "PROMO_UPLIFT": uplift.where(promo_cells >= 10)}
+        {
+            "CELLS": product.groupby(product).size(),
+            "ELASTICITY": elasticity,
+            "PROMO_CELLS": promo_cells,
+            "PROMO_UPLIFT": uplift.where(promo_cells >= 10),
+        }
     )
     classes = [elasticity.isna(), elasticity < -1, elasticity < 0]
-    return result.assign(RESPONSE_CLASS=np.select(classes, ["unknown", "elastic", "inelastic"], "flat")).reset_index(names="PRODUCT_ID")
+    return result.assign(RESPONSE_CLASS=np.select(classes, ["unknown", "elastic", "inelastic"], "flat")).reset_index(
+        names="PRODUCT_ID"
+    )
 
 
 def show_datasets(store: str, *datasets: str) -> None:
     """Rows, partitions, files and size of some datasets."""
     stats = collect_stats(CUBE, store, datasets)
-    rows = [(name, s["rows"], s["partitions"], s["files"], s["blobsize"] / 1e6) for name, s in ((name, stats[name]) for name in datasets)]
+    rows = [
+        (name, s["rows"], s["partitions"], s["files"], s["blobsize"] / 1e6)
+        for name, s in ((name, stats[name]) for name in datasets)
+    ]
     table(("dataset", "rows", "partitions", "files", "MB"), rows)
 
 
@@ -170,7 +225,9 @@ def show_mailer(cells: pd.DataFrame) -> None:
 def sales_by_product(store: str) -> pd.DataFrame:
     """The products whose response is known: their class, uplift, units and sales, and the sales that were on promotion."""
     payload = ["DEPARTMENT", "UNITS", "SALES_VALUE", "DISPLAY", "PROMO_UPLIFT"]
-    groups = [by_product(cells) for _, cells in iter_cube(CUBE, store, partition_by="RESPONSE_CLASS", payload_columns=payload)]
+    groups = [
+        by_product(cells) for _, cells in iter_cube(CUBE, store, partition_by="RESPONSE_CLASS", payload_columns=payload)
+    ]
     return pd.concat(groups, ignore_index=True)
 
 
@@ -185,8 +242,16 @@ def by_product(cells: pa.Table) -> pd.DataFrame:
 def show_classes(products: pd.DataFrame) -> None:
     """Units and sales by class of response."""
     classes = products.groupby("RESPONSE_CLASS")
-    answer = classes.agg(products=("PRODUCT_ID", "size"), units=("UNITS", "sum"), sales=("SALES_VALUE", "sum"), uplift=("PROMO_UPLIFT", "median"))
-    rows = [(str(name), int(row.products), int(row.units), round(row.sales), f"{100 * (row.uplift - 1):+.0f} %") for name, row in answer.iterrows()]
+    answer = classes.agg(
+        products=("PRODUCT_ID", "size"),
+        units=("UNITS", "sum"),
+        sales=("SALES_VALUE", "sum"),
+        uplift=("PROMO_UPLIFT", "median"),
+    )
+    rows = [
+        (str(name), int(row.products), int(row.units), round(row.sales), f"{100 * (row.uplift - 1):+.0f} %")
+        for name, row in answer.iterrows()
+    ]
     table(("response to price", "products", "units", "sales in $", "units when promoted"), rows)
 
 
@@ -196,9 +261,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="grocery-") as folder:
         store = place(arguments.store or str(Path(folder) / "store"))
         if CUBE.uuid_prefix in list_cubes(store):
-            sys.exit(f"There is a cube {CUBE.uuid_prefix!r} in {store} already. Name another store, or remove that cube.")
+            sys.exit(
+                f"There is a cube {CUBE.uuid_prefix!r} in {store} already. Name another store, or remove that cube."
+            )
         periods = PERIODS[arguments.size]
-        print(f"A grocery cube of {periods} periods of four weeks. Data: Complete Journey (84.51°), realistic but simulated, for research and education.")
+        print(
+            f"A grocery cube of {periods} periods of four weeks. Data: Complete Journey (84.51°), realistic but simulated, for research and education."
+        )
         print(f"Store: {store}" + ("" if arguments.store else ", removed at the end; STORE=<url> keeps the cube"))
         report = Report()
         with report.step("Start", "Spark, on all cores of this machine."):
@@ -221,10 +290,23 @@ def judge(figures: grocery_figures.Figures, periods: int) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Arguments of the command line, with defaults from the environment."""
-    parser = argparse.ArgumentParser(description="Build, extend, update, query and judge a cube of grocery sales with Spark.")
-    parser.add_argument("--size", choices=list(PERIODS), default=os.environ.get("SIZE") or "full", help="a year, or its first three periods (default: full)")
-    parser.add_argument("--store", default=os.environ.get("STORE"), help="URL or directory that keeps the cube (default: a temporary directory)")
-    parser.add_argument("--chart", type=Path, default=Path("grocery.png"), help="where the chart is saved (default: grocery.png)")
+    parser = argparse.ArgumentParser(
+        description="Build, extend, update, query and judge a cube of grocery sales with Spark."
+    )
+    parser.add_argument(
+        "--size",
+        choices=list(PERIODS),
+        default=os.environ.get("SIZE") or "full",
+        help="a year, or its first three periods (default: full)",
+    )
+    parser.add_argument(
+        "--store",
+        default=os.environ.get("STORE"),
+        help="URL or directory that keeps the cube (default: a temporary directory)",
+    )
+    parser.add_argument(
+        "--chart", type=Path, default=Path("grocery.png"), help="where the chart is saved (default: grocery.png)"
+    )
     arguments = parser.parse_args()
     if arguments.size not in PERIODS:  # argparse does not look at defaults
         parser.error(f"SIZE is {' or '.join(PERIODS)}, not {arguments.size!r}")

@@ -1,4 +1,7 @@
-"""Three tables of the grocery cube, prepared with Arrow instead of Spark. Names, types and meanings are those of ``grocery_tables``; it has less columns."""
+"""Three tables of the grocery cube, prepared with Arrow instead of Spark.
+
+Names, types and meanings are those of ``grocery_tables``; it has less columns.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,18 @@ CELL = ["PERIOD", "STORE_GROUP", *NAMES.values()]
 
 
 def sales(weeks: int) -> pa.Table:
-    """What was sold of a product in a store in a week, in the first weeks of the year. Money is added up in whole cents."""
+    """What was sold of a product in a store in a week, in the first weeks of the year.
+
+    Money is added up in whole cents.
+    """
     rows = _source("transactions", [*NAMES, "quantity", "sales_value"], weeks)
     rows = rows.append_column("cents", pc.round(pc.multiply(rows["sales_value"], 100)).cast(pa.int64()))
     cells = rows.group_by(list(NAMES)).aggregate([("quantity", "sum"), ("cents", "sum")])
     units, paid = cells["quantity_sum"], cells["cents_sum"].cast(pa.float64())
     some_units = pc.if_else(pc.equal(units, 0), pa.scalar(None, pa.int64()), units)
-    return _cells(cells, UNITS=units, SALES_VALUE=pc.divide(paid, 100.0), PRICE=pc.divide(paid, pc.multiply(some_units, 100)))
+    return _cells(
+        cells, UNITS=units, SALES_VALUE=pc.divide(paid, 100.0), PRICE=pc.divide(paid, pc.multiply(some_units, 100))
+    )
 
 
 def first_delivery(sales: pa.Table, period: int) -> pa.Table:
@@ -40,13 +48,17 @@ def promotions(weeks: int) -> pa.Table:
     """Where in the store a product stood out and where in the weekly mailer, for the products that the store ever sold; ``"0"`` means nowhere."""
     pair = ["product_id", "store_id"]
     sold = _source("transactions", pair, weeks).group_by(pair).aggregate([])
-    rows = _source("promotions", [*NAMES, "display_location", "mailer_location"], weeks).join(sold, pair, join_type="left semi")
+    rows = _source("promotions", [*NAMES, "display_location", "mailer_location"], weeks).join(
+        sold, pair, join_type="left semi"
+    )
     cells = rows.group_by(list(NAMES)).aggregate([("display_location", "max"), ("mailer_location", "max")])
     return _cells(cells, DISPLAY=cells["display_location_max"], MAILER=cells["mailer_location_max"])
 
 
 def _source(name: str, columns: list[str], weeks: int | None = None) -> pa.Table:
-    return pq.read_table(find_source() / f"{name}.parquet", columns=columns, filters=None if weeks is None else [("week", "<=", weeks)])
+    return pq.read_table(
+        find_source() / f"{name}.parquet", columns=columns, filters=None if weeks is None else [("week", "<=", weeks)]
+    )
 
 
 def _cells(rows: pa.Table, **payload: pa.ChunkedArray) -> pa.Table:

@@ -60,7 +60,16 @@ def finding(summary: pd.DataFrame) -> str:
 def save_chart(summary: pd.DataFrame, path: Path) -> str:
     """Draw the chart, save it as PNG and return its title."""
     title = finding(summary)
-    with mpl.rc_context({"font.family": "sans-serif", "font.size": 10, "text.color": INK, "axes.labelcolor": SOFT, "xtick.color": SOFT, "ytick.color": INK}):
+    with mpl.rc_context(
+        {
+            "font.family": "sans-serif",
+            "font.size": 10,
+            "text.color": INK,
+            "axes.labelcolor": SOFT,
+            "xtick.color": SOFT,
+            "ytick.color": INK,
+        }
+    ):
         figure = Figure(figsize=(10, 2.1 + 0.42 * len(summary)), dpi=160, layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
         _draw_uplift(left, summary)
@@ -83,7 +92,15 @@ def _draw_uplift(axes: Axes, summary: pd.DataFrame) -> None:
     axes.hlines(rows, 100 * (summary["low"] - 1), 100 * (summary["high"] - 1), color=PALE, linewidth=7)
     axes.scatter(lift, rows, s=52, color=_colours(summary), zorder=3)
     for row, value in zip(rows, lift, strict=True):
-        axes.annotate(f"{value:+.0f} %", (value, row), (0, 8), textcoords="offset points", ha="center", fontsize=9, fontweight="bold")
+        axes.annotate(
+            f"{value:+.0f} %",
+            (value, row),
+            (0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            fontweight="bold",
+        )
     axes.axvline(0, color=SOFT, linewidth=0.8, zorder=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %" if value else "0")
     axes.set_yticks(rows, [name(department).capitalize() for department in summary.index])
@@ -95,7 +112,14 @@ def _draw_sales(axes: Axes, summary: pd.DataFrame) -> None:
     rows, share = range(len(summary)), 100 * summary["share"]
     axes.barh(rows, share, height=0.45, color=_colours(summary))
     for row, value, sales in zip(rows, share, summary["sales"], strict=True):
-        axes.annotate(f"{value:.0f} % of ${sales / 1000:,.0f}k", (value, row), (5, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.annotate(
+            f"{value:.0f} % of ${sales / 1000:,.0f}k",
+            (value, row),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
     axes.set_xlim(0, 1.4 * share.max())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %" if value else "0")
     axes.set_xlabel("Share of sales on promotion")

@@ -76,7 +76,9 @@ def finished(cube: Cube, store: Any) -> Figures:
 
 def differences(found: Figures, expected: Figures) -> list[str]:
     """What is not as it should be, one line a figure."""
-    return [f"{name}: {found.get(name)} instead of {value}" for name, value in expected.items() if found.get(name) != value]
+    return [
+        f"{name}: {found.get(name)} instead of {value}" for name, value in expected.items() if found.get(name) != value
+    ]
 
 
 def _everything(cube: Cube, store: Any) -> Figures:
@@ -96,7 +98,9 @@ def _everything(cube: Cube, store: Any) -> Figures:
         "cells with a coupon": totals["COUPONS"],
         "cells with an elasticity": totals["ELASTICITY"],
         "cells with a category": totals["CATEGORY"],
-        "cells on display": sum(table.num_rows for _, table in iter_cube(cube, store, C("DISPLAY") != "0", payload_columns=["DISPLAY"])),
+        "cells on display": sum(
+            table.num_rows for _, table in iter_cube(cube, store, C("DISPLAY") != "0", payload_columns=["DISPLAY"])
+        ),
     }
 
 
@@ -121,7 +125,12 @@ def _departments(cube: Cube, store: Any) -> Figures:
 
 
 def _responses(cube: Cube, store: Any) -> Figures:
-    tables = [table for _, table in iter_cube(cube, store, dimension_columns="PRODUCT_ID", partition_by="RESPONSE_CLASS", payload_columns=["PROMO_UPLIFT"])]
+    tables = [
+        table
+        for _, table in iter_cube(
+            cube, store, dimension_columns="PRODUCT_ID", partition_by="RESPONSE_CLASS", payload_columns=["PROMO_UPLIFT"]
+        )
+    ]
     products: pd.DataFrame = pa.concat_tables(tables).to_pandas().drop_duplicates("PRODUCT_ID")
     classes = Counter(products["RESPONSE_CLASS"])
     uplift = products.loc[products["RESPONSE_CLASS"] == "elastic", "PROMO_UPLIFT"].median()

@@ -32,7 +32,10 @@ class Report:
     @contextmanager
     def step(self, title: str, what: str) -> Iterator[None]:
         """Announce a step, and say at its end what it took. What ``what`` says happens inside."""
-        print(f"\n{len(self.finished) + 1:>2}  {title}\n{textwrap.indent(textwrap.fill(what, WIDTH), '    ')}\n", flush=True)
+        print(
+            f"\n{len(self.finished) + 1:>2}  {title}\n{textwrap.indent(textwrap.fill(what, WIDTH), '    ')}\n",
+            flush=True,
+        )
         started, cpu = time.perf_counter(), cpu_seconds()
         yield
         now = cpu_seconds()
@@ -61,7 +64,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     lines = [list(head), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
-        say("  " + "   ".join(f"{cell:>{w}}" if right else f"{cell:<{w}}" for cell, w, right in zip(line, widths, numeric, strict=True)))
+        say(
+            "  "
+            + "   ".join(
+                f"{cell:>{w}}" if right else f"{cell:<{w}}"
+                for cell, w, right in zip(line, widths, numeric, strict=True)
+            )
+        )
     say()
 
 

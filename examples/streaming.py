@@ -1,10 +1,11 @@
 """New weeks stream into the grocery cube; the stream is killed in the middle and started again, and every row is there once. Run: ``make demo-streaming``.
 
-A shop's weeks arrive as files. A Spark query writes each as one micro-batch, which is one commit. Between that commit and Spark's own note that the batch is
-done, the process is killed for good. Started again, Spark has to repeat the batch, as it cannot know; the cube knows, and skips it.
+A shop's weeks arrive as files. A Spark query writes each as one micro-batch, which is one commit.
+Between that commit and Spark's own note that the batch is done, the process is killed for good.
+Started again, Spark has to repeat the batch, as it cannot know; the cube knows, and skips it.
 
-    python examples/streaming.py --size small            three weeks come to a cube of four, instead of thirteen to one of forty
-    python examples/streaming.py --store /data/grocery   keep the cube
+    python examples/streaming.py --size small            three weeks come to a cube of four, instead
+    of thirteen to one of forty python examples/streaming.py --store /data/grocery   keep the cube
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ class Places:
 
 
 def run_query(places: Places, wait_after: int | None) -> None:
-    """Write all weeks that have arrived to the cube. ``wait_after``: a batch after whose commit the query stops to be killed."""
+    """Write all weeks that have arrived to the cube.
+
+    ``wait_after``: a batch after whose commit the query stops to be killed.
+    """
     from kartothek_cube.spark import register
 
     spark = start_spark(places.folder)
@@ -175,23 +179,39 @@ def story(places: Places, first: int, last: int, report: Report) -> bool:
     weeks = range(first + 1, last + 1)
     middle = len(weeks) // 2
 
-    with report.step("Build", f"The sales of weeks 1 to {first} and the master of products; the weeks {weeks[0]} to {last} lie ready as files."):
+    with report.step(
+        "Build",
+        f"The sales of weeks 1 to {first} and the master of products; the weeks {weeks[0]} to {last} lie ready as files.",
+    ):
         sales = grocery_arrow.sales(last).select([column.split()[0] for column in COLUMNS.split(", ")])
         products = grocery_arrow.products().select(["PRODUCT_ID", "DEPARTMENT"])
-        build_cube({"sales": sales.filter(pc.less_equal(sales["WEEK"], first)), "products": products}, CUBE, places.store, partition_on={"products": []})
+        build_cube(
+            {"sales": sales.filter(pc.less_equal(sales["WEEK"], first)), "products": products},
+            CUBE,
+            places.store,
+            partition_on={"products": []},
+        )
         arrive(sales, weeks, places)
         show_state(places)
 
-    with report.step("Stream and kill", f"A Spark query writes week after week. Right after the commit of week {weeks[middle]} its process is killed."):
+    with report.step(
+        "Stream and kill",
+        f"A Spark query writes week after week. Right after the commit of week {weeks[middle]} its process is killed.",
+    ):
         query = start_query(places, "--wait-after", str(middle))
         with ended(query):
             wait_for_sign(query, places.sign)
             kill(query)
         show_state(places)
         noted, there = batches_noted(places), last_week(places)
-        say(f"The cube has week {there}. Spark has noted {noted} finished batches, the last one of week {weeks[noted - 1]}: it has to repeat week {there}.\n ")
+        say(
+            f"The cube has week {there}. Spark has noted {noted} finished batches, the last one of week {weeks[noted - 1]}: it has to repeat week {there}.\n "
+        )
 
-    with report.step("Start again", "The same query, from its checkpoint. It repeats the batch that it does not know to be done; the cube skips it."):
+    with report.step(
+        "Start again",
+        "The same query, from its checkpoint. It repeats the batch that it does not know to be done; the cube skips it.",
+    ):
         query = start_query(places)
         with ended(query):
             if query.wait(PATIENCE):
@@ -201,9 +221,17 @@ def story(places: Places, first: int, last: int, report: Report) -> bool:
     with report.step("Check", "The rows as they lie in the files of the cube, against those that arrived."):
         right = check(sales, places) and noted == middle and there == weeks[middle]
         answer = query_cube_arrow(CUBE, places.store, payload_columns=["UNITS", "DEPARTMENT"])
-        newest = answer.filter(pc.equal(answer["WEEK"], last)).group_by("DEPARTMENT").aggregate([("UNITS", "sum")]).sort_by([("UNITS_sum", "descending")])
+        newest = (
+            answer.filter(pc.equal(answer["WEEK"], last))
+            .group_by("DEPARTMENT")
+            .aggregate([("UNITS", "sum")])
+            .sort_by([("UNITS_sum", "descending")])
+        )
         say(f"\nWeek {last}, asked from the cube:")
-        table(("department", "units"), [(str(row["DEPARTMENT"]), row["UNITS_sum"]) for row in newest.slice(0, 4).to_pylist()])
+        table(
+            ("department", "units"),
+            [(str(row["DEPARTMENT"]), row["UNITS_sum"]) for row in newest.slice(0, 4).to_pylist()],
+        )
     return right
 
 
@@ -235,7 +263,13 @@ def check(sales: pa.Table, places: Places) -> bool:
     missing = sales.num_rows - sales.join(found.select(CELL), CELL, join_type="left semi").num_rows
     surplus = cells.num_rows - (sales.num_rows - missing)
     units = [int(pc.sum(rows["UNITS"]).as_py()) for rows in (sales, found)]
-    facts = [("rows that arrived", sales.num_rows), ("rows in the files", found.num_rows), ("missing", missing), ("doubled", doubled), ("surplus", surplus)]
+    facts = [
+        ("rows that arrived", sales.num_rows),
+        ("rows in the files", found.num_rows),
+        ("missing", missing),
+        ("doubled", doubled),
+        ("surplus", surplus),
+    ]
     table(("", "rows"), facts)
     return not (missing or doubled or surplus) and units[0] == units[1]
 
@@ -249,8 +283,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="grocery-", ignore_cleanup_errors=True) as folder:
         store = arguments.store or f"hfs://{folder}/store"
         if CUBE.uuid_prefix in list_cubes(open_store(store)):
-            sys.exit(f"There is a cube {CUBE.uuid_prefix!r} in {store} already. Name another store, or remove that cube.")
-        print("Weeks of grocery sales as a stream. Data: Complete Journey (84.51°), realistic but simulated, for research and education.")
+            sys.exit(
+                f"There is a cube {CUBE.uuid_prefix!r} in {store} already. Name another store, or remove that cube."
+            )
+        print(
+            "Weeks of grocery sales as a stream. Data: Complete Journey (84.51°), realistic but simulated, for research and education."
+        )
         report = Report()
         right = story(Places(Path(folder), store), *WEEKS[arguments.size], report)
     report.summary()

@@ -40,19 +40,19 @@ if TYPE_CHECKING:
         update_cube,
         verify_cube,
     )
-    from kartothek_cube.core.dataset.listing import list_datasets
-    from kartothek_cube.core.options import options
-    from kartothek_cube.core.progress import Progress
-    from kartothek_cube.core.stores import open_store
+    from kartothek_cube.core.dataset.inspect import list_datasets
+    from kartothek_cube.core.runtime.options import options
+    from kartothek_cube.core.runtime.progress import Progress
+    from kartothek_cube.core.stores.open import open_store
 
 __version__ = "0.1.0"
 
 # Each name comes with what it needs, and not with all verbs.
 _HOMES = {
-    "C": "cube.conditions",
-    "Conjunction": "cube.conditions",
+    "C": "core.expressions.conditions",
+    "Conjunction": "core.expressions.conditions",
     "Cube": "cube.cube",
-    "Progress": "core.progress",
+    "Progress": "core.runtime.progress",
     "append_to_cube": "cube.verbs.append",
     "build_cube": "cube.verbs.build",
     "build_cube_index": "cube.verbs.indices",
@@ -68,11 +68,11 @@ _HOMES = {
     "extend_cube": "cube.verbs.build",
     "iter_cube": "cube.verbs.query",
     "list_cubes": "cube.verbs.describe",
-    "list_datasets": "core.dataset.listing",
+    "list_datasets": "core.dataset.inspect",
     "load_group": "cube.verbs.query",
     "open_cube": "cube.verbs.discover",
-    "open_store": "core.stores",
-    "options": "core.options",
+    "open_store": "core.stores.open",
+    "options": "core.runtime.options",
     "plan_cube_query": "cube.verbs.query",
     "query_cube": "cube.verbs.query",
     "query_cube_arrow": "cube.verbs.query",

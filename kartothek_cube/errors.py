@@ -35,7 +35,8 @@ class KartothekCubeError(Exception):
     Attributes
     ----------
     kind : str
-        Stable, machine-readable name of the category. It is what crosses process boundaries, e.g. out of a Spark task.
+        Stable, machine-readable name of the category. It is what crosses process boundaries, e.g.
+        out of a Spark task.
 
     Examples
     --------
@@ -87,7 +88,9 @@ class UnknownColumn(InvalidInput, KeyError):
 
 
 class InvalidRequest(InvalidInput, RuntimeError):
-    """A call that contradicts the dataset or itself, e.g. an index on a partition column. Nothing was written.
+    """A call that contradicts the dataset or itself, e.g. an index on a partition column.
+
+    Nothing was written.
 
     Examples
     --------
@@ -195,7 +198,9 @@ class CommitConflict(KartothekCubeError, RuntimeError):
 
 
 class StagedFilesLost(KartothekCubeError, RuntimeError):
-    """Files that were written for a commit have been removed before it. The change is certainly not visible.
+    """Files that were written for a commit have been removed before it.
+
+    The change is certainly not visible.
 
     Examples
     --------
@@ -238,7 +243,8 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
 
     Examples
     --------
-    Nothing was changed, so the write can be repeated; its child `CubeCommitIncomplete` says that it stopped halfway.
+    Nothing was changed, so the write can be repeated; its child `CubeCommitIncomplete` says that it
+    stopped halfway.
 
     >>> issubclass(CubeCommitIncomplete, MultiTableCommitAborted)
     True
@@ -248,7 +254,9 @@ class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
 
 
 class CubeCommitIncomplete(MultiTableCommitAborted):
-    """A write to several datasets of a cube stopped between two commits. The message lists what landed.
+    """A write to several datasets of a cube stopped between two commits.
+
+    The message lists what landed.
 
     Examples
     --------
@@ -342,7 +350,9 @@ class Unsupported(KartothekCubeError, NotImplementedError):
 
 
 class MissingExtra(Unsupported, ImportError):
-    """A package that only an extra of this library installs is not there. The message says which extra, and how it is installed.
+    """A package that only an extra of this library installs is not there.
+
+    The message says which extra, and how it is installed.
 
     Examples
     --------

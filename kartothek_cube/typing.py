@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from pyarrow import Schema, Table
 
-    from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-    from kartothek_cube.core.compat.factory import DatasetFactory
-    from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
+    from kartothek_cube.core.expressions.conjunction import Condition, Conjunction
+    from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+    from kartothek_cube.core.kartothek.factory import DatasetFactory
+    from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
     from kartothek_cube.core.metadata.txn import Txn
-    from kartothek_cube.core.store import Store
-    from kartothek_cube.cube.conjunction import Condition, Conjunction
+    from kartothek_cube.core.stores.contract import Store
 
     _Again: TypeAlias = "StoreLike"
     _Json: TypeAlias = "JSONValue"
@@ -34,13 +34,13 @@ else:
     DataFrame = _later("pandas", "DataFrame")
     Schema = _later("pyarrow", "Schema")
     Table = _later("pyarrow", "Table")
-    DatasetMetadata = _later("kartothek_cube.core.compat.dataset_metadata", "DatasetMetadata")
-    DatasetFactory = _later("kartothek_cube.core.compat.factory", "DatasetFactory")
-    SchemaWrapper = _later("kartothek_cube.core.compat.schema_wrapper", "SchemaWrapper")
+    DatasetMetadata = _later("kartothek_cube.core.kartothek.dataset_metadata", "DatasetMetadata")
+    DatasetFactory = _later("kartothek_cube.core.kartothek.factory", "DatasetFactory")
+    SchemaWrapper = _later("kartothek_cube.core.kartothek.schema_wrapper", "SchemaWrapper")
     Txn = _later("kartothek_cube.core.metadata.txn", "Txn")
-    Store = _later("kartothek_cube.core.store", "Store")
-    Condition = _later("kartothek_cube.cube.conjunction", "Condition")
-    Conjunction = _later("kartothek_cube.cube.conjunction", "Conjunction")
+    Store = _later("kartothek_cube.core.stores.contract", "Store")
+    Condition = _later("kartothek_cube.core.expressions.conjunction", "Condition")
+    Conjunction = _later("kartothek_cube.core.expressions.conjunction", "Conjunction")
     _Again = _later("kartothek_cube.typing", "StoreLike")
     _Json = _later("kartothek_cube.typing", "JSONValue")
     _Item = _later("kartothek_cube.typing", "IntoItem")

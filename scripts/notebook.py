@@ -31,8 +31,16 @@ def executed(notebook: Path) -> nbformat.NotebookNode:
     """The notebook with the outputs of its cells, run in its folder with this Python; a cell that fails is an error. Settings of the user are left alone."""
     cells = nbformat.read(notebook, as_version=4)
     with tempfile.TemporaryDirectory(prefix="notebook-") as folder:
-        os.environ |= dict.fromkeys(["IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"], folder)
-        NotebookClient(cells, timeout=SECONDS, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": notebook.parent}}).execute()
+        os.environ |= dict.fromkeys(
+            ["IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"], folder
+        )
+        NotebookClient(
+            cells,
+            timeout=SECONDS,
+            kernel_name="python3",
+            coalesce_streams=True,
+            resources={"metadata": {"path": notebook.parent}},
+        ).execute()
     return cells
 
 

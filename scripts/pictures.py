@@ -1,4 +1,7 @@
-"""The pictures of docs/concepts.md as SVG: `python scripts/pictures.py` draws them again. They adapt to light and dark, and need nothing else."""
+"""The pictures of docs/concepts.md as SVG: `python scripts/pictures.py` draws them again.
+
+They adapt to light and dark, and need nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 # Narrow, so that the letters can be read on a telephone.
 WIDTH = 560
 
-# The colours of the drawings of plans: people tell them apart however they see colours; words say the same.
+# The colours of the drawings of plans: people tell them apart however they see colours; words say
+# the same.
 LIGHT = {
     "bg": "#ffffff",
     "fg": "#1f2933",
@@ -39,7 +43,9 @@ Rows = Sequence[Sequence[str]]
 
 def colours(palette: dict[str, str]) -> str:
     """Style rules of a palette: fills by name, strokes by name and ``-line``."""
-    return "".join(f".{name}{{fill:{value}}}.{name}-line{{fill:none;stroke:{value}}}" for name, value in palette.items())
+    return "".join(
+        f".{name}{{fill:{value}}}.{name}-line{{fill:none;stroke:{value}}}" for name, value in palette.items()
+    )
 
 
 STYLE = f"{colours(LIGHT)}@media (prefers-color-scheme:dark){{{colours(DARK)}}}.b{{font-weight:600}}.d{{stroke-dasharray:4 3}}.faded{{opacity:.3}}"
@@ -66,13 +72,29 @@ def arrow(x: float, y: float, to_x: float, to_y: float) -> str:
     return f'<path class="line-line" stroke-width="1.5" marker-end="url(#head)" d="M{x:g},{y:g} L{to_x:g},{to_y:g}"/>'
 
 
-def table(x: float, y: float, widths: Sequence[float], head: Sequence[str], rows: Rows, kind: str, quiet: Callable[[str], bool] = lambda _: False) -> str:
+def table(
+    x: float,
+    y: float,
+    widths: Sequence[float],
+    head: Sequence[str],
+    rows: Rows,
+    kind: str,
+    quiet: Callable[[str], bool] = lambda _: False,
+) -> str:
     """A small table with a coloured head."""
     parts = [box(x, y, sum(widths), 22, kind, 2), box(x, y + 22, sum(widths), 21 * len(rows), "box", 2)]
     for number, row in enumerate([head, *rows]):
         left = x
         for width, cell in zip(widths, row, strict=True):
-            parts.append(text(left + 6, y + 15 + 21 * number + (1 if number else 0), cell, ("quiet" if quiet(cell) else "fg") if number else "on", 11.5))
+            parts.append(
+                text(
+                    left + 6,
+                    y + 15 + 21 * number + (1 if number else 0),
+                    cell,
+                    ("quiet" if quiet(cell) else "fg") if number else "on",
+                    11.5,
+                )
+            )
             left += width
     return "".join(parts)
 
@@ -136,7 +158,10 @@ def cells() -> str:
             parts.append(text(24, y + 18, f"product {row + 1}", "quiet", 11))
             parts += [_cell(86 + 58 * i, y, mark == "1", there[row][i] == "1", kind) for i, mark in enumerate(line)]
     for row, brand in enumerate(("Acme", "Bolt", "Acme")):
-        parts += [text(370, 82 + 30 * row, f"product {row + 1}", "quiet", 11), label(434, 64 + 30 * row, 90, 26, brand, "left")]
+        parts += [
+            text(370, 82 + 30 * row, f"product {row + 1}", "quiet", 11),
+            label(434, 64 + 30 * row, 90, 26, brand, "left"),
+        ]
     parts += [
         text(334, 252, "null: the seed has the cell,", "quiet", 12),
         text(334, 268, "the forecast has not", "quiet", 12),
@@ -170,13 +195,26 @@ def joins() -> str:
         arrow(120, 136, 120, 168),
         arrow(400, 136, 400, 168),
         text(24, 190, "no condition on MAILER: left", "fg b"),
-        table(24, 202, (100, 60, 80), ("PRODUCT_ID", "UNITS", "MAILER"), [("1", "3", "A"), ("2", "5", "null"), ("3", "4", "B")], "seed", is_null),
+        table(
+            24,
+            202,
+            (100, 60, 80),
+            ("PRODUCT_ID", "UNITS", "MAILER"),
+            [("1", "3", "A"), ("2", "5", "null"), ("3", "4", "B")],
+            "seed",
+            is_null,
+        ),
         text(300, 190, 'C("MAILER") == "A": inner', "fg b"),
         table(300, 202, (100, 60, 80), ("PRODUCT_ID", "UNITS", "MAILER"), [("1", "3", "A")], "inner", is_null),
         text(24, 312, "every cell of the seed", "quiet", 12),
         text(300, 272, "cells whose promotion says so", "quiet", 12),
     ]
-    return picture(330, "A left and an inner join", "Without a condition on it an enrichment is joined left; with one it is joined inner.", parts)
+    return picture(
+        330,
+        "A left and an inner join",
+        "Without a condition on it an enrichment is joined left; with one it is joined inner.",
+        parts,
+    )
 
 
 def groups() -> str:
@@ -198,7 +236,12 @@ def groups() -> str:
         text(24, 258, "An index on BRAND says which files have rows of each brand;", "quiet", 12),
         text(24, 276, "each group comes as one frame, table or Spark task.", "quiet", 12),
     ]
-    return picture(292, "Groups of a result", "Rows that are stored by country come in groups of brands, because an index says where each brand is.", parts)
+    return picture(
+        292,
+        "Groups of a result",
+        "Rows that are stored by country come in groups of brands, because an index says where each brand is.",
+        parts,
+    )
 
 
 def index() -> str:
@@ -216,10 +259,24 @@ def index() -> str:
     for number, (brand, held) in enumerate(where.items()):
         y = 56 + 54 * number
         asked = brand == "Acme"
-        parts.append(label(24, y, 110, 36, brand, "inner") if asked else box(24, y, 110, 36) + text(79, y + 22.5, brand, "quiet", 12, "middle"))
-        parts += [f'<g class="{"" if asked else "faded"}">{arrow(140, y + 18, 318, 60 + 44 * place)}</g>' for place in held]
-    parts += [text(24, 248, 'C("BRAND") == "Acme" reads two partitions of four.', "fg", 13), text(24, 268, "The others are not opened.", "quiet", 12)]
-    return picture(284, "An inverted index", "An index goes from a value to the partitions that have it, so that a condition opens no other file.", parts)
+        parts.append(
+            label(24, y, 110, 36, brand, "inner")
+            if asked
+            else box(24, y, 110, 36) + text(79, y + 22.5, brand, "quiet", 12, "middle")
+        )
+        parts += [
+            f'<g class="{"" if asked else "faded"}">{arrow(140, y + 18, 318, 60 + 44 * place)}</g>' for place in held
+        ]
+    parts += [
+        text(24, 248, 'C("BRAND") == "Acme" reads two partitions of four.', "fg", 13),
+        text(24, 268, "The others are not opened.", "quiet", 12),
+    ]
+    return picture(
+        284,
+        "An inverted index",
+        "An index goes from a value to the partitions that have it, so that a condition opens no other file.",
+        parts,
+    )
 
 
 def commit() -> str:
@@ -233,8 +290,16 @@ def commit() -> str:
     for number, (name, words, note) in enumerate(steps):
         x = 24 + 176 * number
         parts += [box(x, 42, 160, 118), label(x + 12, 54, 28, 28, name, "inner" if name == "3" else "seed")]
-        first, _, rest = words.partition(" ") if len(words) < 20 else (words[: words.rindex(" ", 0, 18)], "", words[words.rindex(" ", 0, 18) + 1 :])
-        parts += [text(x + 12, 106, first, "fg", 12.5), text(x + 12, 123, rest, "fg", 12.5), text(x + 12, 146, note, "quiet", 11.5)]
+        first, _, rest = (
+            words.partition(" ")
+            if len(words) < 20
+            else (words[: words.rindex(" ", 0, 18)], "", words[words.rindex(" ", 0, 18) + 1 :])
+        )
+        parts += [
+            text(x + 12, 106, first, "fg", 12.5),
+            text(x + 12, 123, rest, "fg", 12.5),
+            text(x + 12, 146, note, "quiet", 11.5),
+        ]
     parts += [arrow(186, 101, 198, 101), arrow(362, 101, 374, 101), arrow(456, 164, 456, 196)]
     parts += [
         label(24, 240, 160, 34, "commit 1", "left"),
@@ -245,14 +310,24 @@ def commit() -> str:
         text(376, 212, "from here on", "quiet", 12),
     ]
     return picture(
-        332, "A commit and the history", "A commit writes new files, keeps a history entry, and swaps the metadata document. Older states stay readable.", parts
+        332,
+        "A commit and the history",
+        "A commit writes new files, keeps a history entry, and swaps the metadata document. Older states stay readable.",
+        parts,
     )
 
 
 def query_system() -> str:
     """From datasets to groups."""
-    rows = {"sales (seed)": ("seed", "1110"), "promotions: inner": ("inner", "1011"), "products: left": ("left", "1110")}
-    parts = [text(24, 28, "1  Conditions drop files", "fg b"), text(24, 46, "by partition values and indices, before data are read", "quiet", 12)]
+    rows = {
+        "sales (seed)": ("seed", "1110"),
+        "promotions: inner": ("inner", "1011"),
+        "products: left": ("left", "1110"),
+    }
+    parts = [
+        text(24, 28, "1  Conditions drop files", "fg b"),
+        text(24, 46, "by partition values and indices, before data are read", "quiet", 12),
+    ]
     for number, (name, (kind, marks)) in enumerate(rows.items()):
         y = 60 + 40 * number
         parts.append(text(24, y + 21, name, "fg", 12.5))
@@ -261,7 +336,8 @@ def query_system() -> str:
             parts.append(
                 label(x, y, 86, 32, f"week {place + 1}", kind)
                 if mark == "1"
-                else box(x + 0.5, y + 0.5, 85, 31, f"{kind}-line d") + text(x + 43, y + 20.5, "none", "quiet", 11.5, "middle")
+                else box(x + 0.5, y + 0.5, 85, 31, f"{kind}-line d")
+                + text(x + 43, y + 20.5, "none", "quiet", 11.5, "middle")
             )
     parts += [
         arrow(280, 186, 280, 208),
@@ -277,7 +353,11 @@ def query_system() -> str:
     for place, mailer in enumerate(("front page", "back page", "leaflet")):
         x = 24 + 174 * place
         parts += [box(x, 394, 164, 62), text(x + 82, 412, mailer, "fg", 12, "middle")]
-        parts += [box(x + 12 + 48 * i, 422 + 14 * j, 44, 10, kind, 1) for i, kind in enumerate(("seed", "inner", "left")) for j in range(2)]
+        parts += [
+            box(x + 12 + 48 * i, 422 + 14 * j, 44, 10, kind, 1)
+            for i, kind in enumerate(("seed", "inner", "left"))
+            for j in range(2)
+        ]
     title = "How a query is answered"
     return picture(
         472,

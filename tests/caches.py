@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kartothek_cube.core.snapshots import _cache
+from kartothek_cube.core.snapshots.loader import _cache
 
 if TYPE_CHECKING:
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.stores.contract import Store
 
 
 def forget(store: Store) -> None:

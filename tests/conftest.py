@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# `ci` gives the same examples in every run, `short` the first of them; `fuzz` looks for new ones: HYPOTHESIS_PROFILE=fuzz
+# `ci` gives the same examples in every run, `short` the first of them; `fuzz` looks for new ones:
+# HYPOTHESIS_PROFILE=fuzz
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
 hypothesis.settings.register_profile("short", derandomize=True, deadline=None, database=None, max_examples=10)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=2000, print_blob=True)
@@ -45,9 +46,15 @@ MARKER_OF_FIXTURE = {
 }
 
 
-# Tests that share something dear, a session or servers or an environment or the built documentation: one process of a parallel run gets them all.
+# Tests that share something dear, a session or servers or an environment or the built
+# documentation: one process of a parallel run gets them all.
 TOGETHER = {
-    "spark": ("tests/integration/spark/", "tests/integration/examples/", "tests/docs/test_examples_run.py", "tests/robustness/hostile/test_store_misuse.py"),
+    "spark": (
+        "tests/integration/spark/",
+        "tests/integration/examples/",
+        "tests/docs/test_examples_run.py",
+        "tests/robustness/hostile/test_store_misuse.py",
+    ),
     "interop": ("tests/integration/interop/",),
     "docs": ("tests/docs/",),
     "wheel": ("tests/integration/test_wheel.py",),
@@ -57,12 +64,21 @@ TOGETHER = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The short form of the suite."""
-    parser.addoption("--thin", type=int, default=1, metavar="N", help="of the cases of a parametrised test run the first and every Nth after it")
+    parser.addoption(
+        "--thin",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the cases of a parametrised test run the first and every Nth after it",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the markers known that only fixtures of this file give."""
-    config.addinivalue_line("markers", "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)")
+    config.addinivalue_line(
+        "markers",
+        "servers: talks to the server of an object store that runs as a process of its own (given by its fixture)",
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -118,8 +134,8 @@ def store(store_url: str) -> Any:
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for another writer looks again at once: for tests in which that writer has crashed."""
-    from kartothek_cube.core import commit
-    from kartothek_cube.cube import settle
+    from kartothek_cube.core.commit import commit
+    from kartothek_cube.cube.members import consistent_read as settle
 
     for module in (commit, settle):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))

@@ -45,7 +45,15 @@ def kind_of(value: Any) -> str:
 def lines_for(module: str, names: list[str]) -> list[str]:
     """What describes the names: a table with their first lines, then each."""
     home = importlib.import_module(module)
-    lines = [f".. currentmodule:: {module}", "", ".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+    lines = [
+        f".. currentmodule:: {module}",
+        "",
+        ".. autosummary::",
+        "   :nosignatures:",
+        "",
+        *(f"   {name}" for name in names),
+        "",
+    ]
     for name in names:
         kind = kind_of(getattr(home, name))
         members = ["   :members:"] if kind == "autoclass" else []
@@ -73,7 +81,9 @@ class Reference(SphinxDirective):
         """Take the place of the block."""
         lines = lines_for(self.arguments[0], " ".join(self.content).split())
         source, line = self.get_source_info()
-        return self.parse_text_to_nodes(StringList(lines, items=[(source, line)] * len(lines)), allow_section_headings=False)
+        return self.parse_text_to_nodes(
+            StringList(lines, items=[(source, line)] * len(lines)), allow_section_headings=False
+        )
 
 
 class NamesToLinks(SphinxTransform):
@@ -92,13 +102,18 @@ class NamesToLinks(SphinxTransform):
         for literal in list(self.document.findall(nodes.literal)):
             name = mentioned(literal.astext())
             section = next((id(parent) for parent in _parents(literal) if isinstance(parent, nodes.section)), 0)
-            is_linked = any(isinstance(parent, nodes.reference | addnodes.pending_xref | nodes.title) for parent in _parents(literal))
+            is_linked = any(
+                isinstance(parent, nodes.reference | addnodes.pending_xref | nodes.title)
+                for parent in _parents(literal)
+            )
             if name in known and (section, name) not in seen and not is_linked:
                 seen.add((section, name))
                 literal.replace_self(self._link(literal, known[name]))
 
     def _link(self, literal: nodes.literal, target: str) -> addnodes.pending_xref:
-        link = addnodes.pending_xref("", refdomain="py", reftype="obj", reftarget=target, refexplicit=True, refwarn=True, refdoc=self.env.docname)
+        link = addnodes.pending_xref(
+            "", refdomain="py", reftype="obj", reftarget=target, refexplicit=True, refwarn=True, refdoc=self.env.docname
+        )
         link.append(literal.deepcopy())
         return link
 
@@ -117,10 +132,17 @@ def _parents(node: nodes.Node) -> list[nodes.Node]:
     return found
 
 
-def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element) -> nodes.Element | None:
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element
+) -> nodes.Element | None:
     """A name that is called by another of its paths, or by its last part only, is described where `targets` says."""
     target = targets().get(node.get("reftarget", "").rpartition(".")[2])
-    if node.get("refdomain") != "py" or target is None or target == node["reftarget"] or not mentioned(target.rpartition(".")[2]):
+    if (
+        node.get("refdomain") != "py"
+        or target is None
+        or target == node["reftarget"]
+        or not mentioned(target.rpartition(".")[2])
+    ):
         return None
     return env.domains["py"].resolve_xref(env, node.get("refdoc", env.docname), app.builder, "obj", target, node, text)
 

@@ -26,7 +26,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
-from kartothek_cube.cli.commands import cli
+from kartothek_cube.cli.app import cli
 
 WIDTH = "100"
 OPENING = re.compile(r"^(?P<fence>`{3,}) *(?P<kind>python|\{terminal\}) *(?P<rest>.*)$")
@@ -70,7 +70,9 @@ def steps_of(text: str) -> Iterator[Step]:
 
 def _step(kind: str, lines: list[str]) -> Step:
     option = OPTION.match(lines[0]) if lines else None
-    return Step(kind, "\n".join(lines), 0) if option is None else Step(kind, "\n".join(lines[1:]), int(option["status"]))
+    return (
+        Step(kind, "\n".join(lines), 0) if option is None else Step(kind, "\n".join(lines[1:]), int(option["status"]))
+    )
 
 
 def session(text: str, folder: Path) -> list[list[Shown]]:
@@ -79,7 +81,9 @@ def session(text: str, folder: Path) -> list[list[Shown]]:
     last = max((place for place, step in enumerate(steps) if step.kind == "terminal"), default=-1)
     found: list[list[Shown]] = []
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KARTOTHEK_CUBE_")} | {"COLUMNS": WIDTH}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KARTOTHEK_CUBE_")} | {
+        "COLUMNS": WIDTH
+    }
     for step in steps[: last + 1]:
         if step.kind == "terminal":
             found.append(list(shown_by(step, folder, environment)))
@@ -157,13 +161,18 @@ def coloured(text: str) -> str:
 
 def _span(text: str, styles: set[str]) -> str:
     escaped = html.escape(text, quote=False)
-    return f'<span class="{" ".join(f"t-{style}" for style in sorted(styles))}">{escaped}</span>' if text and styles else escaped
+    return (
+        f'<span class="{" ".join(f"t-{style}" for style in sorted(styles))}">{escaped}</span>'
+        if text and styles
+        else escaped
+    )
 
 
 def drawn(terminal: list[Shown]) -> str:
     """A terminal as HTML."""
     lines = [
-        f'<span class="t-prompt">$ </span><span class="t-typed">{html.escape(shown.typed, quote=False)}</span>\n{coloured(shown.printed)}' for shown in terminal
+        f'<span class="t-prompt">$ </span><span class="t-typed">{html.escape(shown.typed, quote=False)}</span>\n{coloured(shown.printed)}'
+        for shown in terminal
     ]
     return f'<div class="terminal"><pre tabindex="0">{"".join(lines)}</pre></div>\n'
 

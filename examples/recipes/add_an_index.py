@@ -18,7 +18,14 @@ from shop import CUBE, new_shop, sales, store_from
 from kartothek_cube import C, build_cube_index, drop_cube_index, extend_cube, open_cube, plan_cube_query, query_cube
 
 QUESTION = C("CAMPAIGN") == "Easter"
-CAMPAIGNS = {"2024-01": "Winter", "2024-02": "Winter", "2024-03": "Easter", "2024-04": "Spring", "2024-05": "Spring", "2024-06": "Summer"}
+CAMPAIGNS = {
+    "2024-01": "Winter",
+    "2024-02": "Winter",
+    "2024-03": "Easter",
+    "2024-04": "Spring",
+    "2024-05": "Spring",
+    "2024-06": "Summer",
+}
 
 
 def campaigns() -> pd.DataFrame:

@@ -1,4 +1,6 @@
-"""The sales of a month were wrong: the tills of one country counted everything twice. Corrected data replace them.
+"""The sales of a month were wrong: the tills of one country counted everything twice.
+
+Corrected data replace them.
 
 A scope is a set of whole partitions. `update_cube` removes those that the conditions take
 and adds the corrected rows in the same commit, so that no reader ever sees the month
@@ -35,7 +37,9 @@ def backfill_cube(store: Any) -> None:
 
 def backfill_dataset(store: Any) -> None:
     """In a dataset it is a list of dicts; a dict takes what has all of its values."""
-    update_dataset_from_dataframes([french_april()], store, "recipe_tills", delete_scope=[{"COUNTRY_CODE": "FR", "MONTH": "2024-04"}])
+    update_dataset_from_dataframes(
+        [french_april()], store, "recipe_tills", delete_scope=[{"COUNTRY_CODE": "FR", "MONTH": "2024-04"}]
+    )
 
 
 def main() -> None:
@@ -46,7 +50,9 @@ def main() -> None:
 
     doubled = french_april().assign(UNITS=lambda rows: 2 * rows["UNITS"])
     append_to_cube({"sales": doubled}, CUBE, store)
-    store_dataframes_as_dataset(store, "recipe_tills", [query_cube(CUBE, store)[0]], partition_on=["COUNTRY_CODE", "MONTH"], overwrite=True)
+    store_dataframes_as_dataset(
+        store, "recipe_tills", [query_cube(CUBE, store)[0]], partition_on=["COUNTRY_CODE", "MONTH"], overwrite=True
+    )
     print(f"wrong:  {units(query_cube(CUBE, store, payload_columns=['UNITS'])[0]):,} units")
 
     backfill_cube(store)

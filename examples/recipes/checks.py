@@ -54,7 +54,9 @@ def changed(store: Any) -> Iterator[str]:
 
 def turnover(store: Any, as_of: str | None = None) -> pd.Series:
     """By country, now or then."""
-    return query_cube(CUBE, store, payload_columns=["TURNOVER"], as_of=as_of)[0].groupby("COUNTRY_CODE")["TURNOVER"].sum()
+    return (
+        query_cube(CUBE, store, payload_columns=["TURNOVER"], as_of=as_of)[0].groupby("COUNTRY_CODE")["TURNOVER"].sum()
+    )
 
 
 def main() -> None:

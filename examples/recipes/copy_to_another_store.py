@@ -6,7 +6,8 @@ what came after the start is not in the copy: stop the writers, or copy again wi
 `overwrite=True`. Readers take the address from one place, here a small text file, which is
 replaced in one step; the old cube is deleted when nobody reads it any more.
 
-    python copy_to_another_store.py [store-url]        the copy goes to the directory new-shop-data here
+    python copy_to_another_store.py [store-url]        the copy goes to the directory new-shop-data
+    here
 """
 
 from __future__ import annotations

@@ -24,8 +24,13 @@ LOOK_BACK = pd.Timedelta(days=14)
 
 
 def lacking(store: Any, today: pd.Timestamp) -> list[pd.Timestamp]:
-    """The days that the cube should have by now, and has no row of. The index on SALES_DATE answers most of it."""
-    return [day for day in pd.date_range(today - LOOK_BACK, today) if not count_cube(CUBE, store, C("SALES_DATE") == day)]
+    """The days that the cube should have by now, and has no row of.
+
+    The index on SALES_DATE answers most of it.
+    """
+    return [
+        day for day in pd.date_range(today - LOOK_BACK, today) if not count_cube(CUBE, store, C("SALES_DATE") == day)
+    ]
 
 
 def load(store: Any, today: pd.Timestamp) -> list[pd.Timestamp]:

@@ -47,8 +47,15 @@ def main() -> None:
     # Again tomorrow: overwrite=True replaces the dataset.
     extend_cube(forecasts(store), cube, store, overwrite=True)
 
-    april = query_cube(cube, store, (C("MONTH") == "2024-04") & (C("EXPECTED") > 0.0), payload_columns=["UNITS", "EXPECTED", "DEPARTMENT"])[0]
-    error = (april["UNITS"] - april["EXPECTED"]).abs().groupby(april["DEPARTMENT"]).sum() / april["UNITS"].groupby(april["DEPARTMENT"]).sum()
+    april = query_cube(
+        cube,
+        store,
+        (C("MONTH") == "2024-04") & (C("EXPECTED") > 0.0),
+        payload_columns=["UNITS", "EXPECTED", "DEPARTMENT"],
+    )[0]
+    error = (april["UNITS"] - april["EXPECTED"]).abs().groupby(april["DEPARTMENT"]).sum() / april["UNITS"].groupby(
+        april["DEPARTMENT"]
+    ).sum()
     print("mean error in April, of the units:")
     print((100 * error).round(1).astype(str).add(" %").to_string(header=False))
 

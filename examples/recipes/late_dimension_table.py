@@ -39,7 +39,9 @@ def main() -> None:
     unknown = sales_of(pd.Timestamp("2024-04-30")).head(3).assign(PRODUCT_ID=99)
     append_to_cube({"sales": unknown}, WITH_BRANDS, store)
     everything = query_cube(WITH_BRANDS, store, payload_columns=["UNITS", "BRAND"])[0]
-    print(f"rows without brand: {everything['BRAND'].isna().sum()}, rows of Acme: {len(query_cube(WITH_BRANDS, store, C('BRAND') == 'Acme')[0])}")
+    print(
+        f"rows without brand: {everything['BRAND'].isna().sum()}, rows of Acme: {len(query_cube(WITH_BRANDS, store, C('BRAND') == 'Acme')[0])}"
+    )
 
     # Bolt is sold to Acme.
     newer = products().replace({"BRAND": {"Bolt": "Acme"}})

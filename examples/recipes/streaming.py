@@ -46,9 +46,13 @@ def main() -> None:
     new_shop(store)
     with options(bytes_in_flight=64 << 20):
         print(f"shop.parquet has {to_file(store, 'shop.parquet'):,} rows")
-        store_dataframes_as_dataset__iter(prices(store), store, "recipe_prices", partition_on=["COUNTRY_CODE"], overwrite=True)
+        store_dataframes_as_dataset__iter(
+            prices(store), store, "recipe_prices", partition_on=["COUNTRY_CODE"], overwrite=True
+        )
     found = read_table_arrow("recipe_prices", store)
-    print(f"the dataset recipe_prices has {found.num_rows:,} rows, with prices from {pc.min(found['PRICE'])} to {pc.max(found['PRICE'])}")
+    print(
+        f"the dataset recipe_prices has {found.num_rows:,} rows, with prices from {pc.min(found['PRICE'])} to {pc.max(found['PRICE'])}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Last night a load went wrong, and a good one came after it. The bad one is taken back; the good one stays.
+"""Last night a load went wrong, and a good one came after it.
+
+The bad one is taken back; the good one stays.
 
 Every commit is kept for a week with what it removed. `history` lists them, `as_of=` looks
 at the state before, and `undo` makes a new commit that is the bad one backwards. It writes
@@ -45,7 +47,9 @@ def main() -> None:
 
     print(history(SALES, store)[["time", "added", "removed"]].to_string())
     undo(SALES, store, suspect(store))
-    print(f"undone: {turnover(store):,.2f}, which is {turnover(store) - right:,.2f} more than before: the day that was loaded rightly")
+    print(
+        f"undone: {turnover(store):,.2f}, which is {turnover(store) - right:,.2f} more than before: the day that was loaded rightly"
+    )
 
 
 if __name__ == "__main__":

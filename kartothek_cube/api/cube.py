@@ -1,9 +1,7 @@
 """Cubes: kartothek's ``api.cube``."""
 
-from kartothek_cube.cube.conditions import (
+from kartothek_cube.core.expressions.conditions import (
     C,
-    Condition,
-    Conjunction,
     EqualityCondition,
     GreaterEqualCondition,
     GreaterThanCondition,
@@ -13,19 +11,19 @@ from kartothek_cube.cube.conditions import (
     IsNotInCondition,
     LessEqualCondition,
     LessThanCondition,
-    SimpleCondition,
     VirtualColumn,
 )
-from kartothek_cube.cube.constants import (
+from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
+from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_STORAGE_FORMAT,
     KTK_CUBE_METADATA_VERSION,
     KTK_CUBE_UUID_SEPERATOR,
+    Cube,
 )
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.groups import Group
-from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.cube.query.groups import Group
+from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
 from kartothek_cube.cube.verbs.build import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.cube.verbs.build import build_cube, extend_cube

@@ -1,6 +1,6 @@
 """Serializers: kartothek's ``api.serialization``."""
 
-from kartothek_cube.core.compat.filters import (
+from kartothek_cube.core.kartothek.filters import (
     ConjunctionType,
     LiteralType,
     LiteralValue,
@@ -12,7 +12,13 @@ from kartothek_cube.core.compat.filters import (
     filter_df_from_predicates,
     filter_predicates_by_column,
 )
-from kartothek_cube.core.compat.serializers import CsvSerializer, DataFrameSerializer, ParquetReadError, ParquetSerializer, default_serializer
+from kartothek_cube.core.kartothek.serializers import (
+    CsvSerializer,
+    DataFrameSerializer,
+    ParquetReadError,
+    ParquetSerializer,
+    default_serializer,
+)
 
 __all__ = [
     "ConjunctionType",

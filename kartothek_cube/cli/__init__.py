@@ -1,4 +1,7 @@
-"""The command ``kartothek_cube``. It needs the extra ``cli``; nothing outside of this room imports click."""
+"""The command ``kartothek_cube``.
+
+It needs the extra ``cli``; nothing outside of this room imports click.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kartothek_cube.cli.commands import cli
+    from kartothek_cube.cli.app import cli
 
 __all__ = ["cli", "main"]
 
@@ -21,7 +24,7 @@ def main() -> None:
     Without the extra ``cli`` it ends with one line that names it.
     """
     try:
-        from kartothek_cube.cli.commands import cli
+        from kartothek_cube.cli.app import cli
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
@@ -41,7 +44,7 @@ def __getattr__(name: str) -> Any:
     if name != "cli":
         raise AttributeError(f"module 'kartothek_cube.cli' has no attribute {name!r}")
     try:
-        from kartothek_cube.cli.commands import cli
+        from kartothek_cube.cli.app import cli
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise

@@ -1,4 +1,7 @@
-"""What the shell offers when the tab key is pressed: cubes, datasets, columns. Whatever goes wrong, it offers nothing."""
+"""What the shell offers when the tab key is pressed: cubes, datasets, columns.
+
+Whatever goes wrong, it offers nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from collections.abc import Callable, Collection
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
-from kartothek_cube.cli.session import LoadedCube, load_cube, open_source, session_of
-from kartothek_cube.cli.stores import store_names
+from kartothek_cube.cli.context import LoadedCube, load_cube, open_source, session_of, store_names
 
 __all__ = ["columns", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
 
@@ -64,16 +66,22 @@ def _datasets(ctx: click.Context) -> Collection[str]:
 
 def _columns(ctx: click.Context) -> Collection[str]:
     """Of the dataset that stands before, else of the cube."""
-    from kartothek_cube.cube.columns import visible_columns
+    from kartothek_cube.cube.cube import visible_columns
 
     found = _cube(ctx).datasets
     name = ctx.params.get("dataset")
-    return {column for i, d in found.items() if name in (None, i) for column in visible_columns(d.snapshot.schema.names)}
+    return {
+        column for i, d in found.items() if name in (None, i) for column in visible_columns(d.snapshot.schema.names)
+    }
 
 
 def _groupable(ctx: click.Context) -> Collection[str]:
     found = _cube(ctx)
-    return {*found.cube.partition_columns, *found.cube.index_columns, *(c for d in found.datasets.values() for c in d.snapshot.secondary_columns)}
+    return {
+        *found.cube.partition_columns,
+        *found.cube.index_columns,
+        *(c for d in found.datasets.values() for c in d.snapshot.secondary_columns),
+    }
 
 
 cubes = _offering(_cubes, several=False)

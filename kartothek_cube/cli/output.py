@@ -1,4 +1,4 @@
-"""How things look: headings, figures, tables, bytes, JSON. Pure but for `show`."""
+"""How things look in a terminal: headings, figures, tables, bytes, JSON; and questions before something is deleted."""
 
 from __future__ import annotations
 
@@ -6,24 +6,51 @@ import base64
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kartothek_cube.cli.failures import escaped
-from kartothek_cube.cli.session import Session
+from kartothek_cube.cli.context import Session
+from kartothek_cube.cli.errors import escaped
+from kartothek_cube.errors import ReadOnlyStore
 
-__all__ = ["bold", "document", "echo", "figure", "json_text", "plain", "red", "section", "show", "size", "table"]
+if TYPE_CHECKING:
+    from kartothek_cube.core.stores.contract import Store
+
+__all__ = [
+    "bold",
+    "confirm",
+    "document",
+    "echo",
+    "figure",
+    "json_text",
+    "plain",
+    "red",
+    "section",
+    "show",
+    "size",
+    "table",
+]
 
 _STEP = 1024
+
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-# Styles are marked by characters that are none, so that what a label or a name holds of control sequences can be told from them.
+
+# Styles are marked by characters that are none, so that what a label or a name holds of control
+# sequences can be told from them.
 _SECTION, _BOLD, _RED, _END = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
+
 _STYLES = {
     ord(mark): click.style("", reset=mark == _END, **style)
-    for mark, style in ((_SECTION, {"fg": "yellow", "bold": True, "underline": True}), (_BOLD, {"bold": True}), (_RED, {"fg": "red", "bold": True}), (_END, {}))
+    for mark, style in (
+        (_SECTION, {"fg": "yellow", "bold": True, "underline": True}),
+        (_BOLD, {"bold": True}),
+        (_RED, {"fg": "red", "bold": True}),
+        (_END, {}),
+    )
 }
 
 
@@ -76,7 +103,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[st
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
-    padded = (cell.rjust(width) if number else cell.ljust(width) for cell, width, number in zip(cells, widths, numbers, strict=True))
+    padded = (
+        cell.rjust(width) if number else cell.ljust(width)
+        for cell, width, number in zip(cells, widths, numbers, strict=True)
+    )
     return "  ".join(padded).rstrip()
 
 
@@ -110,7 +140,9 @@ def document(value: object) -> str:
 
 def json_text(value: object, indent: int | None = None) -> str:
     """A value in JSON, without control characters."""
-    return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(plain(value), indent=indent, ensure_ascii=False))
+    return _BEYOND_JSON.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    )
 
 
 def show(session: Session, value: object, lines: Callable[[], Iterable[str]]) -> None:
@@ -120,3 +152,27 @@ def show(session: Session, value: object, lines: Callable[[], Iterable[str]]) ->
         return
     for line in lines():
         echo(line)
+
+
+def confirm(question: str, store: Store, *, yes: bool) -> None:
+    """Go on if the answer is yes, if ``--yes`` gave it beforehand, or if nobody sits at the other end: scripts of old keep working.
+
+    Raises
+    ------
+    ReadOnlyStore
+        If the store cannot be written to, whatever the answer would be.
+    click.Abort
+        If the answer is no.
+    """
+    if not store.capabilities.writable:
+        raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
+    if not yes and sys.stdin.isatty() and not _answer(escaped(question)):
+        raise click.Abort
+
+
+def _answer(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        click.echo(err=True)  # Ctrl-C leaves the cursor behind the question
+        raise

@@ -1,0 +1,1 @@
+"""Several datasets as one cube, joined by their shared key columns."""

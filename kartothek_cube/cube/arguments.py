@@ -1,18 +1,28 @@
-"""Arguments that several verbs of a cube share: ids of datasets, conditions that select whole partitions. Pure."""
+"""Arguments that cube verbs share: dataset ids, given datasets, conditions on partition columns."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from kartothek_cube.core.arguments import converter_str
+from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.scan import check_predicate_columns
-from kartothek_cube.cube.conditions import Conjunction
+from kartothek_cube.core.scan.plan import check_predicate_columns
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["check_dataset_ids", "chosen_members", "partition_clauses", "partition_conditions"]
+__all__ = [
+    "check_dataset_ids",
+    "check_not_loaded",
+    "check_uuids",
+    "chosen_members",
+    "given_datasets",
+    "partition_clauses",
+    "partition_conditions",
+]
 
 T = TypeVar("T")
 
@@ -21,7 +31,9 @@ def check_dataset_ids(cube: Cube, ids: Iterable[str], members: Collection[str]) 
     """Raise `InvalidInput` for ids that no dataset of the cube has."""
     unknown = sorted(set(ids) - set(members))
     if unknown:
-        raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}.")
+        raise InvalidInput(
+            f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}."
+        )
 
 
 def chosen_members(cube: Cube, members: Mapping[str, T], ids: Collection[str] | None) -> dict[str, T]:
@@ -53,3 +65,28 @@ def partition_clauses(conjunction: Conjunction, snapshot: Snapshot) -> tuple[Cla
     clauses = tuple(c for c in conjunction.clauses if c.column in snapshot.partition_keys)
     check_predicate_columns((clauses,) if clauses else None, snapshot.schema, snapshot.uuid)
     return clauses
+
+
+def given_datasets(datasets: Mapping[Any, Any]) -> dict[str, DatasetMetadata]:
+    """The datasets that were given as a dict; `InvalidType` for one that holds something else."""
+    wrong = [f"{i!r}: {type(d).__name__}" for i, d in datasets.items() if not isinstance(d, DatasetMetadata)]
+    if wrong:
+        raise InvalidType(f"datasets should be a dict dataset id → DatasetMetadata, but has {', '.join(wrong)}.")
+    return {converter_str(i): d for i, d in datasets.items()}
+
+
+def check_not_loaded(as_of: object) -> None:
+    """Refuse ``as_of`` for datasets that were given as they were loaded."""
+    if as_of is not None:
+        raise InvalidInput(
+            "as_of cannot go together with datasets that are loaded already: give their ids, or load them with as_of."
+        )
+
+
+def check_uuids(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
+    """Refuse datasets under ids that are not theirs: the verb would touch another dataset than the one that was given."""
+    wrong = [f"{i!r}: {d.uuid}" for i, d in datasets.items() if d.uuid != cube.ktk_dataset_uuid(i)]
+    if wrong:
+        raise InvalidInput(
+            f"datasets has datasets that do not belong to cube {cube.uuid_prefix!r} under these ids: {', '.join(wrong)}."
+        )

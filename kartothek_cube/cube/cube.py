@@ -1,17 +1,60 @@
-"""The value `Cube`: which columns address a cell, how the seed is partitioned, what is indexed, and how the datasets are called."""
+"""The `Cube`: dimension, partition and index columns of several datasets; its keys in user metadata, and the columns that a query shows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
-from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.converters import converter_str, converter_str_set, converter_str_tupleset
+from kartothek_cube.core.arguments import converter_str, converter_str_set, converter_str_tupleset
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["Cube", "require_cube"]
+__all__ = [
+    "KTK_CUBE_COMPRESSION",
+    "KTK_CUBE_METADATA_DIMENSION_COLUMNS",
+    "KTK_CUBE_METADATA_KEY_IS_SEED",
+    "KTK_CUBE_METADATA_PARTITION_COLUMNS",
+    "KTK_CUBE_METADATA_STORAGE_FORMAT",
+    "KTK_CUBE_METADATA_SUPPRESS_INDEX_ON",
+    "KTK_CUBE_METADATA_VERSION",
+    "KTK_CUBE_UUID_SEPERATOR",
+    "LEGACY_DIMENSION_COLUMNS",
+    "LEGACY_IS_SEED",
+    "LEGACY_PARTITION_COLUMNS",
+    "LEGACY_TIMESTAMP_PAYLOAD",
+    "Cube",
+    "get_payload_subset",
+    "require_cube",
+    "visible_columns",
+]
+
+# Compression of the data files that cube verbs write where no df_serializer is given.
+KTK_CUBE_COMPRESSION: Final = "ZSTD"
+
+KTK_CUBE_METADATA_STORAGE_FORMAT: Final = "json"
+
+KTK_CUBE_METADATA_VERSION: Final = 4
+
+KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
+
+KTK_CUBE_METADATA_DIMENSION_COLUMNS: Final = "ktk_cube_dimension_columns"
+
+KTK_CUBE_METADATA_PARTITION_COLUMNS: Final = "ktk_cube_partition_columns"
+
+KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: Final = "ktk_cube_suppress_index_on"
+
+# Between the prefix of a cube and the id of a dataset. The spelling is kartothek's.
+KTK_CUBE_UUID_SEPERATOR: Final = "++"
+
+# Written by kartothek's predecessor; read, never written. The column is hidden everywhere.
+LEGACY_IS_SEED: Final = "klee_is_seed"
+
+LEGACY_DIMENSION_COLUMNS: Final = "klee_dimension_columns"
+
+LEGACY_PARTITION_COLUMNS: Final = "klee_partition_columns"
+
+LEGACY_TIMESTAMP_PAYLOAD: Final = "KLEE_TS"
 
 Columns = str | bytes | Iterable[str | bytes]
 
@@ -20,18 +63,24 @@ _NAME = re.compile(r"[a-zA-Z0-9+\-_]+")
 
 @dataclass(frozen=True, order=True, init=False)
 class Cube:
-    """What makes several datasets one cube. The value is immutable, hashable and picklable and is checked when it is made.
+    """What makes several datasets one cube.
 
-    Wherever columns are expected, one text or an iterable of texts will do; bytes are decoded as UTF-8.
+    The value is immutable, hashable and picklable and is checked when it is made.
+
+    Wherever columns are expected, one text or an iterable of texts will do; bytes are decoded as
+    UTF-8.
 
     Parameters
     ----------
     dimension_columns : str or iterable of str
-        The columns that address a cell, in the order in which results are sorted. Every one is in the seed dataset.
+        The columns that address a cell, in the order in which results are sorted. Every one is in
+        the seed dataset.
     partition_columns : str or iterable of str
-        The columns by which the seed dataset is physically partitioned, outermost first. None of them is a dimension column.
+        The columns by which the seed dataset is physically partitioned, outermost first. None of
+        them is a dimension column.
     uuid_prefix : str
-        First part of the uuid of every dataset of the cube: ASCII letters, digits, ``+``, ``-`` and ``_``, without ``++``.
+        First part of the uuid of every dataset of the cube: ASCII letters, digits, ``+``, ``-`` and
+        ``_``, without ``++``.
     seed_dataset : str
         Id of the dataset whose rows say which cells exist.
     index_columns : str or iterable of str, optional
@@ -60,7 +109,14 @@ class Cube:
     'sales++prices'
     """
 
-    __slots__ = ("dimension_columns", "index_columns", "partition_columns", "seed_dataset", "suppress_index_on", "uuid_prefix")
+    __slots__ = (
+        "dimension_columns",
+        "index_columns",
+        "partition_columns",
+        "seed_dataset",
+        "suppress_index_on",
+        "uuid_prefix",
+    )
 
     dimension_columns: tuple[str, ...]
     partition_columns: tuple[str, ...]
@@ -120,8 +176,9 @@ class Cube:
         Parameters
         ----------
         ktk_cube_dataset_id : str
-            Name of the dataset inside the cube. It follows the rules of the prefix and does not begin with ``+``, so that
-            a uuid is split in one way only: ``a+++b`` is dataset ``b`` of the cube ``a+``.
+            Name of the dataset inside the cube. It follows the rules of the prefix and does not
+            begin with ``+``, so that a uuid is split in one way only: ``a+++b`` is dataset ``b`` of
+            the cube ``a+``.
 
         Raises
         ------
@@ -168,21 +225,45 @@ def _check_subset(name: str, columns: Iterable[str], other: str, other_columns: 
 
 def _check_name(name: str, text: str) -> str:
     if _NAME.fullmatch(text) is None:
-        raise InvalidInput(f'{name} ("{text}") is not compatible with kartothek: it takes ASCII letters, digits, "+", "-" and "_", at least one')
+        raise InvalidInput(
+            f'{name} ("{text}") is not compatible with kartothek: it takes ASCII letters, digits, "+", "-" and "_", at least one'
+        )
     if KTK_CUBE_UUID_SEPERATOR in text:
         raise InvalidInput(f'{name} ("{text}") must not contain UUID separator {KTK_CUBE_UUID_SEPERATOR}')
     return text
 
 
 def _check_dataset_id(name: str, text: str) -> str:
-    # "a" + "++" + "+b" is also "a+" + "++" + "b". The second reading is the one that is kept, so prefixes may end in "+".
+    # "a" + "++" + "+b" is also "a+" + "++" + "b". The second reading is the one that is kept, so
+    # prefixes may end in "+".
     if _check_name(name, text).startswith("+"):
-        raise InvalidInput(f'{name} ("{text}") must not begin with "+": its uuid would be that of dataset "{text[1:]}" in a cube whose prefix ends in "+"')
+        raise InvalidInput(
+            f'{name} ("{text}") must not begin with "+": its uuid would be that of dataset "{text[1:]}" in a cube whose prefix ends in "+"'
+        )
     return text
 
 
 def require_cube(cube: object) -> Cube:
     """The cube, or `InvalidType` if it is none: the verbs take it where kartothek's users may have given its prefix."""
     if not isinstance(cube, Cube):
-        raise InvalidType(f"Expected a Cube, got {cube!r} ({type(cube).__name__}). open_cube(uuid_prefix, store) makes one from a stored cube.")
+        raise InvalidType(
+            f"Expected a Cube, got {cube!r} ({type(cube).__name__}). open_cube(uuid_prefix, store) makes one from a stored cube."
+        )
     return cube
+
+
+def visible_columns(names: Iterable[str]) -> list[str]:
+    """Column names without the hidden ones: those that begin with two underscores, and kartothek's old time stamp."""
+    return [n for n in names if not n.startswith("__") and n != LEGACY_TIMESTAMP_PAYLOAD]
+
+
+def get_payload_subset(columns: Collection[str], cube: Cube) -> set[str]:
+    """The payload among some columns: those that are neither dimension nor partition columns of the cube.
+
+    Examples
+    --------
+    >>> cube = Cube(["PRODUCT_ID", "SALES_DATE"], ["COUNTRY_CODE"], "sales")
+    >>> sorted(get_payload_subset({"PRODUCT_ID", "COUNTRY_CODE", "UNITS"}, cube))
+    ['UNITS']
+    """
+    return set(columns) - set(cube.dimension_columns) - set(cube.partition_columns)

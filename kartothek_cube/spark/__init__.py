@@ -13,6 +13,7 @@ from kartothek_cube.errors import MissingExtra
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from kartothek_cube.spark.actions import driver_errors
     from kartothek_cube.spark.dataset_maintenance import (
         build_dataset_indices_spark,
         collect_dataset_metadata_spark,
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
         hash_dataset_spark,
     )
     from kartothek_cube.spark.datasource import register
-    from kartothek_cube.spark.errors import driver_errors
-    from kartothek_cube.spark.groups import map_cube_groups
+    from kartothek_cube.spark.java import ensure_java, java_home
     from kartothek_cube.spark.maintenance import (
         cleanup_cube_spark,
         collect_stats_spark,
@@ -33,15 +33,20 @@ if TYPE_CHECKING:
         delete_cube_spark,
         remove_partitions_spark,
     )
-    from kartothek_cube.spark.query import query_cube_spark
-    from kartothek_cube.spark.read import read_dataset_as_spark
-    from kartothek_cube.spark.write import append_to_cube_from_spark, build_cube_from_spark, extend_cube_from_spark, update_cube_from_spark
-    from kartothek_cube.spark.write_dataset import store_dataset_from_spark, update_dataset_from_spark
-    from kartothek_cube.testing.java import ensure_java, java_home
+    from kartothek_cube.spark.read.dataset import read_dataset_as_spark
+    from kartothek_cube.spark.read.groups import map_cube_groups
+    from kartothek_cube.spark.read.query import query_cube_spark
+    from kartothek_cube.spark.write.cube import (
+        append_to_cube_from_spark,
+        build_cube_from_spark,
+        extend_cube_from_spark,
+        update_cube_from_spark,
+    )
+    from kartothek_cube.spark.write.dataset import store_dataset_from_spark, update_dataset_from_spark
 
 _HOMES = {
-    "append_to_cube_from_spark": "spark.write",
-    "build_cube_from_spark": "spark.write",
+    "append_to_cube_from_spark": "spark.write.cube",
+    "build_cube_from_spark": "spark.write.cube",
     "build_dataset_indices_spark": "spark.dataset_maintenance",
     "cleanup_cube_spark": "spark.maintenance",
     "collect_dataset_metadata_spark": "spark.dataset_maintenance",
@@ -52,20 +57,20 @@ _HOMES = {
     "copy_dataset_spark": "spark.dataset_maintenance",
     "delete_cube_spark": "spark.maintenance",
     "delete_dataset_spark": "spark.dataset_maintenance",
-    "driver_errors": "spark.errors",
-    "ensure_java": "testing.java",
-    "extend_cube_from_spark": "spark.write",
+    "driver_errors": "spark.actions",
+    "ensure_java": "spark.java",
+    "extend_cube_from_spark": "spark.write.cube",
     "garbage_collect_dataset_spark": "spark.dataset_maintenance",
     "hash_dataset_spark": "spark.dataset_maintenance",
-    "java_home": "testing.java",
-    "map_cube_groups": "spark.groups",
-    "query_cube_spark": "spark.query",
-    "read_dataset_as_spark": "spark.read",
+    "java_home": "spark.java",
+    "map_cube_groups": "spark.read.groups",
+    "query_cube_spark": "spark.read.query",
+    "read_dataset_as_spark": "spark.read.dataset",
     "register": "spark.datasource",
     "remove_partitions_spark": "spark.maintenance",
-    "store_dataset_from_spark": "spark.write_dataset",
-    "update_cube_from_spark": "spark.write",
-    "update_dataset_from_spark": "spark.write_dataset",
+    "store_dataset_from_spark": "spark.write.dataset",
+    "update_cube_from_spark": "spark.write.cube",
+    "update_dataset_from_spark": "spark.write.dataset",
 }
 
 __all__ = [
@@ -111,7 +116,9 @@ def _home(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
-        raise MissingExtra(f"kartothek_cube.spark.{name} needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'") from None
+        raise MissingExtra(
+            f"kartothek_cube.spark.{name} needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'"
+        ) from None
 
 
 def __dir__() -> list[str]:

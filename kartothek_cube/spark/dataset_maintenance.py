@@ -6,26 +6,25 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.dataset.build_indices import build_dataset_indices_on
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset_on
 from kartothek_cube.core.dataset.copy import copy_dataset_on
-from kartothek_cube.core.dataset.delete import delete_dataset_on
-from kartothek_cube.core.dataset.statistics import collect_dataset_metadata_on, hash_dataset_on
-from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.compaction_report import CompactionReport
-from kartothek_cube.core.maintenance.garbage import GarbageReport
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.dataset.indices import build_dataset_indices_on
+from kartothek_cube.core.dataset.inspect import collect_dataset_metadata_on, hash_dataset_on
+from kartothek_cube.core.dataset.maintain import delete_dataset_on, garbage_collect_dataset_on
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.compaction.report import CompactionReport
+from kartothek_cube.core.maintenance.garbage.report import GarbageReport
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.verbs.compact import compact_dataset_on
+from kartothek_cube.spark.executor import SparkExecutor, spark_executor
 from kartothek_cube.spark.maintenance import JOBS
-from kartothek_cube.spark.spread import SparkExecutor, spark_executor
 from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def _in_tasks(
 ) -> Iterator[tuple[SparkExecutor, Store | None]]:
     """The operation of a verb, with its executor, and with the opened store or None where a factory has it."""
     with operation(name, options):
-        source = source_of(uuid, store, factory)
+        source = dataset_ref(uuid, store, factory)
         given = store if factory is None else factory.store_factory
         executor = spark_executor(JOBS[name], f"dataset {source.uuid!r}", [(source.store, given)], spark, parallelism)
         yield executor, source.store if factory is None else None
@@ -88,7 +87,10 @@ def delete_dataset_spark(
     >>> _ = store_dataframes_as_dataset("hfs://gone", "sales", [sales], partition_on="COUNTRY_CODE")
     >>> delete_dataset_spark("sales", "hfs://gone")
     """
-    with _in_tasks("delete_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (executor, opened):
+    with _in_tasks("delete_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
+        executor,
+        opened,
+    ):
         delete_dataset_on(executor, dataset_uuid, opened, factory)
 
 
@@ -123,7 +125,7 @@ def copy_dataset_spark(
     ['sales_2024.by-dataset-metadata.json']
     """
     with operation("copy_dataset_spark", options):
-        source = source_of(source_dataset_uuid, store, None).store
+        source = dataset_ref(source_dataset_uuid, store, None).store
         target = source if target_store is None else open_instrumented(target_store)
         stores = [(source, store), (target, store if target_store is None else target_store)]
         subject = f"dataset {source_dataset_uuid!r}"
@@ -161,7 +163,10 @@ def garbage_collect_dataset_spark(
     >>> garbage_collect_dataset_spark("sales", "hfs://swept")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with _in_tasks("garbage_collect_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (executor, opened):
+    with _in_tasks("garbage_collect_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
+        executor,
+        opened,
+    ):
         return garbage_collect_dataset_on(executor, dataset_uuid, opened, factory, dry_run=dry_run)
 
 
@@ -195,7 +200,10 @@ def build_dataset_indices_spark(
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Acme"))
     2
     """
-    with _in_tasks("build_dataset_indices_spark", dataset_uuid, store, factory, options, spark, parallelism) as (executor, opened):
+    with _in_tasks("build_dataset_indices_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
+        executor,
+        opened,
+    ):
         return build_dataset_indices_on(executor, opened, dataset_uuid, columns, factory)
 
 
@@ -232,8 +240,13 @@ def collect_dataset_metadata_spark(
     >>> collect_dataset_metadata_spark("hfs://footers", "sales")["number_rows_total"].tolist()
     [1, 1]
     """
-    with _in_tasks("collect_dataset_metadata_spark", dataset_uuid, store, factory, options, spark, parallelism) as (executor, opened):
-        return collect_dataset_metadata_on(executor, opened, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of)
+    with _in_tasks("collect_dataset_metadata_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
+        executor,
+        opened,
+    ):
+        return collect_dataset_metadata_on(
+            executor, opened, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of
+        )
 
 
 def hash_dataset_spark(
@@ -269,7 +282,10 @@ def hash_dataset_spark(
     >>> hash_dataset_spark("hfs://hashed", "sales").equals(hash_dataset("hfs://hashed", "sales"))
     True
     """
-    with _in_tasks("hash_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (executor, opened):
+    with _in_tasks("hash_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
+        executor,
+        opened,
+    ):
         return hash_dataset_on(executor, opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
 
 
@@ -306,5 +322,10 @@ def compact_dataset_spark(
     >>> report.files_before, report.files_after
     (4, 2)
     """
-    with _in_tasks("compact_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (executor, opened):
-        return compact_dataset_on(executor, dataset_uuid, opened, target_rows, predicates, dry_run, factory, df_serializer)
+    with _in_tasks("compact_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
+        executor,
+        opened,
+    ):
+        return compact_dataset_on(
+            executor, dataset_uuid, opened, target_rows, predicates, dry_run, factory, df_serializer
+        )

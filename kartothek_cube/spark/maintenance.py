@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kartothek_cube.core.change import OnConflict
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.compaction_report import CompactionReport
-from kartothek_cube.core.maintenance.garbage import GarbageReport
+from kartothek_cube.core.commit.change import OnConflict
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.compaction.report import CompactionReport
+from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.metadata.txn import parse_txn
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.verbs.append import remove_from_members
 from kartothek_cube.cube.verbs.cleanup import cleanup_cube_on
@@ -24,7 +24,7 @@ from kartothek_cube.cube.verbs.compact import compact_cube_on
 from kartothek_cube.cube.verbs.copy import copy_cube_on
 from kartothek_cube.cube.verbs.delete import delete_cube_on
 from kartothek_cube.cube.verbs.stats import collect_stats_on
-from kartothek_cube.spark.spread import SparkExecutor, spark_executor
+from kartothek_cube.spark.executor import SparkExecutor, spark_executor
 from kartothek_cube.typing import AsOf, IntoConditions, StoreLike
 
 if TYPE_CHECKING:
@@ -139,7 +139,10 @@ def copy_cube_spark(
     >>> list_cubes("hfs://backup")
     ['sales_2024']
     """
-    with _in_tasks("copy_cube_spark", cube, [src_store, tgt_store], options, spark, parallelism) as (executor, (source, target)):
+    with _in_tasks("copy_cube_spark", cube, [src_store, tgt_store], options, spark, parallelism) as (
+        executor,
+        (source, target),
+    ):
         copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
 
 
@@ -248,7 +251,9 @@ def compact_cube_spark(
     (6, 2)
     """
     with _in_tasks("compact_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
-        return compact_cube_on(executor, cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer)
+        return compact_cube_on(
+            executor, cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer
+        )
 
 
 def remove_partitions_spark(
@@ -266,9 +271,9 @@ def remove_partitions_spark(
 ) -> dict[str, DatasetMetadata]:
     """Remove the physical partitions in which conditions on the cube's partition columns hold.
 
-    Arguments, results and errors are those of `kartothek_cube.api.cube.remove_partitions`; ``txn`` is
-    that of `build_cube_from_spark`. Only documents and indices change, so that no Spark job runs:
-    ``spark`` and ``parallelism`` have no effect.
+    Arguments, results and errors are those of `kartothek_cube.api.cube.remove_partitions`; ``txn``
+    is that of `build_cube_from_spark`. Only documents and indices change, so that no Spark job
+    runs: ``spark`` and ``parallelism`` have no effect.
 
     Examples
     --------
@@ -282,4 +287,6 @@ def remove_partitions_spark(
     """
     del spark, parallelism
     with operation("remove_partitions_spark", options, cube=cube):
-        return remove_from_members(cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn))
+        return remove_from_members(
+            cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn)
+        )

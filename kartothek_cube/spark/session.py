@@ -13,7 +13,19 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Watch", "cancel", "cores", "find_session", "inheriting_thread", "is_connect", "named", "session_of", "shown", "summed", "watching"]
+__all__ = [
+    "Watch",
+    "cancel",
+    "cores",
+    "find_session",
+    "inheriting_thread",
+    "is_connect",
+    "named",
+    "session_of",
+    "shown",
+    "summed",
+    "watching",
+]
 
 Watch: TypeAlias = Callable[[], tuple[int, int]]
 """How many tasks are done, and how many there are; (0, 0) as long as nothing is known."""
@@ -37,7 +49,9 @@ def find_session(given: SparkSession | None) -> SparkSession:
     try:
         return given or SparkSession.active()
     except PySparkRuntimeError as error:
-        raise InvalidInput("There is no active Spark session; make one with SparkSession.builder.getOrCreate(), or give it as spark=.") from error
+        raise InvalidInput(
+            "There is no active Spark session; make one with SparkSession.builder.getOrCreate(), or give it as spark=."
+        ) from error
 
 
 def session_of(frame: DataFrame) -> SparkSession:
@@ -91,7 +105,12 @@ def _checked_width(given: object) -> int:
     return int(given)
 
 
-def inheriting_thread(session: SparkSession, target: Callable[[], None], failed: Callable[[BaseException], None], ended: Callable[[], None]) -> Thread:
+def inheriting_thread(
+    session: SparkSession,
+    target: Callable[[], None],
+    failed: Callable[[BaseException], None],
+    ended: Callable[[], None],
+) -> Thread:
     """A thread in which the tags, group and scheduler pool hold that were set in this one.
 
     ``failed`` gets its error, also if Spark cannot hand these over; ``ended`` is called at its end.
@@ -151,7 +170,9 @@ def watching(session: Any, tag: str, thread: Thread) -> Iterator[Watch]:
 
     def progressed(stages: Any, **_: Any) -> None:
         if current_thread() is thread and stages:
-            seen[0] = summed([{s.stage_id: (s.num_completed_tasks, s.num_tasks, s.num_completed_tasks > 0) for s in stages}])
+            seen[0] = summed(
+                [{s.stage_id: (s.num_completed_tasks, s.num_tasks, s.num_completed_tasks > 0) for s in stages}]
+            )
 
     session.registerProgressHandler(progressed)
     try:
@@ -167,15 +188,21 @@ def _task_counts(session: SparkSession, tag: str) -> tuple[int, int]:
     jobs = [tracker.getJobInfo(job) for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag)]  # noqa: SLF001
     stages = [{i: s for i in job.stageIds if (s := tracker.getStageInfo(i))} for job in jobs if job]
     return summed(
-        [{i: (s.numCompletedTasks, s.numTasks, s.numActiveTasks + s.numCompletedTasks + s.numFailedTasks > 0) for i, s in own.items()} for own in stages]
+        [
+            {
+                i: (s.numCompletedTasks, s.numTasks, s.numActiveTasks + s.numCompletedTasks + s.numFailedTasks > 0)
+                for i, s in own.items()
+            }
+            for own in stages
+        ]
     )
 
 
 def summed(jobs: Iterable[Mapping[int, tuple[int, int, bool]]]) -> tuple[int, int]:
     """Tasks that are done, and all of them, from what each stage of each job says: done, all, and whether it has begun.
 
-    Of each job those stages count that have begun, and the last one. Spark lists with a job also all stages whose rows lie there already from an earlier job,
-    and skips them.
+    Of each job those stages count that have begun, and the last one. Spark lists with a job also
+    all stages whose rows lie there already from an earlier job, and skips them.
     """
     counted = {i: stage for job in jobs for i, stage in job.items() if stage[2] or i == max(job)}
     return sum(done for done, _, _ in counted.values()), sum(total for _, total, _ in counted.values())

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import zstandard
 
-from kartothek_cube.core.options import current_options, use_options
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.runtime.options import current_options, use_options
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType
-from kartothek_cube.spark.errors import task_errors
+from kartothek_cube.spark.actions import task_errors
+from kartothek_cube.spark.python_worker import tuned_worker
 from kartothek_cube.spark.types import spark_schema
-from kartothek_cube.spark.worker import tuned_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kartothek_cube.spark.jobs import Job
+    from kartothek_cube.spark.actions import Job
 
 __all__ = [
     "CLOSURE_BYTES",
@@ -44,7 +44,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TASKS_PER_CORE = 4
-# In a task that writes, one file is encoded while another one is put; the other cores belong to the other tasks.
+# In a task that writes, one file is encoded while another one is put; the other cores belong to the
+# other tasks.
 THREADS_PER_TASK = 2
 CLOSURE_BYTES = 16 * 2**20
 # Packed bytes that a core reads and joins in some tenths of a second.
@@ -56,8 +57,9 @@ _GOLDEN = 0.6180339887498949
 def task_count(items: int, cores: int, per_task: int | None = None, nbytes: int | None = None) -> int:
     """Into how many tasks a number of items goes: a few for each core, since a task costs 100 ms; or as many as ``per_task`` asks for.
 
-    ``nbytes`` says how much the items read, if that is known: what is read in less time than tasks take goes into one task for each core. Rows leave a task
-    group by group, so that a task with many of them needs no more memory than one.
+    ``nbytes`` says how much the items read, if that is known: what is read in less time than tasks
+    take goes into one task for each core. Rows leave a task group by group, so that a task with
+    many of them needs no more memory than one.
     """
     if per_task is None:
         rounds = TASKS_PER_CORE if nbytes is None else nbytes // (_TASK_BYTES * cores)
@@ -76,7 +78,9 @@ def aperiodic(number: int) -> float:
     return number * _GOLDEN % 1
 
 
-def sampled_bytes(store: Store | Callable[[], Store], items: Sequence[T], keys_of: Callable[[T], Iterable[str]]) -> int | None:
+def sampled_bytes(
+    store: Store | Callable[[], Store], items: Sequence[T], keys_of: Callable[[T], Iterable[str]]
+) -> int | None:
     """About how many bytes the files of some items have, from a few of them; None where that cannot be seen without a call of the store.
 
     No document says how large files are, and a store that is asked takes longer than a task.
@@ -86,7 +90,11 @@ def sampled_bytes(store: Store | Callable[[], Store], items: Sequence[T], keys_o
     some = items if len(items) <= _SAMPLED else [items[int(aperiodic(i) * len(items))] for i in range(_SAMPLED)]
     paths = [opened.local_path(key) for item in some for key in keys_of(item)]
     try:
-        return None if None in paths or not paths else sum(Path(str(path)).stat().st_size for path in paths) * len(items) // len(some)
+        return (
+            None
+            if None in paths or not paths
+            else sum(Path(str(path)).stat().st_size for path in paths) * len(items) // len(some)
+        )
     except OSError:
         return None
 
@@ -115,7 +123,9 @@ def in_task(work: Callable[[T], Iterator[R]]) -> Callable[[T], Iterator[R]]:
     return run
 
 
-def as_task(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], job: Job | None = None) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+def as_task(
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], job: Job | None = None
+) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     """Work for ``mapInArrow``: with the options of here, with errors that the driver understands, and in Spark's plans under the name of the job."""
     working = in_task(work)
 
@@ -136,7 +146,9 @@ def run_packed(
     job: Job | None = None,
     held: int = 0,
 ) -> DataFrame:
-    """A lazy data frame: one task a chunk, which calls ``work`` with its items. ``job`` is how the step is called in Spark's plans.
+    """A lazy data frame: one task a chunk, which calls ``work`` with its items.
+
+    ``job`` is how the step is called in Spark's plans.
 
     ``held`` says how many bytes travel in the function anyway.
     """
@@ -156,7 +168,8 @@ def run_packed(
 def _sent(session: SparkSession, chunks: Sequence[bytes], held: int) -> tuple[DataFrame, Callable[[Any], bytes]]:
     """A data frame with one row a task, and how a task finds its chunk by the row's first value.
 
-    Small chunks travel in the function, which Spark sends once to an executor, but every task unpickles. Large ones are the rows: each goes to its task alone.
+    Small chunks travel in the function, which Spark sends once to an executor, but every task
+    unpickles. Large ones are the rows: each goes to its task alone.
     """
     n = len(chunks)
     if held + sum(map(len, chunks)) <= CLOSURE_BYTES:

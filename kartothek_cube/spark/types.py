@@ -15,7 +15,8 @@ __all__ = ["Timestamps", "arrow_schema", "conform", "frame_schema", "spark_schem
 
 Timestamps: TypeAlias = Literal["refuse", "utc"]
 
-# Spark cuts batches to 10,000 rows on its side whatever it gets; larger ones only cost less on ours.
+# Spark cuts batches to 10,000 rows on its side whatever it gets; larger ones only cost less on
+# ours.
 BATCH_ROWS = 65_536
 
 _SAME: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -77,7 +78,8 @@ def frame_schema(schema: st.StructType, dataset: str, timestamps: Timestamps = "
     Raises
     ------
     InvalidInput
-        For names that occur twice, and for ``timestamp`` columns unless ``timestamps="utc"``, which stores their instants as UTC times without a zone.
+        For names that occur twice, and for ``timestamp`` columns unless ``timestamps="utc"``, which
+        stores their instants as UTC times without a zone.
     Unsupported
         For intervals, variants and other types without a place in Parquet.
     """
@@ -207,7 +209,9 @@ def _arrow(kind: st.DataType) -> pa.DataType:
     if isinstance(kind, (st.CharType, st.VarcharType)):
         return pa.string()
     if type(kind) not in _ARROW or isinstance(kind, st.DayTimeIntervalType):
-        raise Unsupported(f"the Spark type {kind.simpleString()} cannot be stored. Cast it to a plain type, e.g. an interval to seconds, first.")
+        raise Unsupported(
+            f"the Spark type {kind.simpleString()} cannot be stored. Cast it to a plain type, e.g. an interval to seconds, first."
+        )
     return _ARROW[type(kind)]
 
 
@@ -221,7 +225,9 @@ def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """
     missing = [n for n in schema.names if n not in table.column_names]
     if missing:
-        raise InvalidInput(f"The rows of {where} have no column {missing[0]!r}; they have {table.column_names}, and {schema.names} are needed.")
+        raise InvalidInput(
+            f"The rows of {where} have no column {missing[0]!r}; they have {table.column_names}, and {schema.names} are needed."
+        )
     return pa.table([_cast(table.column(f.name), f, where) for f in schema], schema=schema)
 
 
@@ -237,10 +243,13 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArr
         )
     try:
         coarse = _microseconds(column.type)
-        # Spark has microseconds: what is finer is cut, as everywhere where times are stored. Nothing else may lose anything.
+        # Spark has microseconds: what is finer is cut, as everywhere where times are stored.
+        # Nothing else may lose anything.
         return (column if coarse.equals(column.type) else column.cast(coarse, safe=False)).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidInput(f"Column {field.name!r} of {where} is {column.type} and does not become {field.type}: {error}") from None
+        raise InvalidInput(
+            f"Column {field.name!r} of {where} is {column.type} and does not become {field.type}: {error}"
+        ) from None
 
 
 def _gains_zone(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -257,7 +266,9 @@ def _inner(kind: pa.DataType) -> dict[str, pa.DataType]:
         return {f.name: f.type for f in kind}
     if pt.is_map(kind):
         return {"key": kind.key_type, "value": kind.item_type}
-    return {"value": kind.value_type} if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) else {}
+    return (
+        {"value": kind.value_type} if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind) else {}
+    )
 
 
 def _microseconds(kind: pa.DataType) -> pa.DataType:

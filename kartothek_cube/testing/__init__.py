@@ -1,0 +1,1 @@
+"""What others test their stores and engines with: conformance suites, a naive model, random cubes."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as datasets
-from kartothek_cube.core.options import Overrides, options
+from kartothek_cube.core.runtime.options import Overrides, options
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.typing import IntoConditions, StoreLike
 
@@ -24,8 +24,9 @@ Written: TypeAlias = dict[str, datasets.DatasetMetadata]
 class Driver(Protocol):
     """One way of running the verbs. Rows go in and come out as Arrow tables.
 
-    Stores are URLs or stores that can be pickled. ``arguments`` are further keyword arguments of the eager verb of the same name, with its meaning and
-    its errors; what a verb returns is what the eager verb returns, but for the verbs that return rows.
+    Stores are URLs or stores that can be pickled. ``arguments`` are further keyword arguments of
+    the eager verb of the same name, with its meaning and its errors; what a verb returns is what
+    the eager verb returns, but for the verbs that return rows.
 
     Examples
     --------
@@ -38,16 +39,25 @@ class Driver(Protocol):
 
     def append_to_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: object) -> Written: ...
 
-    def update_cube(self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: object) -> Written: ...
+    def update_cube(
+        self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: object
+    ) -> Written: ...
 
-    def remove_partitions(self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: object) -> Written: ...
+    def remove_partitions(
+        self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: object
+    ) -> Written: ...
 
     def query_cube(self, cube: Cube, store: StoreLike, **arguments: object) -> pa.Table:
         """All rows; with ``partition_by`` those of a group one after the other."""
         ...
 
     def map_groups(
-        self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: StoreLike, **arguments: object
+        self,
+        func: Callable[[dict[str, Any], pa.Table], pa.Table],
+        schema: pa.Schema,
+        cube: Cube,
+        store: StoreLike,
+        **arguments: object,
     ) -> pa.Table:
         """The results of a function on every group of a query, in one table of this schema."""
         ...
@@ -62,9 +72,13 @@ class Driver(Protocol):
 
     def compact_cube(self, cube: Cube, store: StoreLike, **arguments: object) -> Any: ...
 
-    def store_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object) -> datasets.DatasetMetadata: ...
+    def store_dataset(
+        self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object
+    ) -> datasets.DatasetMetadata: ...
 
-    def update_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object) -> datasets.DatasetMetadata: ...
+    def update_dataset(
+        self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object
+    ) -> datasets.DatasetMetadata: ...
 
     def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: object) -> pa.Table: ...
 
@@ -118,7 +132,9 @@ class EagerDriver:
     def append_to_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return cubes.append_to_cube(data, cube, store, **arguments, options=self._options)
 
-    def update_cube(self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: Any) -> Written:
+    def update_cube(
+        self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: Any
+    ) -> Written:
         return cubes.update_cube(data, cube, store, remove_conditions, **arguments, options=self._options)
 
     def remove_partitions(self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: Any) -> Written:
@@ -127,11 +143,22 @@ class EagerDriver:
     def query_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         if "partition_by" not in arguments:
             return cubes.query_cube_arrow(cube, store, **arguments, options=self._options)
-        return pa.concat_tables([table for _, table in cubes.iter_cube(cube, store, **arguments, options=self._options)])
+        return pa.concat_tables(
+            [table for _, table in cubes.iter_cube(cube, store, **arguments, options=self._options)]
+        )
 
-    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
+    def map_groups(
+        self,
+        func: Callable[[dict[str, Any], pa.Table], pa.Table],
+        schema: pa.Schema,
+        cube: Cube,
+        store: StoreLike,
+        **arguments: Any,
+    ) -> pa.Table:
         results = [func(key, table) for key, table in cubes.iter_cube(cube, store, **arguments, options=self._options)]
-        return pa.concat_tables([schema.empty_table(), *(result.select(schema.names).cast(schema) for result in results)])
+        return pa.concat_tables(
+            [schema.empty_table(), *(result.select(schema.names).cast(schema) for result in results)]
+        )
 
     def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]:
         return cubes.collect_stats(cube, store, options=self._options)
@@ -148,10 +175,14 @@ class EagerDriver:
     def compact_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> Any:
         return cubes.compact_cube(cube, store, **arguments, options=self._options)
 
-    def store_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata:
+    def store_dataset(
+        self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any
+    ) -> datasets.DatasetMetadata:
         return datasets.store_dataframes_as_dataset(store, dataset_uuid, [table], **arguments, options=self._options)
 
-    def update_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata:
+    def update_dataset(
+        self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any
+    ) -> datasets.DatasetMetadata:
         return datasets.update_dataset_from_dataframes([table], store, dataset_uuid, **arguments, options=self._options)
 
     def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> pa.Table:
@@ -164,7 +195,9 @@ class EagerDriver:
         return datasets.compact_dataset(dataset_uuid, store, **arguments, options=self._options)
 
     def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
-        return pa.Table.from_pandas(datasets.collect_dataset_metadata(store, dataset_uuid, options=self._options), preserve_index=False)
+        return pa.Table.from_pandas(
+            datasets.collect_dataset_metadata(store, dataset_uuid, options=self._options), preserve_index=False
+        )
 
     def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
         return dict(datasets.hash_dataset(store, dataset_uuid, **arguments, options=self._options).items())

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.api.cube import Cube, query_cube_arrow
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.testing.model import NaiveCube, Row
 from kartothek_cube.typing import StoreLike
 
@@ -40,7 +40,9 @@ _DOCUMENT = ".by-dataset-metadata."
 
 def seed(partitions: Iterable[int] = (0, 1), add: float = 0.0) -> pa.Table:
     """Eight rows for each partition ``p``: four ``x``, two ``y``; ``i1`` is 0 or 1 in the first, 10 or 11 in the second partition."""
-    rows = [(x, y, p, 10 * p + x % 2, add + 10.0 * p + x + y / 2) for p in partitions for x in range(4) for y in range(2)]
+    rows = [
+        (x, y, p, 10 * p + x % 2, add + 10.0 * p + x + y / 2) for p in partitions for x in range(4) for y in range(2)
+    ]
     return pa.table(dict(zip(("x", "y", "p", "i1", "v1"), map(list, zip(*rows, strict=True)), strict=True)))
 
 
@@ -62,7 +64,14 @@ def every_type() -> pa.Table:
         "bytes": (pa.binary(), [b"", None, b"\0\xff"]),
         "date": (pa.date32(), [dt.date(1969, 12, 31), None, dt.date(2024, 2, 29)]),
         # The first is a time that New York's clocks skipped.
-        "time": (pa.timestamp("us"), [dt.datetime.fromisoformat("2024-03-10T02:30"), None, dt.datetime.fromisoformat("1969-12-31T23:59:59.999999")]),
+        "time": (
+            pa.timestamp("us"),
+            [
+                dt.datetime.fromisoformat("2024-03-10T02:30"),
+                None,
+                dt.datetime.fromisoformat("1969-12-31T23:59:59.999999"),
+            ],
+        ),
         "price": (pa.decimal128(10, 2), [Decimal("1.20"), None, Decimal("-99999999.99")]),
         "nothing": (pa.null(), [None, None, None]),
     }
@@ -84,7 +93,12 @@ def expected(naive: NaiveCube, **query: Any) -> list[Row]:
 def ordered(rows: pa.Table | Iterable[Row]) -> list[Row]:
     """Rows by their cells, nulls first, whatever columns there are."""
     listed = rows.to_pylist() if isinstance(rows, pa.Table) else list(rows)
-    return sorted(listed, key=lambda row: [(row[name] is not None, row[name]) for name in sorted(row, key=lambda n: (n not in ("x", "y", "p"), n))])
+    return sorted(
+        listed,
+        key=lambda row: [
+            (row[name] is not None, row[name]) for name in sorted(row, key=lambda n: (n not in ("x", "y", "p"), n))
+        ],
+    )
 
 
 def rows_in(store: StoreLike, cube: Cube = CUBE) -> list[Row]:
@@ -99,7 +113,11 @@ def documents(store: StoreLike) -> list[str]:
 
 def data_files(store: StoreLike) -> list[str]:
     """The keys of all data files, named by a dataset or not."""
-    return sorted(key for key in open_store(store).list(recursive=True).keys if key.endswith(".parquet") and "/indices/" not in key)
+    return sorted(
+        key
+        for key in open_store(store).list(recursive=True).keys
+        if key.endswith(".parquet") and "/indices/" not in key
+    )
 
 
 def total(key: dict[str, Any], table: pa.Table) -> pa.Table:

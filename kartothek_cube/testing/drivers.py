@@ -14,11 +14,14 @@ __all__ = ["DriverTests", "behaviours"]
 
 
 class DriverTests(CubeDriverTests, DatasetDriverTests):
-    """One behaviour for every way of running. Subclass it and provide the fixture ``driver``: a `Driver`, which may serve all tests.
+    """One behaviour for every way of running.
 
-    Each test gets a directory store of its own, as the URL ``store``; override this fixture for an engine whose tasks see no common disk. What a driver
-    writes is read eagerly and what it reads was written eagerly; the naive model says what is right. Nothing is passed over: an engine that lacks a
-    verb fails its tests.
+    Subclass it and provide the fixture ``driver``: a `Driver`, which may serve all tests.
+
+    Each test gets a directory store of its own, as the URL ``store``; override this fixture for an
+    engine whose tasks see no common disk. What a driver writes is read eagerly and what it reads
+    was written eagerly; the naive model says what is right. Nothing is passed over: an engine that
+    lacks a verb fails its tests.
 
     Examples
     --------

@@ -1,4 +1,8 @@
-"""The behaviours of `DriverTests` about cubes. What a driver writes is read eagerly, what it reads was written eagerly; the model says what is right."""
+"""The behaviours of `DriverTests` about cubes.
+
+What a driver writes is read eagerly, what it reads was written eagerly; the model says what is
+right.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, collect_stats, query_cube_arrow, verify_cube
-from kartothek_cube.core.options import options
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import AlreadyExists, CommitConflict, InvalidInput
 from kartothek_cube.testing.driver import Driver, EagerDriver
 from kartothek_cube.testing.driver_cases import (
@@ -57,15 +61,30 @@ class CubeDriverTests:
     # --- verbs that write -------------------------------------------------------------------------------------------------
 
     def test_a_built_cube_holds_the_rows_of_its_datasets(self, driver: Driver, store: str) -> None:
-        written = driver.build_cube({"seed": seed(), "e": enrichment()}, CUBE, store, metadata={"seed": {"owner": "us"}}, partition_on=PARTITION_ON)
+        written = driver.build_cube(
+            {"seed": seed(), "e": enrichment()},
+            CUBE,
+            store,
+            metadata={"seed": {"owner": "us"}},
+            partition_on=PARTITION_ON,
+        )
         assert rows_in(store) == expected(model())
         assert {name: d.metadata.get("owner") for name, d in written.items()} == {"seed": "us", "e": None}
 
-    def test_a_cube_is_the_same_as_one_that_was_written_eagerly(self, driver: Driver, store: str, tmp_path: Path) -> None:
-        one, two = (d.build_cube({"seed": seed()}, CUBE, s)["seed"] for d, s in ((driver, store), (EagerDriver(), tmp_path / "eager")))
+    def test_a_cube_is_the_same_as_one_that_was_written_eagerly(
+        self, driver: Driver, store: str, tmp_path: Path
+    ) -> None:
+        one, two = (
+            d.build_cube({"seed": seed()}, CUBE, s)["seed"]
+            for d, s in ((driver, store), (EagerDriver(), tmp_path / "eager"))
+        )
         assert query_cube_arrow(CUBE, store).equals(query_cube_arrow(CUBE, tmp_path / "eager"))
         assert collect_stats(CUBE, store)["seed"]["rows"] == 16
-        assert (one.partition_keys, sorted(one.indices), one.schema) == (two.partition_keys, sorted(two.indices), two.schema)
+        assert (one.partition_keys, sorted(one.indices), one.schema) == (
+            two.partition_keys,
+            sorted(two.indices),
+            two.schema,
+        )
         assert one.metadata.keys() == two.metadata.keys()
 
     def test_a_dataset_extends_the_cube(self, driver: Driver, store: str) -> None:
@@ -98,7 +117,9 @@ class CubeDriverTests:
         assert rows_in(cube_store) == expected(model())
         naive = model()
         naive.datasets["seed"] = naive.datasets["seed"].without([C("p") == 0])
-        driver.build_cube({"seed": seed((1,)), "e": enrichment()}, CUBE, cube_store, partition_on=PARTITION_ON, overwrite=True)
+        driver.build_cube(
+            {"seed": seed((1,)), "e": enrichment()}, CUBE, cube_store, partition_on=PARTITION_ON, overwrite=True
+        )
         assert rows_in(cube_store) == expected(naive)
 
     def test_every_type_comes_back_as_it_went_in(self, driver: Driver, store: str) -> None:
@@ -107,7 +128,11 @@ class CubeDriverTests:
         stored = query_cube_arrow(cube, store)
         assert {f.name: f.type for f in stored.schema} == {f.name: f.type for f in table.schema}
         # Text, because a NaN is not equal to itself.
-        assert str(ordered(stored)) == str(ordered(driver.query_cube(cube, store))) == str(ordered(table.select(stored.column_names)))
+        assert (
+            str(ordered(stored))
+            == str(ordered(driver.query_cube(cube, store)))
+            == str(ordered(table.select(stored.column_names)))
+        )
 
     # --- what is refused --------------------------------------------------------------------------------------------------
 
@@ -128,7 +153,9 @@ class CubeDriverTests:
                 driver.append_to_cube({"seed": table}, CUBE, cube_store)
         assert rows_in(cube_store) == expected(model())
 
-    def test_columns_that_do_not_fit_are_refused_before_anything_is_written(self, driver: Driver, cube_store: str) -> None:
+    def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
+        self, driver: Driver, cube_store: str
+    ) -> None:
         before = data_files(cube_store)
         text = pa.array(["a"] * 16)
         for table in (seed().drop_columns(["y"]), seed().append_column("w", text), seed().set_column(4, "v1", text)):
@@ -151,7 +178,9 @@ class CubeDriverTests:
         naive.append({"seed": seed((0,), 50.0).to_pylist()})
         assert rows_in(cube_store) == expected(naive)
 
-    def test_an_update_that_somebody_else_was_faster_than_is_applied_again(self, driver: Driver, cube_store: str) -> None:
+    def test_an_update_that_somebody_else_was_faster_than_is_applied_again(
+        self, driver: Driver, cube_store: str
+    ) -> None:
         between = InBetween(cube_store, partial(append_to_cube, {"seed": seed((0,), 50.0)}, CUBE, cube_store))
         driver.update_cube({"seed": seed((0,)).slice(0, 3)}, CUBE, between, C("p") == 0, on_conflict="reapply")
         naive = model()
@@ -168,7 +197,12 @@ class CubeDriverTests:
     # --- queries ----------------------------------------------------------------------------------------------------------
 
     def test_conditions_select_rows(self, driver: Driver, cube_store: str) -> None:
-        conditions: list[Any] = [C("v1") > 2.5, (C("i1") == 1) & (C("y") != 0), C("v2") == "c", C("p").isin([1, 7]) & C("x").in_interval(1, 3)]
+        conditions: list[Any] = [
+            C("v1") > 2.5,
+            (C("i1") == 1) & (C("y") != 0),
+            C("v2") == "c",
+            C("p").isin([1, 7]) & C("x").in_interval(1, 3),
+        ]
         for condition in conditions:
             rows = ordered(driver.query_cube(CUBE, cube_store, conditions=condition))
             assert rows == expected(model(), conditions=condition)
@@ -209,7 +243,9 @@ class CubeDriverTests:
         query: dict[str, Any] = {"conditions": C("p") == 99}
         found = driver.query_cube(CUBE, cube_store, **query)
         assert found.num_rows == 0
-        assert [(f.name, f.type) for f in found.schema] == [(f.name, f.type) for f in query_cube_arrow(CUBE, cube_store, **query).schema]
+        assert [(f.name, f.type) for f in found.schema] == [
+            (f.name, f.type) for f in query_cube_arrow(CUBE, cube_store, **query).schema
+        ]
 
     def test_columns_that_nobody_has_are_refused(self, driver: Driver, cube_store: str) -> None:
         queries: list[dict[str, Any]] = [
@@ -226,13 +262,18 @@ class CubeDriverTests:
         for key in data_files(cube_store):
             if "/p=0/" in key:
                 open_store(cube_store).delete(key)
-        assert ordered(driver.query_cube(CUBE, cube_store, conditions=C("i1") == 11)) == expected(model(), conditions=C("i1") == 11)
+        assert ordered(driver.query_cube(CUBE, cube_store, conditions=C("i1") == 11)) == expected(
+            model(), conditions=C("i1") == 11
+        )
 
     # --- the cube as a whole ----------------------------------------------------------------------------------------------
 
     def test_statistics_count_what_is_stored(self, driver: Driver, cube_store: str) -> None:
         stats = driver.collect_stats(CUBE, cube_store)
-        assert {name: (s["partitions"], s["files"], s["rows"]) for name, s in stats.items()} == {"seed": (2, 2, 16), "e": (1, 1, 4)}
+        assert {name: (s["partitions"], s["files"], s["rows"]) for name, s in stats.items()} == {
+            "seed": (2, 2, 16),
+            "e": (1, 1, 4),
+        }
         assert stats == collect_stats(CUBE, cube_store)
 
     def test_a_copied_cube_is_the_same(self, driver: Driver, cube_store: str, tmp_path: Path) -> None:

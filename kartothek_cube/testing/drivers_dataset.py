@@ -16,8 +16,8 @@ from kartothek_cube.api.dataset import (
     store_dataframes_as_dataset,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.options import options
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput
 from kartothek_cube.testing.driver import Driver
 from kartothek_cube.testing.driver_cases import InBetween, data_files, documents, every_type, ordered, seed
@@ -48,7 +48,9 @@ class DatasetDriverTests:
         return store
 
     def test_a_stored_dataset_holds_its_rows(self, driver: Driver, store: str) -> None:
-        written = driver.store_dataset(seed(), store, UUID, partition_on=["p"], secondary_indices=["i1"], metadata={"owner": "us"})
+        written = driver.store_dataset(
+            seed(), store, UUID, partition_on=["p"], secondary_indices=["i1"], metadata={"owner": "us"}
+        )
         assert rows(store) == ordered(seed())
         assert (written.partition_keys, sorted(written.indices), written.metadata["owner"]) == (["p"], ["i1"], "us")
 
@@ -74,12 +76,16 @@ class DatasetDriverTests:
         assert found.num_rows == 0
         assert {f.name: f.type for f in found.schema} == {f.name: f.type for f in seed().schema}
 
-    def test_a_delete_scope_that_somebody_else_was_faster_than_is_refused_or_applied_again(self, driver: Driver, dataset_store: str) -> None:
+    def test_a_delete_scope_that_somebody_else_was_faster_than_is_refused_or_applied_again(
+        self, driver: Driver, dataset_store: str
+    ) -> None:
         newer, scope = seed((0,)).slice(0, 3), [{"p": 0}]
         with pytest.raises(CommitConflict):
             driver.update_dataset(newer, InBetween(dataset_store, other(dataset_store)), UUID, delete_scope=scope)
         assert rows(dataset_store) == ordered([*seed().to_pylist(), *seed((0,), add=50.0).to_pylist()])
-        driver.update_dataset(newer, InBetween(dataset_store, other(dataset_store)), UUID, delete_scope=scope, on_conflict="reapply")
+        driver.update_dataset(
+            newer, InBetween(dataset_store, other(dataset_store)), UUID, delete_scope=scope, on_conflict="reapply"
+        )
         assert rows(dataset_store) == ordered([*newer.to_pylist(), *seed((1,)).to_pylist()])
 
     def test_columns_that_do_not_fit_a_dataset_are_refused(self, driver: Driver, dataset_store: str) -> None:
@@ -96,7 +102,10 @@ class DatasetDriverTests:
         assert str(ordered(found.select(every_type().column_names))) == str(ordered(every_type()))
 
     def test_predicates_and_columns_select(self, driver: Driver, dataset_store: str) -> None:
-        query: dict[str, Any] = {"predicates": [[("v1", ">", 11.0), ("y", "==", 0)], [("i1", "==", 1)]], "columns": ["x", "v1"]}
+        query: dict[str, Any] = {
+            "predicates": [[("v1", ">", 11.0), ("y", "==", 0)], [("i1", "==", 1)]],
+            "columns": ["x", "v1"],
+        }
         found = driver.read_dataset(UUID, dataset_store, **query)
         assert sorted(found.column_names) == ["v1", "x"]
         assert ordered(found) == ordered(read_table_arrow(UUID, dataset_store, **query))
@@ -123,12 +132,16 @@ class DatasetDriverTests:
         assert rows(dataset_store) == before
         assert len(DatasetFactory(UUID, dataset_store).partitions) == 2
 
-    def test_metadata_of_files_and_hashes_are_those_of_the_eager_verbs(self, driver: Driver, dataset_store: str) -> None:
+    def test_metadata_of_files_and_hashes_are_those_of_the_eager_verbs(
+        self, driver: Driver, dataset_store: str
+    ) -> None:
         eager = collect_dataset_metadata(dataset_store, UUID)
         found = driver.collect_dataset_metadata(dataset_store, UUID)
         assert found.column_names == list(eager.columns)
         assert found.sort_by("partition_label").to_pylist() == eager.sort_values("partition_label").to_dict("records")
-        assert driver.hash_dataset(dataset_store, UUID, group_key=["p"]) == dict(hash_dataset(dataset_store, UUID, group_key=["p"]).items())
+        assert driver.hash_dataset(dataset_store, UUID, group_key=["p"]) == dict(
+            hash_dataset(dataset_store, UUID, group_key=["p"]).items()
+        )
 
     def test_garbage_of_a_dataset_is_collected(self, driver: Driver, dataset_store: str) -> None:
         open_store(dataset_store).put(f"{UUID}/table/p=0/stray.parquet", b"PAR1")

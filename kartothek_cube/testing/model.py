@@ -1,7 +1,8 @@
 """The naive reference model of a cube: nested loops over lists of dicts, slow and obviously right.
 
-A test writes the same rows into the library and into a `NaiveCube`, asks both the same query and compares the rows. Nothing here knows files, indices,
-alignment or join orders: a query looks at the whole wide view, filters it, groups it, projects it, sorts it.
+A test writes the same rows into the library and into a `NaiveCube`, asks both the same query and
+compares the rows. Nothing here knows files, indices, alignment or join orders: a query looks at the
+whole wide view, filters it, groups it, projects it, sorts it.
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ class NaiveDataset:
     partition_on
         The columns that its files are split by.
     indexed
-        The columns by which `NaiveCube.query` may form groups: those of `partition_on` and those with a secondary index; dimensions in the seed only.
+        The columns by which `NaiveCube.query` may form groups: those of `partition_on` and those
+        with a secondary index; dimensions in the seed only.
     files
-        One list of rows per write call and physical partition; later files override earlier ones, cell by cell.
+        One list of rows per write call and physical partition; later files override earlier ones,
+        cell by cell.
 
     Examples
     --------
@@ -128,7 +131,9 @@ class NaiveCube:
         self.datasets = {}
         self.extend(data, partition_on)
 
-    def extend(self, data: Mapping[str, Sequence[Row]], partition_on: Mapping[str, Sequence[str]] | None = None) -> None:
+    def extend(
+        self, data: Mapping[str, Sequence[Row]], partition_on: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         """Add datasets, or replace those of the same name."""
         for name, rows in data.items():
             keys = tuple((partition_on or {}).get(name, self.cube.partition_columns))
@@ -148,9 +153,13 @@ class NaiveCube:
             If a dataset that is not named is partitioned by none of the columns of the conditions.
         """
         where = _active(conditions)
-        self.datasets |= {name: self.datasets[name].without(where) for name in self._concerned(where, datasets, self.datasets)}
+        self.datasets |= {
+            name: self.datasets[name].without(where) for name in self._concerned(where, datasets, self.datasets)
+        }
 
-    def update(self, data: Mapping[str, Sequence[Row]], conditions: object, datasets: Iterable[str] | None = None) -> None:
+    def update(
+        self, data: Mapping[str, Sequence[Row]], conditions: object, datasets: Iterable[str] | None = None
+    ) -> None:
         """Remove partitions of these datasets, or of those in ``data``, and add rows; conditions of None remove nothing.
 
         Raises
@@ -163,9 +172,13 @@ class NaiveCube:
         names = list(data if datasets is None else datasets)
         where = _active(conditions)
         concerned = [] if conditions is None else self._concerned(where, None if datasets is None else names, names)
-        changed = {name: self.datasets[name].without(where) if name in concerned else self.datasets[name] for name in names}
+        changed = {
+            name: self.datasets[name].without(where) if name in concerned else self.datasets[name] for name in names
+        }
         changed |= {name: changed[name].written(rows) for name, rows in data.items()}
-        if empty := sorted(name for name, dataset in changed.items() if not dataset.files and self.datasets[name].files):
+        if empty := sorted(
+            name for name, dataset in changed.items() if not dataset.files and self.datasets[name].files
+        ):
             raise MultiTableCommitAborted(f"Nothing would be left of {empty}.")
         self.datasets |= changed
 
@@ -173,14 +186,18 @@ class NaiveCube:
         """Make it possible to form groups by a column of these datasets, or of all that have it and are not partitioned by it."""
         for name in list(self.datasets if datasets is None else datasets):
             dataset = self.datasets[name]
-            if column in dataset.columns and (name == self.cube.seed_dataset or column not in self.cube.dimension_columns):
+            if column in dataset.columns and (
+                name == self.cube.seed_dataset or column not in self.cube.dimension_columns
+            ):
                 self.datasets[name] = replace(dataset, indexed=dataset.indexed | {column})
 
     def _concerned(self, where: Sequence[Any], named: Iterable[str] | None, otherwise: Iterable[str]) -> list[str]:
         if named is not None:
             return list(named)
         columns = {condition.column for condition in where}
-        if lost := sorted(name for name in otherwise if columns and not columns & set(self.datasets[name].partition_on)):
+        if lost := sorted(
+            name for name in otherwise if columns and not columns & set(self.datasets[name].partition_on)
+        ):
             raise InvalidInput(f"Datasets {lost} would lose everything, and are not named.")
         return list(otherwise)
 
@@ -213,7 +230,8 @@ class NaiveCube:
 
     def _empty(self, name: str, columns: Collection[str], partition_on: tuple[str, ...]) -> NaiveDataset:
         dimensions = tuple(column for column in self.cube.dimension_columns if column in columns)
-        # The values of a dimension are those of the seed, so an enrichment's index on one does not count.
+        # The values of a dimension are those of the seed, so an enrichment's index on one does not
+        # count.
         indexed = (set(partition_on) | (self.cube.index_columns & set(columns))) - set(dimensions)
         if name == self.cube.seed_dataset:
             indexed |= set(dimensions) - self.cube.suppress_index_on
@@ -229,7 +247,8 @@ class NaiveCube:
         return {name: self.datasets[name] for name in wanted}
 
     def _wide_rows(self, visible: Mapping[str, NaiveDataset]) -> Iterator[Row]:
-        # Left joins only: no condition matches a cell that is not there, and no group has a None key, so restricted datasets need no inner join.
+        # Left joins only: no condition matches a cell that is not there, and no group has a None
+        # key, so restricted datasets need no inner join.
         enrichments = [dataset for name, dataset in visible.items() if name != self.cube.seed_dataset]
         for seed_row in visible[self.cube.seed_dataset].newest_rows(self.cube):
             wide = dict(seed_row)
@@ -240,7 +259,9 @@ class NaiveCube:
 
 
 def matches(row: Row, condition: Any) -> bool:
-    """Tell whether a row satisfies one condition. A stored ``None`` satisfies ``!=`` and ``not in`` alone, a cell that is not there nothing.
+    """Tell whether a row satisfies one condition.
+
+    A stored ``None`` satisfies ``!=`` and ``not in`` alone, a cell that is not there nothing.
 
     Examples
     --------
@@ -269,7 +290,11 @@ def _active(conditions: Any) -> list[Any]:
         return []
     inside = getattr(conditions, "conditions", conditions)
     listed = [inside] if hasattr(inside, "column") else list(inside)
-    return [condition for condition in listed if hasattr(condition, "OP") or (condition.start, condition.stop) != (None, None)]
+    return [
+        condition
+        for condition in listed
+        if hasattr(condition, "OP") or (condition.start, condition.stop) != (None, None)
+    ]
 
 
 def _partner(seed_row: Row, dataset: NaiveDataset, cube: Cube) -> Row:
@@ -297,24 +322,34 @@ def _checked_dimensions(cube: Cube, dimensions: Sequence[str] | None) -> tuple[s
 
 def _checked_partition_by(visible: Mapping[str, NaiveDataset], partition_by: Sequence[str]) -> tuple[str, ...]:
     _check_known(visible, partition_by)
-    unindexed = [column for column in partition_by if not any(column in dataset.indexed for dataset in visible.values())]
+    unindexed = [
+        column for column in partition_by if not any(column in dataset.indexed for dataset in visible.values())
+    ]
     if unindexed or len(set(partition_by)) < len(partition_by):
-        raise InvalidInput(f"partition_by {tuple(partition_by)} must name different columns with an index; without one: {unindexed}.")
+        raise InvalidInput(
+            f"partition_by {tuple(partition_by)} must name different columns with an index; without one: {unindexed}."
+        )
     return tuple(partition_by)
 
 
-def _checked_payload(cube: Cube, visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], payload: Iterable[str] | None) -> set[str]:
+def _checked_payload(
+    cube: Cube, visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], payload: Iterable[str] | None
+) -> set[str]:
     checked = _available(visible) - set(cube.dimension_columns) if payload is None else set(payload)
     _check_known(visible, checked)
     if dropped := (checked & set(cube.dimension_columns)) - set(dimensions):
-        raise InvalidInput(f"Dimensions {sorted(dropped)} are dropped by the projection to {tuple(dimensions)} and cannot be payload.")
+        raise InvalidInput(
+            f"Dimensions {sorted(dropped)} are dropped by the projection to {tuple(dimensions)} and cannot be payload."
+        )
     return checked
 
 
 def _check_projection(visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], wanted: set[str]) -> None:
     for name, dataset in visible.items():
         if dataset.payload & wanted and not set(dataset.dimensions) <= set(dimensions):
-            raise InvalidInput(f'Payload {sorted(dataset.payload & wanted)} of "{name}" has dimensions {dataset.dimensions}, not only {tuple(dimensions)}.')
+            raise InvalidInput(
+                f'Payload {sorted(dataset.payload & wanted)} of "{name}" has dimensions {dataset.dimensions}, not only {tuple(dimensions)}.'
+            )
 
 
 def _grouped(rows: Iterable[Row], by: Sequence[str]) -> list[list[Row]]:

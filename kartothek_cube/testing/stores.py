@@ -16,20 +16,59 @@ from typing import Literal, NoReturn, TypeAlias, TypeVar
 
 import pytest
 
-from kartothek_cube.core.options import Overrides, options
-from kartothek_cube.core.store import Store, VersionMismatch
-from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
+from kartothek_cube.core.runtime.options import Overrides, options
+from kartothek_cube.core.stores.contract import Store, VersionMismatch
+from kartothek_cube.core.stores.wrappers import ReadOnlyView, StoreView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
 
-__all__ = ["Call", "CountingStore", "Fault", "FaultyStore", "InjectedFault", "SimulatedCrash", "StoreTests", "increment", "invalid_keys", "valid_keys"]
+__all__ = [
+    "Call",
+    "CountingStore",
+    "Fault",
+    "FaultyStore",
+    "InjectedFault",
+    "SimulatedCrash",
+    "StoreTests",
+    "increment",
+    "invalid_keys",
+    "valid_keys",
+]
 
 R = TypeVar("R")
 
 DOCUMENT = "uuid.by-dataset-metadata.json"
 FILE = "uuid/table/COUNTRY_CODE=DE/PRODUCT_ID=a%3Ab/x y.parquet"
 
-valid_keys = ("a", "a/b c", "uuid++seed/table/p=%C3%A4/q=~-_./1.parquet", "`!\"#$%&'()+,-.<=>?@[]^_{}~0", "...", "a/" + "x" * 255, "~/a", " ")
-invalid_keys = ("", "/a", "a/", "a//b", ".", "a/./b", "../a", "a/..", "a\n", "a\0", "ä", "a:b", "a\\b", "a*", "a;b", "a|b", "x" * 256, "a~")
+valid_keys = (
+    "a",
+    "a/b c",
+    "uuid++seed/table/p=%C3%A4/q=~-_./1.parquet",
+    "`!\"#$%&'()+,-.<=>?@[]^_{}~0",
+    "...",
+    "a/" + "x" * 255,
+    "~/a",
+    " ",
+)
+invalid_keys = (
+    "",
+    "/a",
+    "a/",
+    "a//b",
+    ".",
+    "a/./b",
+    "../a",
+    "a/..",
+    "a\n",
+    "a\0",
+    "ä",
+    "a:b",
+    "a\\b",
+    "a*",
+    "a;b",
+    "a|b",
+    "x" * 256,
+    "a~",
+)
 
 
 class InjectedFault(ConnectionError):
@@ -125,8 +164,9 @@ class FaultyStore(CountingStore):
     inner : Store
         What does the work.
     fail : Callable[[Call], Fault]
-        Asked for every call. ``"before"``: it fails and nothing was done. ``"after"``: it was done, but the answer is lost. ``"crash"`` and
-        ``"crash_after"``: the process dies before or after it; from then on every call raises `SimulatedCrash`.
+        Asked for every call. ``"before"``: it fails and nothing was done. ``"after"``: it was done,
+        but the answer is lost. ``"crash"`` and ``"crash_after"``: the process dies before or after
+        it; from then on every call raises `SimulatedCrash`.
 
     Examples
     --------
@@ -188,9 +228,12 @@ def increment(store: Store, key: str, times: int) -> None:
 
 
 class StoreTests:
-    """The contract of a store. Subclass it and provide the fixture ``store``: an empty, writable store, new for every test.
+    """The contract of a store.
 
-    ``reopen`` gives a second access to the same objects, by default the same store. Tests of promises that the capabilities do not make are passed over.
+    Subclass it and provide the fixture ``store``: an empty, writable store, new for every test.
+
+    ``reopen`` gives a second access to the same objects, by default the same store. Tests of
+    promises that the capabilities do not make are passed over.
 
     Examples
     --------
@@ -286,7 +329,12 @@ class StoreTests:
 
     def test_ranges_come_in_the_order_asked_for(self, store: Store) -> None:
         store.put(FILE, b"0123456789")
-        assert [bytes(data) for data in store.ranges(FILE, [(8, 10), (0, 3), (4, 4), (2, 5)])] == [b"89", b"012", b"", b"234"]
+        assert [bytes(data) for data in store.ranges(FILE, [(8, 10), (0, 3), (4, 4), (2, 5)])] == [
+            b"89",
+            b"012",
+            b"",
+            b"234",
+        ]
         assert store.ranges(FILE, []) == []
 
     def test_put_file_takes_a_path_or_a_stream(self, store: Store, tmp_path: Path) -> None:
@@ -315,7 +363,10 @@ class StoreTests:
     def test_recursive_list(self, store: Store) -> None:
         for key in ("a.json", "a/t/p=1/f", "a/t/g", "b/f"):
             store.put(key, b"12")
-        assert (store.list("a", recursive=True).keys, store.list("a", recursive=True).prefixes) == (["a.json", "a/t/g", "a/t/p=1/f"], [])
+        assert (store.list("a", recursive=True).keys, store.list("a", recursive=True).prefixes) == (
+            ["a.json", "a/t/g", "a/t/p=1/f"],
+            [],
+        )
         assert store.list("a/t/p", recursive=True).keys == ["a/t/p=1/f"]
         assert store.list("f", recursive=True).keys == []
 
@@ -410,7 +461,9 @@ class StoreTests:
             return
         store.put(DOCUMENT, b"0")
         with ThreadPoolExecutor(self.threads) as pool:
-            for done in [pool.submit(increment, self.reopen(store), DOCUMENT, self.increments) for _ in range(self.threads)]:
+            for done in [
+                pool.submit(increment, self.reopen(store), DOCUMENT, self.increments) for _ in range(self.threads)
+            ]:
                 done.result()
         assert store.get(DOCUMENT) == str(self.threads * self.increments).encode()
 

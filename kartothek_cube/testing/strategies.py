@@ -1,4 +1,6 @@
-"""Hypothesis strategies: small random cubes with data, and queries to ask them. Needs Hypothesis, which nothing else of the package imports.
+"""Hypothesis strategies: small random cubes with data, and queries to ask them.
+
+Needs Hypothesis, which nothing else of the package imports.
 
 Examples
 --------
@@ -21,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from hypothesis import strategies as st
 
-from kartothek_cube.cube.conditions import C, Condition
+from kartothek_cube.core.expressions.conditions import C
+from kartothek_cube.core.expressions.conjunction import Condition
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.testing.model import NaiveCube, Row
 
@@ -51,14 +54,17 @@ Kind: TypeAlias = Literal["int", "float", "str", "bool", "date", "timestamp"]
 
 _DATES = tuple(datetime.date(2020, 2, day) for day in (27, 28, 29))
 _VALUES: Mapping[Kind, tuple[Any, ...]] = {
-    # The large ones find who sends integers through floats, and who computes with the difference of two keys.
+    # The large ones find who sends integers through floats, and who computes with the difference of
+    # two keys.
     "int": (0, 1, 2, -1, 2**53 + 1, -(2**63)),
     "float": (0.0, 0.5, 1.5, -2.25, 1e300),
     # A slash, an equals sign and a blank are what partition values stumble over.
     "str": ("a", "b", "B", "a/b", "x=1 ä"),
     "bool": (False, True),
     "date": _DATES,
-    "timestamp": tuple(datetime.datetime.combine(day, datetime.time(hour, microsecond=1)) for day in _DATES[:2] for hour in (0, 12)),
+    "timestamp": tuple(
+        datetime.datetime.combine(day, datetime.time(hour, microsecond=1)) for day in _DATES[:2] for hour in (0, 12)
+    ),
 }
 # Literals that are not in the data.
 _NEARBY: Mapping[Kind, tuple[Any, ...]] = {
@@ -67,7 +73,10 @@ _NEARBY: Mapping[Kind, tuple[Any, ...]] = {
     "str": ("", "aa", "z"),
     "bool": (),
     "date": (datetime.date(2019, 12, 31), datetime.date(2020, 3, 1)),
-    "timestamp": (datetime.datetime.combine(_DATES[0], datetime.time(6)), datetime.datetime.combine(datetime.date(2021, 1, 1), datetime.time())),
+    "timestamp": (
+        datetime.datetime.combine(_DATES[0], datetime.time(6)),
+        datetime.datetime.combine(datetime.date(2021, 1, 1), datetime.time()),
+    ),
 }
 
 
@@ -78,9 +87,11 @@ class Layout:
     Attributes
     ----------
     dimensions, payload
-        Its dimension columns, and its columns that are neither dimension nor partition column of the cube.
+        Its dimension columns, and its columns that are neither dimension nor partition column of
+        the cube.
     partition_on
-        The columns that its files are split by; `is_default` tells that the writer need not be told.
+        The columns that its files are split by; `is_default` tells that the writer need not be
+        told.
     required
         The payload columns without nulls: index columns and partition keys.
     """
@@ -102,7 +113,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write call: rows per dataset. A build or an extension replaces datasets that are there."""
+    """One write call: rows per dataset.
+
+    A build or an extension replaces datasets that are there.
+    """
 
     verb: Literal["build", "extend", "append"]
     data: Mapping[str, Sequence[Row]]
@@ -184,9 +198,10 @@ _KEY_KINDS: tuple[Kind, ...] = ("int", "str", "bool")
 def cubes_with_data(draw: st.DrawFn) -> CubeCase:
     """Draw a small cube and the calls that fill it.
 
-    One to three dimensions, one or two partition columns, a seed and up to three enrichments with fewer dimensions, other partition keys, and cells that
-    the seed lacks; up to three appends that write some cells again, now and then a removal. At most 12 rows a call and 3 partitions, so that it
-    shrinks quickly.
+    One to three dimensions, one or two partition columns, a seed and up to three enrichments with
+    fewer dimensions, other partition keys, and cells that the seed lacks; up to three appends that
+    write some cells again, now and then a removal. At most 12 rows a call and 3 partitions, so that
+    it shrinks quickly.
     """
     case = draw(empty_cubes())
     first = _first_writes(draw, case)
@@ -234,10 +249,13 @@ def updates(draw: st.DrawFn, case: CubeCase) -> Update:
 def queries(draw: st.DrawFn, case: CubeCase) -> Query:
     """Draw a query for a cube: conditions of every kind on any column, projections, groups, payload subsets, a choice of datasets.
 
-    Most can be answered. Some are to be refused, because they project payload of more dimensions or partition by a column without an index.
+    Most can be answered. Some are to be refused, because they project payload of more dimensions or
+    partition by a column without an index.
     """
     datasets = _draw_datasets(draw, case)
-    dimensions = draw(st.none() | st.lists(st.sampled_from(case.cube.dimension_columns), min_size=1, unique=True).map(tuple))
+    dimensions = draw(
+        st.none() | st.lists(st.sampled_from(case.cube.dimension_columns), min_size=1, unique=True).map(tuple)
+    )
     usable = _usable_columns(draw, case, datasets, dimensions)
     return Query(
         conditions=tuple(draw(st.lists(_conditions(case, usable | set(case.cube.dimension_columns)), max_size=2))),
@@ -258,7 +276,9 @@ def _cubes(draw: st.DrawFn) -> Cube:
     partitions = ("p", "q")[: draw(st.integers(1, 2))]
     indexed = ("i1", "i2")[: draw(st.integers(0, 2))]
     suppressed = dimensions[-1:] if _rarely(draw) else ()
-    return Cube(dimensions, partitions, "cube", seed_dataset="seed", index_columns=indexed, suppress_index_on=suppressed)
+    return Cube(
+        dimensions, partitions, "cube", seed_dataset="seed", index_columns=indexed, suppress_index_on=suppressed
+    )
 
 
 def _draw_layouts(draw: st.DrawFn, cube: Cube) -> dict[str, Layout]:
@@ -269,12 +289,16 @@ def _draw_layouts(draw: st.DrawFn, cube: Cube) -> dict[str, Layout]:
     for number, name in enumerate(names):
         required = [column for column, owner in owners.items() if owner == name]
         optional = [f"v{number}{letter}" for letter in "ab"[: draw(st.integers(0, 2))]]
-        layouts[name] = _draw_enrichment(draw, cube, name, required, optional) if number else _seed(cube, required, optional)
+        layouts[name] = (
+            _draw_enrichment(draw, cube, name, required, optional) if number else _seed(cube, required, optional)
+        )
     return layouts
 
 
 def _seed(cube: Cube, required: list[str], optional: list[str]) -> Layout:
-    return Layout(cube.dimension_columns, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True)
+    return Layout(
+        cube.dimension_columns, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True
+    )
 
 
 def _draw_enrichment(draw: st.DrawFn, cube: Cube, name: str, required: list[str], optional: list[str]) -> Layout:
@@ -297,14 +321,20 @@ def _draw_kinds(draw: st.DrawFn, cube: Cube, layouts: Mapping[str, Layout]) -> d
 
 
 def _draw_keys(draw: st.DrawFn, case: CubeCase) -> list[Row]:
-    # All datasets take their cells from one small pool, so that they meet. The small numbers stand first to shrink to, the large ones more than once.
+    # All datasets take their cells from one small pool, so that they meet. The small numbers stand
+    # first to shrink to, the large ones more than once.
     places = _draw_different(draw, case.kinds, case.cube.partition_columns, (1, 2, 3, 3, 3, 2))
     cells = _draw_different(draw, case.kinds, case.cube.dimension_columns, (1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6))
     return [place | cell for cell, place in itertools.product(cells, places)]
 
 
-def _draw_different(draw: st.DrawFn, kinds: Mapping[str, Kind], columns: Sequence[str], sizes: Sequence[int]) -> list[Row]:
-    possible = [dict(zip(columns, values, strict=True)) for values in itertools.product(*(_VALUES[kinds[column]] for column in columns))]
+def _draw_different(
+    draw: st.DrawFn, kinds: Mapping[str, Kind], columns: Sequence[str], sizes: Sequence[int]
+) -> list[Row]:
+    possible = [
+        dict(zip(columns, values, strict=True))
+        for values in itertools.product(*(_VALUES[kinds[column]] for column in columns))
+    ]
     size = min(draw(st.sampled_from(sizes)), len(possible))
     return [possible.pop(draw(st.integers(0, len(possible) - 1))) for _ in range(size)]
 
@@ -339,19 +369,29 @@ def _later_step(draw: st.DrawFn, case: CubeCase) -> Write | Removal:
     if _rarely(draw):
         conditions = tuple(draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=1, max_size=2)))
         columns = {condition.column for condition in conditions}
-        return Removal(conditions, tuple(name for name, layout in case.layouts.items() if columns <= set(layout.partition_on)))
+        return Removal(
+            conditions, tuple(name for name, layout in case.layouts.items() if columns <= set(layout.partition_on))
+        )
     return draw(writes(case, "append", draw(st.lists(st.sampled_from(list(case.layouts)), min_size=1, unique=True))))
 
 
 def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Condition]:
     payload = sorted(columns - set(case.cube.dimension_columns) - set(case.cube.partition_columns))
     # Payload more often: nulls, overwritten values and inner joins are there.
-    return st.sampled_from([*sorted(columns), *payload, *payload]).flatmap(lambda column: _conditions_on(column, _literals(case, column)))
+    return st.sampled_from([*sorted(columns), *payload, *payload]).flatmap(
+        lambda column: _conditions_on(column, _literals(case, column))
+    )
 
 
 def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
     kind = case.kinds[column]
-    written = [row.get(column) for step in case.steps if not isinstance(step, Removal) for rows in step.data.values() for row in rows]
+    written = [
+        row.get(column)
+        for step in case.steps
+        if not isinstance(step, Removal)
+        for rows in step.data.values()
+        for row in rows
+    ]
     anything = st.sampled_from(_VALUES[kind] + _NEARBY[kind])
     seen = list(dict.fromkeys(value for value in written if value is not None))
     return st.sampled_from(seen) | anything if seen else anything
@@ -362,7 +402,10 @@ def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStr
     compare = [st.builds(operation, st.just(C(column)), literal) for operation in _COMPARISONS]
     lists = st.lists(literal, max_size=4).map(tuple)
     return st.one_of(
-        *compare, lists.map(C(column).isin), lists.map(C(column).isnotin), st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound)
+        *compare,
+        lists.map(C(column).isin),
+        lists.map(C(column).isnotin),
+        st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound),
     )
 
 
@@ -373,7 +416,9 @@ def _draw_datasets(draw: st.DrawFn, case: CubeCase) -> tuple[str, ...] | None:
     return (case.cube.seed_dataset, *draw(st.lists(st.sampled_from(others), unique=True)))
 
 
-def _usable_columns(draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | None, dimensions: Sequence[str] | None) -> set[str]:
+def _usable_columns(
+    draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | None, dimensions: Sequence[str] | None
+) -> set[str]:
     kept = set(case.cube.dimension_columns if dimensions is None or _rarely(draw) else dimensions)
     visible = [layout for name, layout in case.layouts.items() if datasets is None or name in datasets]
     payload = {column for layout in visible if kept.issuperset(layout.dimensions) for column in layout.payload}
@@ -389,7 +434,9 @@ def _draw_partition_by(draw: st.DrawFn, case: CubeCase, usable: set[str]) -> tup
     return draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True).map(tuple))
 
 
-def _draw_payload_columns(draw: st.DrawFn, cube: Cube, usable: set[str], dimensions: Sequence[str] | None) -> tuple[str, ...] | None:
+def _draw_payload_columns(
+    draw: st.DrawFn, cube: Cube, usable: set[str], dimensions: Sequence[str] | None
+) -> tuple[str, ...] | None:
     projects = dimensions is not None and len(dimensions) < len(cube.dimension_columns)
     if _rarely(draw) if projects else draw(st.booleans()):
         return None

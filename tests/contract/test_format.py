@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, query_cube_arrow, remove_partitions
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    query_cube_arrow,
+    remove_partitions,
+)
 from kartothek_cube.api.dataset import (
     compact_dataset,
     create_empty_dataset_header,
@@ -81,7 +89,9 @@ def test_golden_datasets(golden):
 
 def test_golden_cubes(golden):
     found = 0
-    for store in sorted(path for path in golden.glob("cube_*/store") if path.parent.name not in {"cube_refusals", "cube_late_index"}):  # no seed there
+    for store in sorted(
+        path for path in golden.glob("cube_*/store") if path.parent.name not in {"cube_refusals", "cube_late_index"}
+    ):  # no seed there
         for prefix in {uuid.partition("++")[0] for uuid in reader.list_datasets(store) if "++" in uuid}:
             seed, members = reader.read_cube(store, prefix)
             cube, datasets = discover_cube(prefix, f"hfs://{store}")
@@ -92,12 +102,16 @@ def test_golden_cubes(golden):
     assert found == 61
 
 
-@pytest.mark.parametrize("case", ["cube_empty", "cube_from_datasets", "cube_join_pl", "cube_updates", "cube_types_dimension"])
+@pytest.mark.parametrize(
+    "case", ["cube_empty", "cube_from_datasets", "cube_join_pl", "cube_updates", "cube_types_dimension"]
+)
 def test_golden_cells(golden, case):
     store = golden / case / "store"
     for prefix in {uuid.partition("++")[0] for uuid in reader.list_datasets(store) if "++" in uuid}:
         cube, _ = discover_cube(prefix, f"hfs://{store}")
-        assert cells_of(reader.read_cells(store, prefix)) == cells_of(query_cube_arrow(cube, f"hfs://{store}").to_pylist())
+        assert cells_of(reader.read_cells(store, prefix)) == cells_of(
+            query_cube_arrow(cube, f"hfs://{store}").to_pylist()
+        )
 
 
 def cells_of(rows):
@@ -113,7 +127,10 @@ def test_all_types(tmp_path, url, encoding):
     indices = [*INDEXED, *SPELLINGS.keys() - {"dur_us", "list_large"}]
     store_dataframes_as_dataset(url, "u", [rows], secondary_indices=indices, metadata_storage_format=encoding)
     assert reader.list_datasets(tmp_path) == ["u"]
-    assert not {finding.check for finding in verify_dataset("u", url).findings} & {"schema-spelling", "schema-without-pandas"}
+    assert not {finding.check for finding in verify_dataset("u", url).findings} & {
+        "schema-spelling",
+        "schema-without-pandas",
+    }
     assert assert_read_alike(tmp_path, "u") == 3
 
 
@@ -156,7 +173,11 @@ def test_every_commit_is_read_and_its_history_leads_back(tmp_path, url):
     for _ in deliveries(url):
         assert_read_alike(tmp_path, "u")
         after = document_of(tmp_path)
-        (entry,) = (entry for entry in history(tmp_path) if entry["commit"] == json.loads(after["metadata"]["kartothek_cube.commits"])[-1][0])
+        (entry,) = (
+            entry
+            for entry in history(tmp_path)
+            if entry["commit"] == json.loads(after["metadata"]["kartothek_cube.commits"])[-1][0]
+        )
         if before is not None:
             assert reader.document_before(after, entry) == before
         before = after | {"metadata": {k: v for k, v in after["metadata"].items() if k != "kartothek_cube.commits"}}
@@ -186,7 +207,12 @@ def test_an_old_document(tmp_path, url):
     writer.write_dataset(tmp_path, "u", rows, ["p"], ["i1"])
     document = document_of(tmp_path)
     labels = list(document["partitions"])
-    old = {"dataset_metadata_version": 4, "dataset_uuid": "u", "indices": {"i1": {"5": labels, "6": labels[1:]}}, "future": {}}
+    old = {
+        "dataset_metadata_version": 4,
+        "dataset_uuid": "u",
+        "indices": {"i1": {"5": labels, "6": labels[1:]}},
+        "future": {},
+    }
     writer.write_document(tmp_path, "u", old | {"partitions": document["partitions"]})
     assert assert_read_alike(tmp_path, "u") == 3
     update_dataset_from_dataframes([rows], url, "u")
@@ -218,8 +244,13 @@ def test_a_cube_with_enrichments(tmp_path, url):
 def test_how_files_are_written(tmp_path, url):
     many = pa.table({"x": range(10_001), "p": [1] * 10_001, "v1": range(10_001)})
     build_cube({"seed": many, "more": many.slice(0, 10).rename_columns(["x", "p", "v2"])}, CUBE, url)
-    files = {path.relative_to(tmp_path).parts[0]: pq.ParquetFile(path) for path in tmp_path.glob("*/table/p=1/*.parquet")}
-    assert {name: chunk_of(file).compression for name, file in files.items()} == {"c++seed": "ZSTD", "c++more": "SNAPPY"}
+    files = {
+        path.relative_to(tmp_path).parts[0]: pq.ParquetFile(path) for path in tmp_path.glob("*/table/p=1/*.parquet")
+    }
+    assert {name: chunk_of(file).compression for name, file in files.items()} == {
+        "c++seed": "ZSTD",
+        "c++more": "SNAPPY",
+    }
     for file in files.values():
         assert file.metadata.format_version == "2.6"
         assert chunk_of(file).statistics.has_min_max
@@ -244,7 +275,9 @@ def test_the_same_as_this_library(tmp_path, url):
     writer.write_dataset(tmp_path, "w", rows, ["p"], INDEXED)
     ours, theirs = document_of(tmp_path), document_of(tmp_path, "w")
     assert list(ours) == list(theirs)
-    files = [{"schema": f"{uuid}/table/_common_metadata"} | document_of(tmp_path, uuid)["indices"] for uuid in ("u", "w")]
+    files = [
+        {"schema": f"{uuid}/table/_common_metadata"} | document_of(tmp_path, uuid)["indices"] for uuid in ("u", "w")
+    ]
     for name in files[0]:
         schema, other = (pq.read_schema(tmp_path / keys[name]) for keys in files)
         assert str(schema.remove_metadata()) == str(other.remove_metadata())

@@ -7,12 +7,12 @@ import pickle
 
 import pytest
 
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import find_snapshot
-from kartothek_cube.core.store import Capabilities, VersionMismatch
-from kartothek_cube.core.stores import open_store, store_factory
-from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.stores.contract import Capabilities, VersionMismatch
+from kartothek_cube.core.stores.key_value import KeyValueAdapter
+from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
 from kartothek_cube.testing.stores import StoreTests
 from tests.support import fake_clients
@@ -71,7 +71,9 @@ class TestClients(StoreTests):
 
 
 def test_commits_are_allowed_and_versions_are_etags(store, blobs):
-    assert store.capabilities == Capabilities(atomic_put=True, conditional_put=True, modification_times=False, shared=True)
+    assert store.capabilities == Capabilities(
+        atomic_put=True, conditional_put=True, modification_times=False, shared=True
+    )
     version = store.put_if(DOCUMENT, b"1", None)
     assert version == blobs.items[DOCUMENT][1] == store.get_versioned(DOCUMENT)[1]
 
@@ -121,8 +123,14 @@ def test_decorated_store_is_not_written_behind_the_decorator(blobs, wrapper):
     from simplekv import decorator
 
     inner = azure_store("simplekv", blobs)
-    store = open_store(decorator.PrefixDecorator("cubes/", inner) if wrapper == "PrefixDecorator" else decorator.URLEncodeKeysDecorator(inner))
-    assert store.capabilities == Capabilities(atomic_put=True, conditional_put=False, modification_times=False, shared=True)
+    store = open_store(
+        decorator.PrefixDecorator("cubes/", inner)
+        if wrapper == "PrefixDecorator"
+        else decorator.URLEncodeKeysDecorator(inner)
+    )
+    assert store.capabilities == Capabilities(
+        atomic_put=True, conditional_put=False, modification_times=False, shared=True
+    )
     with pytest.raises(AtomicityRequired):
         store.put_if(DOCUMENT, b"1", None)
     assert blobs.items == {}
@@ -205,7 +213,9 @@ OPERATIONS = {
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_error_of_the_backend_is_an_os_error_without_secrets(key_values, blobs, operation):
     store = open_store(key_values)
-    make = FAILURES[next(name for name in ("Azure", "boto3") if type(key_values).__name__.lower().startswith(f"h{name.lower()}"))]
+    make = FAILURES[
+        next(name for name in ("Azure", "boto3") if type(key_values).__name__.lower().startswith(f"h{name.lower()}"))
+    ]
     blobs.fail = lambda _: make("AuthorizationFailure", f"refused by {SECRET} AccountKey=TOPSECRET;x")
     with pytest.raises(OSError, match=DOCUMENT) as error:
         OPERATIONS[operation](store)
@@ -297,7 +307,9 @@ def test_server_is_asked_once_and_nothing_is_left_behind(blobs):
 
 
 @pytest.mark.skipif(not HAS_MINIMALKV, reason="minimalkv is not installed")
-@pytest.mark.parametrize("host", ["s3.amazonaws.com", "s3.eu-central-1.amazonaws.com", "s3.cn-north-1.amazonaws.com.cn"])
+@pytest.mark.parametrize(
+    "host", ["s3.amazonaws.com", "s3.eu-central-1.amazonaws.com", "s3.cn-north-1.amazonaws.com.cn"]
+)
 def test_amazon_is_not_asked(blobs, host):
     stores = [boto3_store(blobs, bucket=FakeBoto3Bucket(blobs, endpoint=f"https://{host}"))]
     for number, kv in enumerate(stores, start=1):
@@ -329,7 +341,7 @@ def test_check_of_a_server_survives_a_lost_answer(blobs):
 def test_datasets_are_committed_through_the_client(store):
     snapshot = write(store, {"x": [1], "v1": [1]}, label="one")
     change = make_change(store, {"x": [2], "v1": [2]}, label="two")
-    commit(store, change, snapshot)
+    commit_change(store, change, snapshot)
     assert labels(find_snapshot(open_store(store._store), UUID)) == ["one", "two"]
 
 
@@ -347,7 +359,7 @@ def test_answer_that_was_lost_is_found_out(store, blobs):
         return done
 
     blobs.put = lose_one
-    assert labels(commit(store, change, snapshot)) == ["one", "two"]
+    assert labels(commit_change(store, change, snapshot)) == ["one", "two"]
     assert lost == [DOCUMENT]
 
 

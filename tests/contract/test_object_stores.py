@@ -18,12 +18,15 @@ import pytest
 from obstore import exceptions
 from obstore.store import MemoryStore as ObstoreMemory
 
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.options import options
-from kartothek_cube.core.store import VersionMismatch
-from kartothek_cube.core.stores import ObjectStore, conditional_put, connection, objects, open_store
-from kartothek_cube.core.stores.failures import summary
-from kartothek_cube.core.stores.locations import Location
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.stores import conditional_put
+from kartothek_cube.core.stores import object_store as connection
+from kartothek_cube.core.stores import object_store as objects
+from kartothek_cube.core.stores.contract import VersionMismatch
+from kartothek_cube.core.stores.errors import summary
+from kartothek_cube.core.stores.open import ObjectStore, open_store
+from kartothek_cube.core.stores.urls import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import StoreTests
 from tests.support.remote import RemoteStandIn
@@ -66,7 +69,9 @@ def no_credentials_in_the_environment(monkeypatch):
 @pytest.fixture
 def hasty(monkeypatch):
     """Clients give up after one retry."""
-    monkeypatch.setattr(connection, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}})
+    monkeypatch.setattr(
+        connection, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+    )
 
 
 @pytest.fixture
@@ -82,7 +87,9 @@ def remote():
 
 @pytest.fixture
 def s3(remote):
-    return open_store(f"s3://{new_bucket()}/pre/fix", endpoint=remote.endpoint, credentials=credentials, check_conditions=False)
+    return open_store(
+        f"s3://{new_bucket()}/pre/fix", endpoint=remote.endpoint, credentials=credentials, check_conditions=False
+    )
 
 
 class TestMemoryBacked(StoreTests):
@@ -300,7 +307,10 @@ def opened(server, url="s3://bucket/pre"):
 @pytest.mark.parametrize("operation", WRITES)
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_forbidden_write_is_a_read_only_store(operation, status):
-    with answering(status, "AccessDenied", "Access Denied") as server, pytest.raises(ReadOnlyStore, match="AccessDenied: Access Denied") as error:
+    with (
+        answering(status, "AccessDenied", "Access Denied") as server,
+        pytest.raises(ReadOnlyStore, match="AccessDenied: Access Denied") as error,
+    ):
         WRITES[operation](opened(server))
     assert isinstance(error.value, OSError)
 
@@ -314,7 +324,10 @@ def test_a_forbidden_read_is_a_permission_error(operation):
 
 @pytest.mark.parametrize("operation", [*WRITES, *(read for read in READS if read != "contains")])
 def test_a_missing_bucket_is_no_missing_key(operation):
-    with answering(404, "NoSuchBucket") as server, pytest.raises(OSError, match="does not exist; this library makes none"):
+    with (
+        answering(404, "NoSuchBucket") as server,
+        pytest.raises(OSError, match="does not exist; this library makes none"),
+    ):
         (WRITES | READS)[operation](opened(server))
 
 
@@ -323,7 +336,9 @@ class Unreachable(MemoryBacked):
         class Client:
             def __getattr__(self, name):
                 def fail(*args, **kwargs):
-                    raise exceptions.GenericError("Generic S3 error: HTTP error: error sending request\n\nDebug source:\nsecret")
+                    raise exceptions.GenericError(
+                        "Generic S3 error: HTTP error: error sending request\n\nDebug source:\nsecret"
+                    )
 
                 return fail
 
@@ -394,7 +409,9 @@ class Careless(RemoteStandIn):
     ignored = frozenset({"if-match", "if-none-match"})
 
     def respond(self, method, target, headers, body):
-        return super().respond(method, target, {name: value for name, value in headers.items() if name not in self.ignored}, body)
+        return super().respond(
+            method, target, {name: value for name, value in headers.items() if name not in self.ignored}, body
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -454,9 +471,13 @@ def test_an_unreachable_server_is_not_judged(hasty, remote):
     store.put_if(DOCUMENT, b"1", None)
 
 
-@pytest.mark.parametrize(("settings", "puts"), [({}, 5), ({"check_conditions": True}, 5), ({"check_conditions": False}, 1)])
+@pytest.mark.parametrize(
+    ("settings", "puts"), [({}, 5), ({"check_conditions": True}, 5), ({"check_conditions": False}, 1)]
+)
 def test_whether_the_server_is_asked_can_be_set(remote, settings, puts):
-    open_store("s3://bucket", endpoint=remote.endpoint, credentials=credentials, **settings).put_if(DOCUMENT, b"1", None)
+    open_store("s3://bucket", endpoint=remote.endpoint, credentials=credentials, **settings).put_if(
+        DOCUMENT, b"1", None
+    )
     assert remote.counts["put"] == puts
 
 
@@ -487,10 +508,19 @@ def test_no_credential_is_in_an_error_a_repr_or_a_log(operation, caplog):
     caplog.set_level(logging.DEBUG)
     with answering(400, f"Bad{SECRET}", f"{KEY} {SECRET} {quoted(SECRET)}") as server:
         host = server.endpoint.removeprefix("http://")
-        store = open_store(f"hs3://{KEY}:{quoted(SECRET)}@{host}/bucket?is_secure=false&force_bucket_suffix=false&check_conditions=false")
+        store = open_store(
+            f"hs3://{KEY}:{quoted(SECRET)}@{host}/bucket?is_secure=false&force_bucket_suffix=false&check_conditions=false"
+        )
         with pytest.raises(OSError, match="bucket") as error:
             (WRITES | READS)[operation](store)
-    said = everything_said(error.value) + caplog.text + repr(store) + store.name + repr(store.identity) + repr(store._location)
+    said = (
+        everything_said(error.value)
+        + caplog.text
+        + repr(store)
+        + store.name
+        + repr(store.identity)
+        + repr(store._location)
+    )
     for secret in (KEY, SECRET, quoted(SECRET)):
         assert secret not in said
 
@@ -498,7 +528,10 @@ def test_no_credential_is_in_an_error_a_repr_or_a_log(operation, caplog):
 def test_credentials_of_the_environment_are_not_in_errors(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    with answering(400, "BadRequest", f"no such {KEY}, {SECRET}") as server, pytest.raises(OSError, match=r"no such \*\*\*, \*\*\*") as error:
+    with (
+        answering(400, "BadRequest", f"no such {KEY}, {SECRET}") as server,
+        pytest.raises(OSError, match=r"no such \*\*\*, \*\*\*") as error,
+    ):
         open_store("s3://bucket", endpoint=server.endpoint).get("a")
     assert SECRET not in everything_said(error.value)
 
@@ -584,7 +617,7 @@ def test_a_pickled_store_opens_the_same_objects(remote, s3):
 
 FORK = """
 import os, signal, sys
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import Unsupported
 
 store = open_store("s3://bucket", endpoint=sys.argv[1])

@@ -60,7 +60,9 @@ def sizes_of(case: Case) -> list[dict[str, int]]:
 
 
 CASES = DATASET_CASES + CUBE_CASES
-PARAMETERS = [pytest.param(case, size, id=f"{case.name}-{n}") for case in CASES for n, size in enumerate(sizes_of(case))]
+PARAMETERS = [
+    pytest.param(case, size, id=f"{case.name}-{n}") for case in CASES for n, size in enumerate(sizes_of(case))
+]
 
 
 @pytest.mark.parametrize(("case", "size"), PARAMETERS)
@@ -94,11 +96,54 @@ def test_files_of_a_directory_are_opened_where_they_are(tmp_path):
 # Public names that call no store, by the reason.
 WITHOUT_STORE = {
     "a value, a class of values or a function of values": {
-        *("C", "CleanupReport", "CompactionPlan", "CompactionReport", "Condition", "Conjunction", "Cube", "CubeDescription", "CubeReport"),
-        *("DatasetMetadataBase", "EqualityCondition", "Finding", "GarbageReport", "GreaterEqualCondition", "GreaterThanCondition", "Group"),
-        *("InIntervalCondition", "IndexBase", "InequalityCondition", "IsInCondition", "IsNotInCondition", "LessEqualCondition", "LessThanCondition"),
-        *("Partition", "PartitionIndex", "QueryPlan", "ScanPlan", "SchemaWrapper", "SimpleCondition", "StagedPartitions", "VerifyReport", "VirtualColumn"),
-        *("combine_metadata", "empty_dataframe_from_schema", "make_meta", "normalize_column_order", "normalize_type", "validate_compatible"),
+        *(
+            "C",
+            "CleanupReport",
+            "CompactionPlan",
+            "CompactionReport",
+            "Condition",
+            "Conjunction",
+            "Cube",
+            "CubeDescription",
+            "CubeReport",
+        ),
+        *(
+            "DatasetMetadataBase",
+            "EqualityCondition",
+            "Finding",
+            "GarbageReport",
+            "GreaterEqualCondition",
+            "GreaterThanCondition",
+            "Group",
+        ),
+        *(
+            "InIntervalCondition",
+            "IndexBase",
+            "InequalityCondition",
+            "IsInCondition",
+            "IsNotInCondition",
+            "LessEqualCondition",
+            "LessThanCondition",
+        ),
+        *(
+            "Partition",
+            "PartitionIndex",
+            "QueryPlan",
+            "ScanPlan",
+            "SchemaWrapper",
+            "SimpleCondition",
+            "StagedPartitions",
+            "VerifyReport",
+            "VirtualColumn",
+        ),
+        *(
+            "combine_metadata",
+            "empty_dataframe_from_schema",
+            "make_meta",
+            "normalize_column_order",
+            "normalize_type",
+            "validate_compatible",
+        ),
         "validate_shared_columns",
     },
     "opening a store neither reads nor writes": {"ensure_store", "lazy_store"},
@@ -120,7 +165,9 @@ def test_every_public_verb_has_its_numbers():
 
 def test_what_has_no_numbers_takes_no_store():
     exempt = WITHOUT_STORE["a value, a class of values or a function of values"]
-    assert not [name for module in APIS for name in exempt & set(module.__all__) if takes_a_store(getattr(module, name))]
+    assert not [
+        name for module in APIS for name in exempt & set(module.__all__) if takes_a_store(getattr(module, name))
+    ]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -13,12 +13,28 @@ from pathlib import Path
 import pytest
 import storefact
 
-from kartothek_cube.core.options import options
-from kartothek_cube.core.store import Capabilities, VersionMismatch, check_key
-from kartothek_cube.core.stores import LocalStore, MemoryStore, ReadOnlyView, StoreFactory, atomic, local, open_store, store_factory
-from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.stores import atomic, local
+from kartothek_cube.core.stores.contract import Capabilities, VersionMismatch, check_key
+from kartothek_cube.core.stores.key_value import KeyValueAdapter
+from kartothek_cube.core.stores.open import (
+    LocalStore,
+    MemoryStore,
+    ReadOnlyView,
+    StoreFactory,
+    open_store,
+    store_factory,
+)
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
-from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash, StoreTests, invalid_keys, valid_keys
+from kartothek_cube.testing.stores import (
+    CountingStore,
+    FaultyStore,
+    InjectedFault,
+    SimulatedCrash,
+    StoreTests,
+    invalid_keys,
+    valid_keys,
+)
 
 DOCUMENT = "uuid.by-dataset-metadata.json"
 FILE = "uuid/table/p=1/1.parquet"
@@ -133,7 +149,9 @@ def test_key_is_a_str():
 
 def test_processes_lose_no_increment(tmp_path):
     LocalStore(tmp_path).put("n", b"0")
-    imports = "from kartothek_cube.testing.stores import increment; from kartothek_cube.core.stores import LocalStore"
+    imports = (
+        "from kartothek_cube.testing.stores import increment; from kartothek_cube.core.stores.open import LocalStore"
+    )
     code = f"{imports}; increment(LocalStore({str(tmp_path)!r}), 'n', 50)"
     for process in [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]:
         assert process.wait() == 0
@@ -251,7 +269,11 @@ def test_link_to_a_parent_does_not_loop(tmp_path):
 def test_object_and_folder_of_one_name_are_refused(tmp_path):
     store = LocalStore(tmp_path)
     store.put("a/b", b"1")
-    for write in (lambda: store.put("a", b"1"), lambda: store.put_if("a", b"1", None), lambda: store.put("a/b/c", b"1")):
+    for write in (
+        lambda: store.put("a", b"1"),
+        lambda: store.put_if("a", b"1", None),
+        lambda: store.put("a/b/c", b"1"),
+    ):
         with pytest.raises(InvalidInput, match="cannot hold"):
             write()
     assert files(tmp_path) == ["a/b"]
@@ -390,7 +412,9 @@ def test_two_adapters_of_one_simplekv_store_compare_and_swap_together():
 
 def test_store_without_conditional_put_commits_only_when_told_to(tmp_path):
     store = KeyValueAdapter(storefact.get_store_from_url(f"hfs://{tmp_path}"))
-    assert store.capabilities == Capabilities(atomic_put=False, conditional_put=False, modification_times=False, shared=True)
+    assert store.capabilities == Capabilities(
+        atomic_put=False, conditional_put=False, modification_times=False, shared=True
+    )
     with pytest.raises(AtomicityRequired, match=DOCUMENT):
         store.put_if(DOCUMENT, b"1", None)
     with options(require_atomic=False):
@@ -504,7 +528,12 @@ def test_endless_factory_is_refused():
 
 def test_factories_are_called(tmp_path):
     store = LocalStore(tmp_path)
-    for factory in (lambda: store, lambda: str(tmp_path), functools.partial(storefact.get_store_from_url, f"hfs://{tmp_path}"), lambda: lambda: tmp_path):
+    for factory in (
+        lambda: store,
+        lambda: str(tmp_path),
+        functools.partial(storefact.get_store_from_url, f"hfs://{tmp_path}"),
+        lambda: lambda: tmp_path,
+    ):
         assert open_store(factory) == store
     assert open_store(store) is store
 
@@ -549,7 +578,14 @@ def test_store_factory_travels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "x", [MemoryStore(), "hmemory://name", functools.partial(storefact.get_store_from_url, "hmemory://"), make_unpicklable(), lambda: [make_unpicklable()][0]]
+    "x",
+    [
+        MemoryStore(),
+        "hmemory://name",
+        functools.partial(storefact.get_store_from_url, "hmemory://"),
+        make_unpicklable(),
+        lambda: [make_unpicklable()][0],
+    ],
 )
 def test_store_that_cannot_travel_is_refused(x):
     with pytest.raises(InvalidType):
@@ -570,7 +606,9 @@ def test_counting_store():
     assert store.touched() == []
 
 
-@pytest.mark.parametrize(("fault", "error", "written"), [("before", InjectedFault, False), ("after", InjectedFault, True)])
+@pytest.mark.parametrize(
+    ("fault", "error", "written"), [("before", InjectedFault, False), ("after", InjectedFault, True)]
+)
 def test_faulty_store_fails_before_or_after(fault, error, written):
     inner = MemoryStore()
     store = FaultyStore(inner, lambda call: fault if (call.operation, call.nth) == ("put", 2) else None)

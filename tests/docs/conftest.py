@@ -17,7 +17,20 @@ def site(tmp_path_factory):
         pytest.importorskip(module, reason=f"not installed: {module} (the extra docs)")
     pytest.importorskip("click", reason="not installed: click (the extra cli)")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(folder / "doctrees"), "docs", str(folder / "html")]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        str(folder / "doctrees"),
+        "docs",
+        str(folder / "html"),
+    ]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "html"

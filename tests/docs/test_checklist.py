@@ -40,7 +40,14 @@ def test_every_known_weakness_has_its_row():
     assert all(row["weakness"] and row["here"] and row["state"] in STATES for row in WEAKNESSES.values())
 
 
-@pytest.mark.parametrize("number", [number for number, row in WEAKNESSES.items() if int(number) <= N_OF_CORRECTNESS and row["state"] != "not applicable"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        number
+        for number, row in WEAKNESSES.items()
+        if int(number) <= N_OF_CORRECTNESS and row["state"] != "not applicable"
+    ],
+)
 def test_a_fault_of_correctness_that_is_mended_is_shown_by_tests(number):
     for name in WEAKNESSES[number]["tests"]:
         if name in ROWS:

@@ -14,7 +14,11 @@ from tests.support.doc_blocks import blocks_in, executed, is_run, run_example
 from tests.support.source import MODULES, Module
 
 REPOSITORY = Path(__file__).parents[2]
-PAGES = {str(path.relative_to(REPOSITORY)): path for path in [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))] if "_build" not in path.parts}
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path
+    for path in [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))]
+    if "_build" not in path.parts
+}
 
 NOT_RUN = re.compile(r"^no-run: +\S.{9,}$")
 # What makes an example one for the suite with Spark.
@@ -29,7 +33,11 @@ def naive_count(text: str) -> int:
 
 def examples_of(module: Module) -> list[str]:
     """The ``>>>`` statements of a module's docstrings."""
-    return [example.source for example in doctest.DocTestParser().get_examples(module.text)] if ">>> " in module.text else []
+    return (
+        [example.source for example in doctest.DocTestParser().get_examples(module.text)]
+        if ">>> " in module.text
+        else []
+    )
 
 
 def with_spark(name: str, code: str, *, always: bool = False) -> Any:
@@ -38,11 +46,18 @@ def with_spark(name: str, code: str, *, always: bool = False) -> Any:
 
 
 def page_parameter(name: str) -> Any:
-    return with_spark(name, "\n".join(block.code for block in blocks_in(PAGES[name].read_text(encoding="utf-8"))) if PAGES[name].exists() else "")
+    return with_spark(
+        name,
+        "\n".join(block.code for block in blocks_in(PAGES[name].read_text(encoding="utf-8")))
+        if PAGES[name].exists()
+        else "",
+    )
 
 
 def module_parameter(module: Module) -> Any:
-    return with_spark(module.name, "\n".join(examples_of(module)), always=module.name.startswith("kartothek_cube.spark"))
+    return with_spark(
+        module.name, "\n".join(examples_of(module)), always=module.name.startswith("kartothek_cube.spark")
+    )
 
 
 @pytest.fixture
@@ -62,7 +77,11 @@ def test_every_block_of_a_page_runs(page, namespace):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_that_does_not_run_says_why(page):
-    unreasoned = [block.line for block in blocks_in(PAGES[page].read_text(encoding="utf-8")) if not is_run(block) and not NOT_RUN.match(block.rest)]
+    unreasoned = [
+        block.line
+        for block in blocks_in(PAGES[page].read_text(encoding="utf-8"))
+        if not is_run(block) and not NOT_RUN.match(block.rest)
+    ]
     assert unreasoned == [], "write ```python no-run: the reason"
 
 

@@ -8,7 +8,11 @@ import pytest
 
 from tests.support.moving_pages import section
 
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in section("From dask").splitlines() if line.startswith("| `")]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in section("From dask").splitlines()
+    if line.startswith("| `")
+]
 
 # What the modules of kartothek.io.dask exported.
 CUBE = """

@@ -30,7 +30,10 @@ def test_every_row_is_about_modules_and_names_that_are_listed():
     modules = {module for names in listed.values() for module in names}
     for row in rows():
         assert set(row.modules) <= modules
-        assert all(any(name in names.get(module, []) for names in listed.values() for module in row.modules) for name in row.names)
+        assert all(
+            any(name in names.get(module, []) for names in listed.values() for module in row.modules)
+            for name in row.names
+        )
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -44,13 +47,21 @@ def test_every_old_example_has_a_new_one(library):
 
 def test_every_example_of_an_old_library_belongs_to_a_pair():
     old = [pair.old for library in LIBRARIES for pair in pairs_of(library)]
-    assert [block.code for block in blocks_in(text()) if block.rest.startswith("no-run") and block.code not in old] == []
+    assert [
+        block.code for block in blocks_in(text()) if block.rest.startswith("no-run") and block.code not in old
+    ] == []
 
 
 def test_the_page_says_how_imports_are_rewritten():
     script = re.findall(r"-e '(.*)'", text())
     same = {f"kartothek.{module}": row.here[0] for row in rows() if row.is_same for module in row.modules}
-    rewritten = subprocess.run(["sed", "-E", *(f"-e{rule}" for rule in script)], input="\n".join(same), capture_output=True, text=True, check=True).stdout
+    rewritten = subprocess.run(
+        ["sed", "-E", *(f"-e{rule}" for rule in script)],
+        input="\n".join(same),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert len(same) > 15
     assert dict(zip(same, rewritten.splitlines(), strict=True)) == same
 

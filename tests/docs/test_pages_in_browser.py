@@ -14,7 +14,14 @@ from tests.support.browser import CHROMIUM, FLAGS, WIDTHS, browse
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not installed: chromium (make system-deps)")
 
 # How many pictures each page has at least.
-PAGES = {"index.html": 1, "start.html": 0, "concepts.html": 8, "command-line.html": 0, "api/cubes.html": 0, "format.html": 0}
+PAGES = {
+    "index.html": 1,
+    "start.html": 0,
+    "concepts.html": 8,
+    "command-line.html": 0,
+    "api/cubes.html": 0,
+    "format.html": 0,
+}
 
 HARNESS = """<!doctype html><meta charset="utf-8"><title>harness</title>{frames}<pre id="found"></pre><script>
 addEventListener("load", () => {{
@@ -38,11 +45,20 @@ def opened(site, folder):
     )
     harness = folder / "harness.html"
     harness.write_text(HARNESS.format(frames=frames), encoding="utf-8")
-    command = [CHROMIUM, *FLAGS, "--allow-file-access-from-files", f"--user-data-dir={folder / 'profile'}", "--dump-dom", harness.as_uri()]
+    command = [
+        CHROMIUM,
+        *FLAGS,
+        "--allow-file-access-from-files",
+        f"--user-data-dir={folder / 'profile'}",
+        "--dump-dom",
+        harness.as_uri(),
+    ]
     stdout, stderr = browse(command)
     shutil.rmtree(folder / "profile", ignore_errors=True)
     dumped = re.search(r'<pre id="found">(.*?)</pre>', stdout, re.DOTALL)
-    return {one["name"]: one for one in json.loads(html.unescape(dumped[1]))}, [line for line in stderr.splitlines() if "CONSOLE" in line]
+    return {one["name"]: one for one in json.loads(html.unescape(dumped[1]))}, [
+        line for line in stderr.splitlines() if "CONSOLE" in line
+    ]
 
 
 def test_pages_fit_and_have_their_pictures(site, tmp_path):
@@ -54,4 +70,6 @@ def test_pages_fit_and_have_their_pictures(site, tmp_path):
     assert {name for name, one in found.items() if len(one["pictures"]) < PAGES[name.partition("@")[0]]} == set()
     # The browser prefers dark pages, and gets them.
     assert {one["ground"] for one in found.values()} != {"rgb(255, 255, 255)"}
-    assert {one["terminal"] for name, one in found.items() if name.startswith(("start", "command-line"))} == {"rgb(16, 21, 26)"}
+    assert {one["terminal"] for name, one in found.items() if name.startswith(("start", "command-line"))} == {
+        "rgb(16, 21, 26)"
+    }

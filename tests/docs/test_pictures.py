@@ -14,7 +14,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
 def test_a_picture_is_what_the_script_draws(name):
-    assert (pictures.DOCS / name).read_text(encoding="utf-8") == pictures.PICTURES[name](), "run: python scripts/pictures.py"
+    assert (pictures.DOCS / name).read_text(encoding="utf-8") == pictures.PICTURES[name](), (
+        "run: python scripts/pictures.py"
+    )
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
@@ -24,7 +26,10 @@ def test_a_picture_is_whole_and_says_what_it_shows(name):
     assert root.find(f"{SVG}desc").text
     assert "prefers-color-scheme:dark" in root.find(f"{SVG}style").text
     width, height = float(root.get("width")), float(root.get("height"))
-    boxes = [(float(box.get("x")) + float(box.get("width")), float(box.get("y")) + float(box.get("height"))) for box in root.iter(f"{SVG}rect")]
+    boxes = [
+        (float(box.get("x")) + float(box.get("width")), float(box.get("y")) + float(box.get("height")))
+        for box in root.iter(f"{SVG}rect")
+    ]
     assert all(right <= width and bottom <= height for right, bottom in boxes)
 
 
@@ -45,4 +50,6 @@ def test_the_plan_on_the_page_about_reports_is_what_its_code_draws(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     page = (pictures.DOCS / "report.md").read_text(encoding="utf-8").partition("![A plan")[0]
     executed(page, "docs/report.md", {"__name__": "__main__"})
-    assert (tmp_path / "plan.svg").read_text(encoding="utf-8") == (pictures.DOCS / "plan.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "plan.svg").read_text(encoding="utf-8") == (pictures.DOCS / "plan.svg").read_text(
+        encoding="utf-8"
+    )

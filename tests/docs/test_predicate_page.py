@@ -1,4 +1,7 @@
-"""The tables of the page on predicates are what the code does. To write them anew: python -m tests.docs.test_predicate_page"""
+"""The tables of the page on predicates are what the code does.
+
+To write them anew: python -m tests.docs.test_predicate_page
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.evaluate import matching_values
-from kartothek_cube.core.predicates import OPERATORS, parse_predicates
-from kartothek_cube.core.scan import check_predicate_columns, rejects_null
+from kartothek_cube.core.expressions.evaluate import matching_values
+from kartothek_cube.core.expressions.predicates import OPERATORS, parse_predicates
+from kartothek_cube.core.scan.plan import check_predicate_columns, rejects_null
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 if TYPE_CHECKING:
@@ -66,7 +69,9 @@ def operators() -> str:
     scalars = [op for op in OPERATORS if not op.endswith("in")]
     clauses = [(op, constant) for op in scalars for constant in (2, None)]
     clauses += [(op, constants) for op in ("in", "not in") for constants in ([1, 2], [1, None], [])]
-    return table(["Clause", "1", "2", "3", "null", "false for null"], (operator_row(op, constant) for op, constant in clauses))
+    return table(
+        ["Clause", "1", "2", "3", "null", "false for null"], (operator_row(op, constant) for op, constant in clauses)
+    )
 
 
 def operator_row(op: str, constant: object) -> list[str]:
@@ -80,7 +85,13 @@ def operator_row(op: str, constant: object) -> list[str]:
 
 
 def literals() -> str:
-    return table(["Column", *CONSTANTS], ([name, *("yes" if takes(kind, value) else "–" for value in CONSTANTS.values())] for name, kind in KINDS.items()))
+    return table(
+        ["Column", *CONSTANTS],
+        (
+            [name, *("yes" if takes(kind, value) else "–" for value in CONSTANTS.values())]
+            for name, kind in KINDS.items()
+        ),
+    )
 
 
 def takes(kind: pa.DataType, value: object) -> bool:

@@ -15,7 +15,11 @@ from tests.support.doc_blocks import blocks_in
 
 # The quick environment has no PySpark, and so none of the names that need it.
 SPARK = ["kartothek_cube.spark"] if importlib.util.find_spec("pyspark") else []
-PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((REPOSITORY / "docs" / "api").glob("*.md")) if SPARK or path.stem != "spark"}
+PAGES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for path in sorted((REPOSITORY / "docs" / "api").glob("*.md"))
+    if SPARK or path.stem != "spark"
+}
 MODULES = [
     "kartothek_cube",
     *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
@@ -45,7 +49,11 @@ def value_of(full):
 def identity(full):
     """The same for a name that can be imported from several places."""
     value = value_of(full)
-    return (value.__module__, value.__qualname__) if inspect.isroutine(value) or inspect.isclass(value) else (full.rpartition(".")[2],)
+    return (
+        (value.__module__, value.__qualname__)
+        if inspect.isroutine(value) or inspect.isclass(value)
+        else (full.rpartition(".")[2],)
+    )
 
 
 DESCRIBED = [(page, full) for page, text in PAGES.items() for full in described(text)]
@@ -67,7 +75,11 @@ def test_no_name_is_described_twice():
 
 
 def test_what_is_described_is_public():
-    lacking = [full for _, full in DESCRIBED if full.rpartition(".")[2] not in importlib.import_module(full.rpartition(".")[0]).__all__]
+    lacking = [
+        full
+        for _, full in DESCRIBED
+        if full.rpartition(".")[2] not in importlib.import_module(full.rpartition(".")[0]).__all__
+    ]
     assert lacking == []
 
 
@@ -81,7 +93,9 @@ def test_a_name_without_an_example_in_its_docstring_has_one_on_its_page(page, fu
 def test_every_function_and_class_has_a_docstring_with_an_example(module):
     values = {name: getattr(importlib.import_module(module), name) for name in importlib.import_module(module).__all__}
     own = {
-        name: value for name, value in values.items() if inspect.isfunction(value) or (inspect.isclass(value) and value.__module__.startswith("kartothek_cube"))
+        name: value
+        for name, value in values.items()
+        if inspect.isfunction(value) or (inspect.isclass(value) and value.__module__.startswith("kartothek_cube"))
     }
     assert [name for name, value in own.items() if ">>>" not in (value.__doc__ or "")] == []
 

@@ -18,7 +18,15 @@ LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 PICTURE = re.compile(r"!\[(?P<alt>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"^(`{3,}).*?^\1$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 # Where the documentation may send its readers.
-HOSTS = {"github.com", "developmentseed.org", "delta.io", "iceberg.apache.org", "duckdb.org", "arrow.apache.org", "spark.apache.org"}
+HOSTS = {
+    "github.com",
+    "developmentseed.org",
+    "delta.io",
+    "iceberg.apache.org",
+    "duckdb.org",
+    "arrow.apache.org",
+    "spark.apache.org",
+}
 
 
 def prose(path):
@@ -29,7 +37,11 @@ def prose(path):
 def entries(page):
     """The pages that the toctrees of a page list."""
     lines = [line for tree in TOCTREE.finditer(page.read_text(encoding="utf-8")) for line in tree["body"].splitlines()]
-    return [(page.parent / line.strip()).relative_to(DOCS).as_posix() for line in lines if line.strip() and not line.startswith(":")]
+    return [
+        (page.parent / line.strip()).relative_to(DOCS).as_posix()
+        for line in lines
+        if line.strip() and not line.startswith(":")
+    ]
 
 
 def test_every_page_is_in_one_list_of_contents():
@@ -90,7 +102,9 @@ def test_links_and_anchors_of_the_built_pages_resolve(pages, site):
             if target.scheme or (not target.path and target.fragment in {"", "!"}):
                 continue
             other = (path.parent / unquote(target.path)).resolve() if target.path else path
-            if not other.exists() or (target.fragment and other in pages and unquote(target.fragment) not in pages[other].ids):
+            if not other.exists() or (
+                target.fragment and other in pages and unquote(target.fragment) not in pages[other].ids
+            ):
                 lost.append((path.relative_to(site).as_posix(), link))
     assert lost == []
 

@@ -70,7 +70,12 @@ def test_a_style_that_the_site_lacks_is_refused():
 def test_a_command_runs_with_colours_and_with_what_was_exported(monkeypatch, tmp_path):
     calls = prints(monkeypatch, "\x1b[1mx\x1b[0m\n", status=2)
     shown = terminal.session(PAGE, tmp_path)
-    assert shown == [[terminal.Shown("export KARTOTHEK_CUBE_URL=cubes", ""), terminal.Shown("kartothek_cube info", "\x1b[1mx\x1b[0m\n")]]
+    assert shown == [
+        [
+            terminal.Shown("export KARTOTHEK_CUBE_URL=cubes", ""),
+            terminal.Shown("kartothek_cube info", "\x1b[1mx\x1b[0m\n"),
+        ]
+    ]
     assert calls == [(["kartothek_cube", "--color=always", "info"], tmp_path, "cubes")]
 
 
@@ -81,7 +86,9 @@ def test_a_command_leaves_nothing_behind(monkeypatch, tmp_path):
     assert (list(sys.argv), dict(os.environ), Path.cwd(), sys.stdout) == before
 
 
-@pytest.mark.parametrize(("text", "status"), [("an error\n", 1), (" \n", 0), ("fine\n", 2)], ids=["fails", "silent", "other status"])
+@pytest.mark.parametrize(
+    ("text", "status"), [("an error\n", 1), (" \n", 0), ("fine\n", 2)], ids=["fails", "silent", "other status"]
+)
 def test_a_command_that_does_not_do_as_told_ends_the_build(monkeypatch, tmp_path, text, status):
     prints(monkeypatch, text, status)
     with pytest.raises(ExtensionError, match="kartothek_cube x stats"):
@@ -101,21 +108,32 @@ def test_no_other_program_is_run(tmp_path):
 
 def test_the_python_of_a_page_runs_before_its_commands(monkeypatch, tmp_path):
     prints(monkeypatch, "x\n")
-    terminal.session("```python\nfrom pathlib import Path\nPath('made').touch()\n```\n```{terminal}\nkartothek_cube\n```\n```python\n1 / 0\n```\n", tmp_path)
+    terminal.session(
+        "```python\nfrom pathlib import Path\nPath('made').touch()\n```\n```{terminal}\nkartothek_cube\n```\n```python\n1 / 0\n```\n",
+        tmp_path,
+    )
     assert (tmp_path / "made").exists()
 
 
 def test_sphinx_fails_with_the_command(tmp_path):
     pytest.importorskip("myst_parser", reason="not installed: myst_parser (the extra docs)")
     extension = REPOSITORY / "docs" / "_ext"
-    (tmp_path / "conf.py").write_text(f"import sys\nsys.path.insert(0, {str(extension)!r})\nextensions = ['myst_parser', 'terminal']\n", encoding="utf-8")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(extension)!r})\nextensions = ['myst_parser', 'terminal']\n",
+        encoding="utf-8",
+    )
     (tmp_path / "index.md").write_text("# x\n\n```{terminal}\nkartothek_cube --no-such-option\n```\n", encoding="utf-8")
     assert build_main(["-q", "-b", "html", str(tmp_path), str(tmp_path / "out")]) != 0
 
 
 def test_every_terminal_of_the_documentation_is_shown(site):
     pages = [path for path in (REPOSITORY / "docs").rglob("*.md") if "_build" not in path.parts]
-    there = {path.relative_to(REPOSITORY / "docs").with_suffix(".html"): path.read_text(encoding="utf-8").count("\n```{terminal}\n") for path in pages}
+    there = {
+        path.relative_to(REPOSITORY / "docs").with_suffix(".html"): path.read_text(encoding="utf-8").count(
+            "\n```{terminal}\n"
+        )
+        for path in pages
+    }
     shown = {page: (site / page).read_text(encoding="utf-8").count('<div class="terminal">') for page in there}
     assert shown == there
     assert sum(there.values()) > 5
@@ -136,13 +154,20 @@ def contrast(one, other):
     return (lighter + 0.05) / (darker + 0.05)
 
 
-PALETTES = [dict(re.findall(r"--terminal-(\w+): (#\w{6})", rules)) for rules in re.findall(r"\{([^{}]*--terminal-ground: #[^{}]*)\}", STYLE)]
+PALETTES = [
+    dict(re.findall(r"--terminal-(\w+): (#\w{6})", rules))
+    for rules in re.findall(r"\{([^{}]*--terminal-ground: #[^{}]*)\}", STYLE)
+]
 
 
 @pytest.mark.parametrize("palette", PALETTES, ids=["light", "dark", "dark by preference"])
 def test_colours_can_be_read(palette):
     inks = {name: colour for name, colour in palette.items() if name not in {"ground", "line"}}
-    assert {name: contrast(colour, palette["ground"]) for name, colour in inks.items() if contrast(colour, palette["ground"]) < 4.5} == {}
+    assert {
+        name: contrast(colour, palette["ground"])
+        for name, colour in inks.items()
+        if contrast(colour, palette["ground"]) < 4.5
+    } == {}
     assert set(inks) >= {style for style in terminal.STYLES.values() if style not in {"bold", "faint", "underline"}}
 
 

@@ -30,7 +30,11 @@ def load_case(folder: Path) -> dict[str, Any]:
 
 def fingerprint(folder: Path) -> dict[str, str]:
     """Path → hash of the content, for every file."""
-    return {str(path.relative_to(folder)): hashlib.sha1(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): hashlib.sha1(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def store_forms(folder: Path) -> dict[str, Any]:

@@ -125,7 +125,10 @@ def actual_column(name: str, series: pd.Series) -> Column:
 def expected_columns(case: Path, frame: dict[str, Any]) -> list[Column]:
     """The columns of an expected frame: values from its Parquet file, kinds from ``case.json``."""
     table = pq.ParquetFile(case / frame["file"]).read()
-    return [Column(column["name"], column["kind"], expected_values(table.column(column["name"]))) for column in frame["columns"]]
+    return [
+        Column(column["name"], column["kind"], expected_values(table.column(column["name"])))
+        for column in frame["columns"]
+    ]
 
 
 def expected_values(array: pa.ChunkedArray) -> list[Any]:
@@ -185,7 +188,9 @@ def rows_of(columns: list[Column], *, ordered: bool) -> list[tuple[Any, ...]]:
     return rows if ordered else sorted(rows, key=sort_key)
 
 
-def difference(expected: list[Column], actual: list[Column], *, ordered: bool, ignore: Sequence[str] = ()) -> str | None:
+def difference(
+    expected: list[Column], actual: list[Column], *, ordered: bool, ignore: Sequence[str] = ()
+) -> str | None:
     """The first difference in words, None if the frames agree; the values of ignored columns are not compared."""
     names, got = [column.name for column in expected], [column.name for column in actual]
     if names != got:

@@ -23,7 +23,10 @@ def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def pack(folder: Path, archive: Path) -> None:
     """Write the archive; members are sorted by name."""
-    with lzma.open(archive, "wb", preset=9 | lzma.PRESET_EXTREME) as stream, tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
+    with (
+        lzma.open(archive, "wb", preset=9 | lzma.PRESET_EXTREME) as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
         for case in case_folders(folder):
             tar.add(case, case.name, filter=plain)
 

@@ -19,7 +19,10 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_planning_is_compared_and_a_missing_peer_is_named(tmp_path):
-    assert {(row["peer"], row["met"] is None) for row in rows_of("planning", tmp_path)} == {("json.loads", False), ("kartothek 5.3", True)}
+    assert {(row["peer"], row["met"] is None) for row in rows_of("planning", tmp_path)} == {
+        ("json.loads", False),
+        ("kartothek 5.3", True),
+    }
 
 
 @pytest.mark.slow
@@ -39,7 +42,10 @@ def test_a_ratio_is_the_median_of_the_rounds(module):
     assert pairs.beside("work", taken, "peer", "ours").verdict == ""
 
 
-@pytest.mark.parametrize(("figure", "text"), [(math.nan, ""), (0, "0.00"), (1234.5, "1,234"), (12.345, "12.35"), (0.5, "0.50"), (0.00321, "0.0032")])
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [(math.nan, ""), (0, "0.00"), (1234.5, "1,234"), (12.345, "12.35"), (0.5, "0.50"), (0.00321, "0.0032")],
+)
 def test_a_figure_keeps_two_digits(module, figure, text):
     assert module("pairs").readable(figure) == text
 
@@ -53,4 +59,7 @@ def test_a_section_of_the_page_is_replaced_by_its_next(module):
 def test_rows_become_lines_of_a_table_and_name_their_work_once(module):
     row = module("pairs").Row("build", "pyarrow", 1.0, 2.0, 2.0, math.nan, "<= 1.3x", met=False)
     lines = module("run").section("planning", [row, row]).splitlines()
-    assert lines[-2:] == ["| build | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |", "|  | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |"]
+    assert lines[-2:] == [
+        "| build | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |",
+        "|  | pyarrow | 1.00 s | 2.00 s | 2.00x | ≤1.3x **missed** |",
+    ]

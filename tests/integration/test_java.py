@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from kartothek_cube.errors import Unsupported
-from kartothek_cube.testing import java
+from kartothek_cube.spark import java
 
 JOB = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
-from kartothek_cube.testing.java import ensure_java
+from kartothek_cube.spark.java import ensure_java
 home = ensure_java()
 from pyspark.sql import SparkSession
 spark = (
@@ -38,7 +38,21 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The machine's Java is out of sight: PATH holds the other programs that Spark's launcher calls."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for program in ("bash", "sh", "dirname", "basename", "readlink", "uname", "cat", "ps", "env", "sed", "tr", "grep", "which"):
+    for program in (
+        "bash",
+        "sh",
+        "dirname",
+        "basename",
+        "readlink",
+        "uname",
+        "cat",
+        "ps",
+        "env",
+        "sed",
+        "tr",
+        "grep",
+        "which",
+    ):
         found = shutil.which(program)
         if found:
             (folder / program).symlink_to(found)
@@ -69,7 +83,14 @@ def fake_package(monkeypatch, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_spark_runs_a_job_on_the_packaged_runtime_where_java_is_hidden(no_java, tmp_path):
     command = [sys.executable, "-c", JOB, str(tmp_path / "warehouse")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYSPARK_PYTHON": sys.executable})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
     assert f"answer {tmp_path / 'cache'}" in done.stdout, done.stderr
     assert done.stdout.rstrip().endswith("[0, 2, 4]")
 
@@ -107,7 +128,12 @@ def test_the_home_is_what_the_runtime_says(tmp_path):
 def test_the_packaged_runtime_is_not_asked_for_the_module_that_it_lacks(no_java, monkeypatch, tmp_path):
     fake_package(monkeypatch, tmp_path)
     program = Path(java.java_home()) / "bin" / "java"
-    done = subprocess.run([program, "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [program, "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines() == ["-cp", "a b", "Main"]
 
 

@@ -66,7 +66,9 @@ def wheel(tmp_path_factory):
     """Built from a copy, as building leaves things beside the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    shutil.copytree(REPOSITORY / "kartothek_cube", source / "kartothek_cube", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "kartothek_cube", source / "kartothek_cube", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
     pip(sys.executable, folder, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))

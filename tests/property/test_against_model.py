@@ -20,7 +20,11 @@ from tests.support.cube_model import (
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=3 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=3 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 def test_queries_answer_as_the_model_does(data):  # cube 193
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()

@@ -30,8 +30,28 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.model import NaiveCube
-from kartothek_cube.testing.strategies import Query, Removal, Update, apply_step, empty_cubes, queries, removals, updates, writes
-from tests.support.cube_model import answer, arguments_of, assert_same_rows, check_frames, check_plan, check_refused, check_table, in_order, to_arrow
+from kartothek_cube.testing.strategies import (
+    Query,
+    Removal,
+    Update,
+    apply_step,
+    empty_cubes,
+    queries,
+    removals,
+    updates,
+    writes,
+)
+from tests.support.cube_model import (
+    answer,
+    arguments_of,
+    assert_same_rows,
+    check_frames,
+    check_plan,
+    check_refused,
+    check_table,
+    in_order,
+    to_arrow,
+)
 from tests.support.cubes import refused
 
 FUZZ = settings().max_examples > 100
@@ -71,7 +91,10 @@ class Cubes(RuleBasedStateMachine):
         self.all_layouts = self.case.layouts
         self.store, self.model = MemoryStore(), NaiveCube(self.case.cube)
         others = [name for name in self.all_layouts if name != self.case.cube.seed_dataset]
-        names = [self.case.cube.seed_dataset, *(data.draw(st.lists(st.sampled_from(others), unique=True)) if others else ())]
+        names = [
+            self.case.cube.seed_dataset,
+            *(data.draw(st.lists(st.sampled_from(others), unique=True)) if others else ()),
+        ]
         self.write("build", names, data)
 
     def write(self, verb, names, data):
@@ -90,7 +113,10 @@ class Cubes(RuleBasedStateMachine):
         else:
             run_step(self.case, step, self.store, data)
             self.case = replace(self.case, steps=(*self.case.steps, step))
-        self.case = replace(self.case, layouts={name: layout for name, layout in self.all_layouts.items() if name in self.model.datasets})
+        self.case = replace(
+            self.case,
+            layouts={name: layout for name, layout in self.all_layouts.items() if name in self.model.datasets},
+        )
         self.ask(data)
 
     def ask(self, data):
@@ -121,7 +147,9 @@ class Cubes(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def append(self, data):
-        self.write("append", data.draw(st.lists(st.sampled_from(list(self.case.layouts)), min_size=1, unique=True)), data)
+        self.write(
+            "append", data.draw(st.lists(st.sampled_from(list(self.case.layouts)), min_size=1, unique=True)), data
+        )
 
     @precondition(lambda self: len(self.all_layouts) > 1)
     @rule(data=st.data())
@@ -157,7 +185,9 @@ class Cubes(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def clean_up(self, data):
-        cleanup_cube(self.case.cube, self.store, options=options(grace=datetime.timedelta(0), retain=datetime.timedelta(0)))
+        cleanup_cube(
+            self.case.cube, self.store, options=options(grace=datetime.timedelta(0), retain=datetime.timedelta(0))
+        )
         self.ask(data)
 
     @rule(data=st.data())

@@ -12,11 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
+from kartothek_cube.core.dataset.maintain import garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.naming import document_key, schema_key
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
+from kartothek_cube.core.metadata.naming import document_key, schema_key
 from tests.support.aging import AgedStore, use_clock
 
 UUID = "uuid"
@@ -83,7 +82,11 @@ STEPS = st.one_of(
 
 
 @pytest.mark.parametrize("dated", [True, False])
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=min(settings().max_examples, 200))
+@settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=min(settings().max_examples, 200),
+)
 @given(steps=st.lists(STEPS, max_size=16), grace=st.sampled_from([0, 24]), retain=st.sampled_from([0, 12, 168]))
 def test_nothing_that_may_be_needed_goes_and_all_else_does(monkeypatch, dated, steps, grace, retain):
     with monkeypatch.context() as patch:
@@ -118,7 +121,11 @@ def take(step, number, store, clock, model, chosen):
         assert set(report.keys) == (before - keys_of(store) - marks(before) if step == "collect" else set(report.keys))
         assert step == "collect" or keys_of(store) == before
     elif step in ("stray", "stray index"):
-        key = f"{UUID}/table/p=a/{number}.parquet" if step == "stray" else f"{UUID}/indices/i1/{number}.by-dataset-index.parquet"
+        key = (
+            f"{UUID}/table/p=a/{number}.parquet"
+            if step == "stray"
+            else f"{UUID}/indices/i1/{number}.by-dataset-index.parquet"
+        )
         store.put(key, b"")
         model.stray[key] = clock.time
     else:

@@ -13,12 +13,21 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_
 from kartothek_cube.api.serialization import ParquetSerializer
 from kartothek_cube.core.stores.memory import MemoryStore
 
-# What could be partition columns are functions of the cell, so that a cell lies in one partition whichever of them are.
+# What could be partition columns are functions of the cell, so that a cell lies in one partition
+# whichever of them are.
 PARTS = {"p": lambda x, y: "ab/"[x % 3], "q": lambda x, y: (x + ord(y)) % 2 == 0, "r": lambda x, y: 0}
 XS, YS = range(4), "uv"
 COLUMNS = ["i1", "i2", "k", "p", "q", "r", "v1", "v2", "x", "y"]
 ENRICHMENT = {"x": pa.int64(), "k": pa.int64(), "i2": pa.string(), "v2": pa.string(), "p": pa.string()}
-SEED = {"x": pa.int64(), "y": pa.string(), "p": pa.string(), "q": pa.bool_(), "r": pa.int64(), "i1": pa.int64(), "v1": pa.float64()}
+SEED = {
+    "x": pa.int64(),
+    "y": pa.string(),
+    "p": pa.string(),
+    "q": pa.bool_(),
+    "r": pa.int64(),
+    "i1": pa.int64(),
+    "v1": pa.float64(),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,10 @@ def logs(draw):
     number, text = st.integers(0, 5), st.sampled_from(["a", "b", None])
     seed = [cell_of(x, y) | {"i1": draw(number), "v1": draw(st.sampled_from([0.5, 1.5, None]))} for x, y in cells]
     # Its own key is a function of the cell, like the partition columns.
-    rows = [(x, draw(text), draw(st.sampled_from("st"))) for x in draw(st.lists(st.sampled_from(XS), min_size=1, max_size=10))]
+    rows = [
+        (x, draw(text), draw(st.sampled_from("st")))
+        for x in draw(st.lists(st.sampled_from(XS), min_size=1, max_size=10))
+    ]
     return seed, [{"x": x, "k": x // 2, "v2": v2, "i2": i2, "p": PARTS["p"](x, "")} for x, v2, i2 in rows]
 
 
@@ -81,11 +93,21 @@ def written(log, layout):
     """A store with the cube."""
     store, cube, serializer = MemoryStore(), layout.cube, ParquetSerializer(chunk_size=layout.rows_in_group)
     seed = [pa.Table.from_pylist(rows, pa.schema(SEED)) for rows in deliveries(log[0], "xy", layout.calls)]
-    enrichment = [pa.Table.from_pylist(rows, pa.schema(ENRICHMENT)).select(layout.enrichment_columns) for rows in deliveries(log[1], "x", layout.calls)]
+    enrichment = [
+        pa.Table.from_pylist(rows, pa.schema(ENRICHMENT)).select(layout.enrichment_columns)
+        for rows in deliveries(log[1], "x", layout.calls)
+    ]
     build_cube(seed[0], cube, store, df_serializer=serializer)
-    extend_cube({"e": enrichment[0]}, cube, store, partition_on={"e": list(layout.enrichment_on)}, df_serializer=serializer)
+    extend_cube(
+        {"e": enrichment[0]}, cube, store, partition_on={"e": list(layout.enrichment_on)}, df_serializer=serializer
+    )
     for later in itertools.zip_longest(seed[1:], enrichment[1:]):
-        append_to_cube({name: rows for name, rows in zip(("seed", "e"), later, strict=True) if rows is not None}, cube, store, df_serializer=serializer)
+        append_to_cube(
+            {name: rows for name, rows in zip(("seed", "e"), later, strict=True) if rows is not None},
+            cube,
+            store,
+            df_serializer=serializer,
+        )
     return store
 
 
@@ -107,14 +129,32 @@ def conditions(draw):
     column = draw(st.sampled_from([*LITERALS, "i1", "i1", "i1", "i2", "i2", "v1", "v2"]))
     value, other = draw(st.sampled_from(LITERALS[column])), draw(st.sampled_from(LITERALS[column]))
     c = C(column)
-    return draw(st.sampled_from([c == value, c != value, c < value, c <= value, c > value, c >= value, c.isin([value, other]), c.in_interval(value, other)]))
+    return draw(
+        st.sampled_from(
+            [
+                c == value,
+                c != value,
+                c < value,
+                c <= value,
+                c > value,
+                c >= value,
+                c.isin([value, other]),
+                c.in_interval(value, other),
+            ]
+        )
+    )
 
 
 def answers(store, layout, where):
     """The rows of a query in their order, the rows of two kinds of groups, and of a projection to the enrichment's dimension."""
     table = query_cube_arrow(layout.cube, store, where, payload_columns=COLUMNS)
     assert table.column_names == COLUMNS
-    return table.to_pylist(), groups(store, layout, where, "i1"), groups(store, layout, where, "x"), projected(store, layout, where)
+    return (
+        table.to_pylist(),
+        groups(store, layout, where, "i1"),
+        groups(store, layout, where, "x"),
+        projected(store, layout, where),
+    )
 
 
 def groups(store, layout, where, by):
@@ -138,12 +178,16 @@ def test_answers_do_not_hang_on_how_the_data_lie(log, layout, questions):
 
 
 def test_the_layouts_differ_in_what_they_are_about():
-    log = ([cell_of(x, y) | {"i1": x, "v1": 0.5} for x in XS for y in YS], [{"x": x, "k": x // 2, "v2": "a", "i2": "s", "p": PARTS["p"](x, "")} for x in XS])
+    log = (
+        [cell_of(x, y) | {"i1": x, "v1": 0.5} for x in XS for y in YS],
+        [{"x": x, "k": x // 2, "v2": "a", "i2": "s", "p": PARTS["p"](x, "")} for x in XS],
+    )
     counts = {}
     for layout in (SIMPLEST, Layout(("p", "q"), "p", frozenset({"i2"}), 1, 3)):
         keys = written(log, layout).list("cube++", recursive=True).keys
         counts[layout.calls] = [
-            len([k for k in keys if k.endswith(".parquet") and part in k]) for part in ("cube++seed/table", "cube++e/table", "cube++e/indices")
+            len([k for k in keys if k.endswith(".parquet") and part in k])
+            for part in ("cube++seed/table", "cube++e/table", "cube++e/indices")
         ]
     assert counts[1] == [1, 1, 0]
     assert counts[3][0] > 6

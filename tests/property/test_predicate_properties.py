@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.evaluate import Bounds, matching_rows, possible_chunks
-from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.scan import index_mask, indexed_clauses, needed_indices, partition_mask, plan_scan
-from kartothek_cube.core.snapshots import with_indices
+from kartothek_cube.core.expressions.evaluate import Bounds, matching_rows, possible_chunks
+from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.scan.plan import index_mask, indexed_clauses, needed_indices, partition_mask, plan_scan
+from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.commits import UUID, write
 
@@ -45,9 +45,17 @@ KINDS: dict[pa.DataType, tuple[list[Any], list[Any], list[Any]]] = {
     BERLIN: (
         UTC_MOMENTS,
         [],
-        [lambda moment: moment, lambda moment: moment.replace(tzinfo=None), lambda moment: pd.Timestamp(moment).tz_convert("Asia/Tokyo")],
+        [
+            lambda moment: moment,
+            lambda moment: moment.replace(tzinfo=None),
+            lambda moment: pd.Timestamp(moment).tz_convert("Asia/Tokyo"),
+        ],
     ),
-    pa.decimal128(6, 2): ([Decimal("-0.50"), Decimal("1.00"), Decimal("9999.99")], [Decimal("0.999"), Decimal(10**9), Decimal(1)], [Decimal]),
+    pa.decimal128(6, 2): (
+        [Decimal("-0.50"), Decimal("1.00"), Decimal("9999.99")],
+        [Decimal("0.999"), Decimal(10**9), Decimal(1)],
+        [Decimal],
+    ),
 }
 PARTITIONABLE = [pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("us")]
 INDEXABLE = [kind for kind in KINDS if not pa.types.is_decimal(kind)]
@@ -64,7 +72,10 @@ class Case:
 
     def matches(self, rows=None, meant=None):
         wanted = self.meant if meant is None else meant
-        return [any(all(holds(row[c], op, v) for c, op, v in conjunction) for conjunction in wanted) for row in (self.rows if rows is None else rows)]
+        return [
+            any(all(holds(row[c], op, v) for c, op, v in conjunction) for conjunction in wanted)
+            for row in (self.rows if rows is None else rows)
+        ]
 
 
 def same(left, right):
@@ -100,11 +111,20 @@ def clauses(draw, kinds):
 
 @st.composite
 def cases(draw):
-    kinds = {name: draw(st.sampled_from(choice)) for name, choice in (("p", PARTITIONABLE), ("i1", INDEXABLE), ("v1", list(KINDS)))}
-    cells = {name: st.sampled_from(KINDS[kind][0]) | (st.nothing() if name == "p" else st.none()) for name, kind in kinds.items()}
+    kinds = {
+        name: draw(st.sampled_from(choice))
+        for name, choice in (("p", PARTITIONABLE), ("i1", INDEXABLE), ("v1", list(KINDS)))
+    }
+    cells = {
+        name: st.sampled_from(KINDS[kind][0]) | (st.nothing() if name == "p" else st.none())
+        for name, kind in kinds.items()
+    }
     rows = draw(st.lists(st.fixed_dictionaries(cells), min_size=1, max_size=10))
     conjunctions = draw(st.lists(st.lists(clauses(kinds), min_size=1, max_size=3), min_size=1, max_size=2))
-    columns = {name: pa.array([_cell(draw, row[name], kind) for row in rows], type=kind, from_pandas=False) for name, kind in kinds.items()}
+    columns = {
+        name: pa.array([_cell(draw, row[name], kind) for row in rows], type=kind, from_pandas=False)
+        for name, kind in kinds.items()
+    }
     table = pa.table({**columns, "x": pa.array(range(len(rows)), pa.int64())})
     asked, meant = ([[pair[i] for pair in conjunction] for conjunction in conjunctions] for i in (0, 1))
     return Case(table, [row | {"x": x} for x, row in enumerate(rows)], asked, meant)
@@ -144,7 +164,11 @@ def test_bounds_of_a_single_value_say_all_that_there_is_to_know(case):
         value = next((row[column] for row in case.rows if row[column] is not None), None)
         if value is not None:
             chunks = [[{column: value}], [{column: value}, {column: None}]]
-            possible = possible_chunks({column: bounds_of(chunks, column, case.table.schema.field(column).type)}, 2, parse_predicates([[asked]]))
+            possible = possible_chunks(
+                {column: bounds_of(chunks, column, case.table.schema.field(column).type)},
+                2,
+                parse_predicates([[asked]]),
+            )
             assert possible.tolist() == [any(case.matches(chunk, [[meant]])) for chunk in chunks]
 
 
@@ -168,7 +192,9 @@ def _rows_of(case, value):
     return [row for row in case.rows if row["p"] == value]
 
 
-@given(cases(), st.sampled_from([[], ["p"]]), st.sampled_from([[], ["i1"]]), st.sampled_from([1, 2, None]), st.booleans())
+@given(
+    cases(), st.sampled_from([[], ["p"]]), st.sampled_from([[], ["i1"]]), st.sampled_from([1, 2, None]), st.booleans()
+)
 def test_the_answer_does_not_depend_on_layout(case, on, index, chunk_size, twice):  # H06, H07
     store = MemoryStore()
     half = len(case.rows) // 2 if twice else 0
@@ -184,7 +210,9 @@ def test_a_plan_keeps_every_file_with_a_matching_row(case):
     store = MemoryStore()
     snapshot = with_indices(store, write(store, case.table, on=["p"], index=["i1"]), ["i1"])
     predicates = parse_predicates(case.asked)
-    plan = plan_scan(snapshot, "table", ["x"], predicates, {c: snapshot.indices[c] for c in needed_indices(snapshot, predicates)})
+    plan = plan_scan(
+        snapshot, "table", ["x"], predicates, {c: snapshot.indices[c] for c in needed_indices(snapshot, predicates)}
+    )
     planned = [task.constants["p"] for task in plan.tasks()]
     wanted = {row["p"] for row, match in zip(case.rows, case.matches(), strict=True) if match}
     assert wanted <= set(planned)

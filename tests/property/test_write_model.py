@@ -11,11 +11,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.dataset.build_indices import build_dataset_indices
-from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.naming import label_of
+from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.indices import build_dataset_indices
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
+from kartothek_cube.core.metadata.naming import label_of
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.datasets import UUID, index, labels, read, snapshot
 
@@ -41,7 +40,11 @@ SCOPES = st.lists(
 STEP = st.fixed_dictionaries(
     {
         "verb": st.sampled_from(["update", "commit"]),
-        "elements": st.lists(st.tuples(st.none() | st.sampled_from(["one", "two 2"]), ROWS), max_size=3, unique_by=lambda e: e[0] or object()),
+        "elements": st.lists(
+            st.tuples(st.none() | st.sampled_from(["one", "two 2"]), ROWS),
+            max_size=3,
+            unique_by=lambda e: e[0] or object(),
+        ),
         "scope": SCOPES,
     }
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core import apply, commit, receipt, renew
-from kartothek_cube.core.maintenance import garbage
-from kartothek_cube.core.store import Listing
+from kartothek_cube.core.commit import apply, commit
+from kartothek_cube.core.commit import staged_files as renew
+from kartothek_cube.core.maintenance.garbage import run as garbage
+from kartothek_cube.core.stores.contract import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import WRITES, StoreView
+from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.core.write import receipt
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -54,4 +56,6 @@ class AgedStore(StoreView):
 
     def list(self, prefix="", recursive=False):
         listing = super().list(prefix, recursive)
-        return Listing([replace(e, modified=self.times[e.key] if self.dated else None) for e in listing.entries], listing.prefixes)
+        return Listing(
+            [replace(e, modified=self.times[e.key] if self.dated else None) for e in listing.entries], listing.prefixes
+        )

@@ -25,7 +25,10 @@ STORED = {
     "bin": ([b"\xff\x00", b"", None], pa.binary()),
     "d": ([dt.date(1, 1, 1), None, dt.date(9999, 12, 31)], pa.date32()),
     "ts": ([NIGHT, None, BEFORE], pa.timestamp("us")),
-    "tz": ([NIGHT.replace(tzinfo=ZoneInfo(ZONE)), None, BEFORE.replace(tzinfo=ZoneInfo(ZONE))], pa.timestamp("us", ZONE)),
+    "tz": (
+        [NIGHT.replace(tzinfo=ZoneInfo(ZONE)), None, BEFORE.replace(tzinfo=ZoneInfo(ZONE))],
+        pa.timestamp("us", ZONE),
+    ),
     "t": ([dt.time(23, 59, 59, 1), None, dt.time(0)], pa.time64("us")),
     "dur": ([dt.timedelta(microseconds=-1), None, dt.timedelta(days=400)], pa.duration("ns")),
     "dec": ([Decimal("1.10"), None, Decimal("-9999.99")], pa.decimal128(6, 2)),

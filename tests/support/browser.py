@@ -25,7 +25,8 @@ FLAGS = (
     "--virtual-time-budget=4000",
     "--blink-settings=preferredColorScheme=0",
 )
-# Each page is a frame of its own, as wide as a window; what a browser makes of it ends as JSON in the page around them.
+# Each page is a frame of its own, as wide as a window; what a browser makes of it ends as JSON in
+# the page around them.
 HARNESS = """<!doctype html><meta charset="utf-8"><title>harness</title>{frames}<pre id="found"></pre><script>
 // Red, green, blue from 0 to 1, and how much covers what is below.
 const parsed = text => {{
@@ -66,7 +67,9 @@ addEventListener("load", () => {{
 
 def browse(command):
     """What the browser prints; it has some time, as machines may be slow, and none of its processes outlives that."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as browser:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as browser:
         try:
             stdout, stderr = browser.communicate(timeout=180)
         finally:
@@ -90,4 +93,6 @@ def opened(folder, pages):
     shutil.rmtree(folder / "profile", ignore_errors=True)
     dumped = re.search(r'<pre id="found">(.*?)</pre>', stdout, re.DOTALL)
     found = json.loads(html.unescape(dumped[1]))
-    return {tuple(one["name"].split("/")): one for one in found}, [line for line in stderr.splitlines() if "CONSOLE" in line]
+    return {tuple(one["name"].split("/")): one for one in found}, [
+        line for line in stderr.splitlines() if "CONSOLE" in line
+    ]

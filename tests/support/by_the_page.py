@@ -23,11 +23,18 @@ def unzstd(packed: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj().decompress(packed)
 
 
-DOCUMENTS = {".by-dataset-metadata.json": json.loads, ".by-dataset-metadata.msgpack.zstd": lambda packed: msgpack.unpackb(unzstd(packed))}
+DOCUMENTS = {
+    ".by-dataset-metadata.json": json.loads,
+    ".by-dataset-metadata.msgpack.zstd": lambda packed: msgpack.unpackb(unzstd(packed)),
+}
 
 
 def keys_below(store: Path, prefix: str) -> list[str]:
-    return sorted(key for path in store.rglob("*") if path.is_file() and (key := path.relative_to(store).as_posix()).startswith(prefix))
+    return sorted(
+        key
+        for path in store.rglob("*")
+        if path.is_file() and (key := path.relative_to(store).as_posix()).startswith(prefix)
+    )
 
 
 def pairs_of(key: str) -> dict[str, str]:
@@ -88,8 +95,12 @@ def read_schema(store: Path, uuid: str, table: str) -> pa.Schema:
 
 def read_csv(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
     source = pa.input_stream(io.BytesIO(content), compression="gzip" if key.endswith(".gz") else None)
-    types = csv.ConvertOptions(column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return csv.read_csv(source, parse_options=csv.ParseOptions(delimiter=";", newlines_in_values=True), convert_options=types)
+    types = csv.ConvertOptions(
+        column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    return csv.read_csv(
+        source, parse_options=csv.ParseOptions(delimiter=";", newlines_in_values=True), convert_options=types
+    )
 
 
 def partition_keys_of(store: Path, uuid: str) -> list[str]:
@@ -114,7 +125,11 @@ def read_file(store: Path, key: str, schema: pa.Schema, partition_keys: list[str
 
 def read_table(store: Path, uuid: str, table: str = "table", labels: set[str] | None = None) -> pa.Table:
     schema = read_schema(store, uuid, table)
-    keys = [files[table] for label, files in partitions_of(store, uuid).items() if table in files and (labels is None or label in labels)]
+    keys = [
+        files[table]
+        for label, files in partitions_of(store, uuid).items()
+        if table in files and (labels is None or label in labels)
+    ]
     partition_keys = partition_keys_of(store, uuid)
     return pa.concat_tables([schema.empty_table(), *(read_file(store, key, schema, partition_keys) for key in keys)])
 
@@ -157,7 +172,10 @@ def read_cells(store: Path, prefix: str) -> list[dict[str, Any]]:
         on, empty = [key for key in keys if key in table.column_names], dict.fromkeys(table.column_names)
         known = {tuple(row[key] for key in on): row for row in newest_rows(table, on)}
         cells = [{**empty, **known.get(tuple(cell[key] for key in on), {}), **cell} for cell in cells]
-    return [{name: value for name, value in cell.items() if not name.startswith("__") and name != "KLEE_TS"} for cell in cells]
+    return [
+        {name: value for name, value in cell.items() if not name.startswith("__") and name != "KLEE_TS"}
+        for cell in cells
+    ]
 
 
 def newest_rows(table: pa.Table, keys: list[str]) -> list[dict[str, Any]]:

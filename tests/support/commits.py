@@ -7,45 +7,62 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.naming import SINGLE_TABLE, document_key, fresh_id, schema_key
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.schema_file import common_metadata_bytes
-from kartothek_cube.core.snapshots import find_snapshot
-from kartothek_cube.core.split import split_rows
-from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
+from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key, new_id, schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kartothek_cube.core.metadata.snapshot import Snapshot
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"
 DOCUMENT = document_key(UUID)
 
 
-def stage(store: Store, table: pa.Table, on: Sequence[str] = (), index: Sequence[str] = (), label: str | None = None, **serializer: Any) -> list[Receipt]:
+def stage(
+    store: Store,
+    table: pa.Table,
+    on: Sequence[str] = (),
+    index: Sequence[str] = (),
+    label: str | None = None,
+    **serializer: Any,
+) -> list[Receipt]:
     request = StageRequest(UUID, tuple(on), tuple(index), (), ParquetFormat(**serializer))
-    return stage_parts(store, request, split_rows(table, on, label or fresh_id(), UUID), table.schema)
+    return stage_parts(store, request, split_rows(table, on, label or new_id(), UUID), table.schema)
 
 
-def make_change(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), removed: Sequence[str] = (), **more: Any) -> Change:
+def make_change(
+    store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), removed: Sequence[str] = (), **more: Any
+) -> Change:
     """A staged change; ``rows`` is a table or what `pa.table` takes."""
     table = rows if isinstance(rows, pa.Table) else pa.table(rows)
     label, serializer = more.pop("label", None), more.pop("serializer", {})
     receipts = stage(store, table, on, index, label, **serializer) if table.num_rows else []
     schema = ordered(dataset_schema(table.schema, on), on)
-    return Change(UUID, tuple(receipts), {SINGLE_TABLE: schema}, tuple(on), tuple(index), removed=pa.array(removed, type=pa.string()), **more)
+    return Change(
+        UUID,
+        tuple(receipts),
+        {SINGLE_TABLE: schema},
+        tuple(on),
+        tuple(index),
+        removed=pa.array(removed, type=pa.string()),
+        **more,
+    )
 
 
 def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:
     """Stage and publish onto whatever is there."""
     base = find_snapshot(store, UUID)
-    return commit(store, make_change(store, rows, on, index, **more), base)
+    return commit_change(store, make_change(store, rows, on, index, **more), base)
 
 
 def labels(snapshot: Snapshot) -> list[str]:

@@ -10,12 +10,28 @@ import pyarrow as pa
 import pytest
 from hypothesis import note
 
-from kartothek_cube.api.cube import append_to_cube, build_cube, extend_cube, load_group, plan_cube_query, query_cube, query_cube_arrow, remove_partitions
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.api.cube import (
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    load_group,
+    plan_cube_query,
+    query_cube,
+    query_cube_arrow,
+    remove_partitions,
+)
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.testing.strategies import Removal
 
-TYPES = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("us")}
+TYPES = {
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "str": pa.string(),
+    "bool": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+}
 
 
 def to_arrow(rows, kinds):

@@ -12,18 +12,26 @@ import pytest
 
 from kartothek_cube.api.cube import Cube, build_cube, extend_cube, query_cube_arrow
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.snapshots import load_index, load_snapshot
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.testing.stores import CountingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.stores.contract import Store
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])
 
 # Four cells in two physical partitions; the rows are not sorted.
-SEED = pa.table({"x": [1, 0, 1, 0], "y": ["b", "a", "a", "b"], "p": [1, 0, 1, 0], "i1": [20, 10, 10, 20], "v1": [3.5, 0.5, None, 1.5]})
+SEED = pa.table(
+    {
+        "x": [1, 0, 1, 0],
+        "y": ["b", "a", "a", "b"],
+        "p": [1, 0, 1, 0],
+        "i1": [20, 10, 10, 20],
+        "v1": [3.5, 0.5, None, 1.5],
+    }
+)
 # Lower-dimensional, not partitioned: only x=1, and x=7 which the seed lacks.
 ENRICH = pa.table({"x": [7, 1], "i2": ["other", "one"], "v2": [70, 10]})
 

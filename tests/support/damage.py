@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.verify import verify_dataset
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, fingerprint
+from kartothek_cube.core.dataset.maintain import verify_dataset
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, fingerprint
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.partitions import from_mapping
-from kartothek_cube.core.naming import document_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kartothek_cube.core.maintenance.verify_report import VerifyReport
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.maintenance.verify.report import VerifyReport
+    from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"
 ROWS = pa.table({"p": ["a", "a", "b"], "x": [1, 2, 3], "i1": [10, 20, 30], "v1": [0.5, 1.5, 2.5]})

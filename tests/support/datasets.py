@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.naming import SINGLE_TABLE, document_key
-from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot
 from kartothek_cube.errors import KartothekCubeError
 from tests.caches import forget
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kartothek_cube.core.metadata.snapshot import Snapshot
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"
 
@@ -119,7 +119,9 @@ def keys(store: Store, part: str = "") -> list[str]:
 
 
 @contextmanager
-def refused(store: Store, builtin: type[Exception], error: type[Exception] = KartothekCubeError, match: str | None = None) -> Iterator[None]:
+def refused(
+    store: Store, builtin: type[Exception], error: type[Exception] = KartothekCubeError, match: str | None = None
+) -> Iterator[None]:
     """An error of both types is raised, and the store is as it was."""
     before = contents(store)
     with pytest.raises(builtin, match=match) as caught:

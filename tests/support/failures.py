@@ -15,7 +15,7 @@ import pytest
 from kartothek_cube import open_store, options
 from kartothek_cube.api.cube import C, build_cube, cleanup_cube, collect_stats, verify_cube
 from kartothek_cube.api.dataset import garbage_collect_dataset, read_table_arrow, verify_dataset
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.testing.driver_cases import CUBE, data_files, ordered, rows_in, seed
 
 PUTS = ("put", "put_file")
@@ -122,7 +122,9 @@ class FailureTests:
         assert verify_cube(CUBE, store, deep=True).clean
 
     def test_a_dataset_with_a_worker_that_was_killed(self, driver, store, mortal):
-        written = driver.store_dataset(seed(), mortal(kill_worker), "sales", partition_on=["p"], secondary_indices=["i1"])
+        written = driver.store_dataset(
+            seed(), mortal(kill_worker), "sales", partition_on=["p"], secondary_indices=["i1"]
+        )
         assert ordered(read_table_arrow("sales", store)) == ordered(seed())
         check_leftovers(store, named(written), partial(garbage_collect_dataset, "sales", store))
         assert verify_dataset("sales", store, deep=True).clean

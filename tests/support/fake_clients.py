@@ -30,7 +30,9 @@ class Blobs:
         data = data if isinstance(data, bytes) else data.read()
         with self._lock:
             found = self.items.get(name)
-            if self.heeds_conditions and ((if_absent and found) or (if_match is not None and (found is None or found[1] != if_match))):
+            if self.heeds_conditions and (
+                (if_absent and found) or (if_match is not None and (found is None or found[1] != if_match))
+            ):
                 return None
             self.items[name] = (data, f'"{next(self._numbers)}"')
             return self.items[name][1]
@@ -106,7 +108,9 @@ class FakeBlob:
         data, etag = self._found()
         return SimpleNamespace(readall=lambda: data[offset:][:length], properties=SimpleNamespace(etag=etag))
 
-    def upload_blob(self, data, overwrite=False, etag=None, match_condition=None, content_settings=None, max_concurrency=1):
+    def upload_blob(
+        self, data, overwrite=False, etag=None, match_condition=None, content_settings=None, max_concurrency=1
+    ):
         assert (etag is None) == (match_condition is None)
         done = self.blobs.put(self.name, data, if_match=etag, if_absent=not overwrite)
         if done is None:
@@ -133,8 +137,12 @@ class FakeBoto3Bucket:
         members = {"Body", "IfNoneMatch", "IfMatch"} if knows_conditions else {"Body"}
         shape = SimpleNamespace(input_shape=SimpleNamespace(members=members))
         model = SimpleNamespace(operation_model=lambda _: shape)
-        self.meta = SimpleNamespace(client=SimpleNamespace(meta=SimpleNamespace(service_model=model, endpoint_url=endpoint)))
-        self.objects = SimpleNamespace(filter=lambda Prefix: [SimpleNamespace(key=name) for name in blobs.names(Prefix)])
+        self.meta = SimpleNamespace(
+            client=SimpleNamespace(meta=SimpleNamespace(service_model=model, endpoint_url=endpoint))
+        )
+        self.objects = SimpleNamespace(
+            filter=lambda Prefix: [SimpleNamespace(key=name) for name in blobs.names(Prefix)]
+        )
 
     def Object(self, name):
         return FakeBoto3Object(self.blobs, name)
@@ -201,16 +209,29 @@ def azure_store(package, blobs, **settings):
     """A store of simplekv or minimalkv that holds a fake container."""
     store = _class(package, "HAzureBlockBlobStore").__new__(_class(package, "HAzureBlockBlobStore"))
     known = {"container": "sales", "public": False, "create_if_missing": False, "max_connections": 2, "checksum": False}
-    vars(store).update(known | {"conn_string": "AccountKey=secret"} | settings, _lazy_blob_container_client=FakeContainer(blobs))
+    vars(store).update(
+        known | {"conn_string": "AccountKey=secret"} | settings, _lazy_blob_container_client=FakeContainer(blobs)
+    )
     return store
 
 
 def boto3_store(blobs, object_prefix="", **settings):
     store = _class("minimalkv", "HBoto3Store").__new__(_class("minimalkv", "HBoto3Store"))
     bucket = settings.pop("bucket", FakeBoto3Bucket(blobs))
-    vars(store).update({"bucket": bucket, "_object_prefix": object_prefix, "reduced_redundancy": False, "public": False, "metadata": {}} | settings)
+    vars(store).update(
+        {
+            "bucket": bucket,
+            "_object_prefix": object_prefix,
+            "reduced_redundancy": False,
+            "public": False,
+            "metadata": {},
+        }
+        | settings
+    )
     return store
 
 
 def _class(package, name):
-    return getattr(importlib.import_module({"simplekv": "storefact._hstores", "minimalkv": "minimalkv._hstores"}[package]), name)
+    return getattr(
+        importlib.import_module({"simplekv": "storefact._hstores", "minimalkv": "minimalkv._hstores"}[package]), name
+    )

@@ -36,8 +36,20 @@ QUERIES = {
 
 def cube_json() -> str:
     """The cube for the command line."""
-    names = ("dimension_columns", "partition_columns", "uuid_prefix", "seed_dataset", "index_columns", "suppress_index_on")
-    return json.dumps({name: value if isinstance(value := getattr(CUBE, name), str) else sorted(value, key=list(value).index) for name in names})
+    names = (
+        "dimension_columns",
+        "partition_columns",
+        "uuid_prefix",
+        "seed_dataset",
+        "index_columns",
+        "suppress_index_on",
+    )
+    return json.dumps(
+        {
+            name: value if isinstance(value := getattr(CUBE, name), str) else sorted(value, key=list(value).index)
+            for name in names
+        }
+    )
 
 
 def products() -> pd.DataFrame:
@@ -45,14 +57,30 @@ def products() -> pd.DataFrame:
     ids = np.arange(1, 51)
     category = [None if i % 7 == 0 else f"C{i % 9}" for i in ids]
     brand = np.where(ids % 3 == 0, "National", "Private")
-    return pd.DataFrame({"PRODUCT_ID": ids, "DEPARTMENT": DEPARTMENTS[ids % 5], "BRAND": brand, "MANUFACTURER_ID": ids * 11, "CATEGORY": category})
+    return pd.DataFrame(
+        {
+            "PRODUCT_ID": ids,
+            "DEPARTMENT": DEPARTMENTS[ids % 5],
+            "BRAND": brand,
+            "MANUFACTURER_ID": ids * 11,
+            "CATEGORY": category,
+        }
+    )
 
 
 def stores() -> pd.DataFrame:
     """Twelve stores, eight of them with promotions."""
     ids = np.arange(301, 313)
     classes = np.array(["A", "B", "C", "D"])[ids % 4]
-    return pd.DataFrame({"STORE_ID": ids, "STORE_GROUP": group_of(ids), "STORE_CLASS": classes, "FIRST_WEEK": ids % 3 + 1, "FIRST_SALE": moments(ids)})
+    return pd.DataFrame(
+        {
+            "STORE_ID": ids,
+            "STORE_GROUP": group_of(ids),
+            "STORE_CLASS": classes,
+            "FIRST_WEEK": ids % 3 + 1,
+            "FIRST_SALE": moments(ids),
+        }
+    )
 
 
 def group_of(store_ids: Any) -> Any:
@@ -67,7 +95,13 @@ def moments(numbers: Any) -> Any:
 
 def cells(periods: Any, share: float, seed: int) -> pd.DataFrame:
     """Some of the cells of some periods, with their partition columns."""
-    grid = [(p, s, w) for w in range(1, 4 * max(periods) + 1) if (w - 1) // 4 + 1 in periods for s in range(301, 313) for p in range(1, 56)]
+    grid = [
+        (p, s, w)
+        for w in range(1, 4 * max(periods) + 1)
+        if (w - 1) // 4 + 1 in periods
+        for s in range(301, 313)
+        for p in range(1, 56)
+    ]
     picked = np.random.default_rng(seed).random(len(grid)) < share
     frame = pd.DataFrame(np.array(grid)[picked], columns=["PRODUCT_ID", "STORE_ID", "WEEK"])
     return frame.assign(PERIOD=(frame["WEEK"] - 1) // 4 + 1, STORE_GROUP=group_of(frame["STORE_ID"]))
@@ -79,27 +113,45 @@ def sales(periods: Any = PERIODS, share: float = 0.65, seed: int = 1) -> pd.Data
     units, cents = rng.integers(0, 6, len(frame)), rng.integers(1, 4000, len(frame))
     price = np.where(units == 0, np.nan, cents / 100 / np.maximum(units, 1))
     baskets = (units % 3 + 1).astype("int32")
-    return frame.assign(UNITS=units, SALES_VALUE=cents / 100, PRICE=price, BASKETS=baskets, LAST_SOLD=moments(rng.integers(0, 20000, len(frame))))
+    return frame.assign(
+        UNITS=units,
+        SALES_VALUE=cents / 100,
+        PRICE=price,
+        BASKETS=baskets,
+        LAST_SOLD=moments(rng.integers(0, 20000, len(frame))),
+    )
 
 
 def promotions(periods: Any = PERIODS, seed: int = 2) -> pd.DataFrame:
     """Promotions of the main stores alone, also of cells that were never sold."""
     frame, rng = cells(periods, 0.2, seed), np.random.default_rng(seed)
     frame = frame[frame["STORE_GROUP"] == "MAIN"].reset_index(drop=True)
-    display, mailer = (np.array(letters)[rng.integers(0, 3, len(frame))] for letters in (["0", "5", "9"], ["0", "A", "D"]))
+    display, mailer = (
+        np.array(letters)[rng.integers(0, 3, len(frame))] for letters in (["0", "5", "9"], ["0", "A", "D"])
+    )
     return frame.assign(DISPLAY=display, MAILER=mailer, FEATURED=(display != "0") & (mailer != "0"))
 
 
 def coupons(periods: Any = PERIODS) -> pd.DataFrame:
     """By product and week."""
-    frame = cells(periods, 0.3, 3)[["PRODUCT_ID", "WEEK", "PERIOD"]].drop_duplicates(["PRODUCT_ID", "WEEK"]).reset_index(drop=True)
+    frame = (
+        cells(periods, 0.3, 3)[["PRODUCT_ID", "WEEK", "PERIOD"]]
+        .drop_duplicates(["PRODUCT_ID", "WEEK"])
+        .reset_index(drop=True)
+    )
     kind = np.where(frame["PRODUCT_ID"] % 2 == 0, "Type A", "Type B")
-    return frame.assign(COUPONS=(frame["WEEK"] % 3 + 1).astype("int32"), REACH=frame["PRODUCT_ID"] * 7, CAMPAIGN_TYPE=kind)
+    return frame.assign(
+        COUPONS=(frame["WEEK"] % 3 + 1).astype("int32"), REACH=frame["PRODUCT_ID"] * 7, CAMPAIGN_TYPE=kind
+    )
 
 
 def traffic(periods: Any = PERIODS) -> pd.DataFrame:
     """By store and week."""
-    frame = cells(periods, 1.0, 4)[["STORE_ID", "WEEK", "PERIOD", "STORE_GROUP"]].drop_duplicates(["STORE_ID", "WEEK"]).reset_index(drop=True)
+    frame = (
+        cells(periods, 1.0, 4)[["STORE_ID", "WEEK", "PERIOD", "STORE_GROUP"]]
+        .drop_duplicates(["STORE_ID", "WEEK"])
+        .reset_index(drop=True)
+    )
     share = np.where(frame["WEEK"] % 5 == 0, np.nan, frame["WEEK"] / 50)
     return frame.assign(VISITS=frame["STORE_ID"] * 3 + frame["WEEK"], KIDS_SHARE=share)
 

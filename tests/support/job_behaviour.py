@@ -13,7 +13,7 @@ from kartothek_cube import Cube, options, query_cube_arrow
 from kartothek_cube.api.dataset import history
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, driver_errors
-from kartothek_cube.spark.jobs import Job, collect
+from kartothek_cube.spark.actions import Job, collect
 from kartothek_cube.spark.session import is_connect
 from kartothek_cube.spark.tasks import as_task
 
@@ -72,7 +72,9 @@ class JobBehaviour:
         stuck = rows(spark).coalesce(1).mapInArrow(waiting(server), "x long, p long")
         before = history("cube++seed", store_url)
         main = threading.main_thread().ident
-        previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own would cancel the jobs of all threads
+        previous = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # Spark's own would cancel the jobs of all threads
         try:
             with ThreadPoolExecutor(1) as pool:
                 connection = pool.submit(lambda: (server.accept(), signal.pthread_kill(main, signal.SIGINT)))
@@ -94,7 +96,10 @@ class JobBehaviour:
         assert active_jobs(spark) == []
 
     def test_a_message_of_a_task_arrives_however_long_it_is(self, spark):
-        with pytest.raises(InvalidInput, match=r"^ü{100,} … \([0-9,]+ characters\) … ü{100,} to its end$"), driver_errors():
+        with (
+            pytest.raises(InvalidInput, match=r"^ü{100,} … \([0-9,]+ characters\) … ü{100,} to its end$"),
+            driver_errors(),
+        ):
             spark.range(0, 1, 1, 1).mapInArrow(as_task(failing), "id long").collect()
 
     def test_nothing_is_left_behind_on_the_session(self, spark):

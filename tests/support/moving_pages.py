@@ -14,7 +14,10 @@ from tests.support.doc_blocks import blocks_in
 PAGE = REPOSITORY / "docs" / "moving.md"
 LIBRARIES = {"kartothek": "kartothek 5.3", "plateau": "plateau 4.6"}
 # Modules that have all names of some old modules.
-HOMES = ["kartothek_cube.cli", *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization"))]
+HOMES = [
+    "kartothek_cube.cli",
+    *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
+]
 _TOKEN = re.compile(r"`([^`]+)`")
 
 
@@ -67,7 +70,9 @@ def rows() -> list[Row]:
 def _row(left: str, right: str) -> Row:
     modules, _, names = left.partition(": ")
     here = tuple(token for token in _TOKEN.findall(right) if token.startswith("kartothek_cube"))
-    return Row(tuple(_TOKEN.findall(modules)), tuple(_TOKEN.findall(names)), here, right in {f"`{module}`" for module in HOMES})
+    return Row(
+        tuple(_TOKEN.findall(modules)), tuple(_TOKEN.findall(names)), here, right in {f"`{module}`" for module in HOMES}
+    )
 
 
 def names_of(library: str) -> dict[str, list[str]]:
@@ -100,5 +105,13 @@ def frames_of(namespace: dict[str, Any]) -> dict[str, list[Any]]:
     """The frames among variables, and lists of frames."""
     import pandas as pd
 
-    lists = {name: value if isinstance(value, list) else [value] for name, value in namespace.items() if not name.startswith("_")}
-    return {name: frames for name, frames in lists.items() if frames and all(isinstance(frame, pd.DataFrame) for frame in frames)}
+    lists = {
+        name: value if isinstance(value, list) else [value]
+        for name, value in namespace.items()
+        if not name.startswith("_")
+    }
+    return {
+        name: frames
+        for name, frames in lists.items()
+        if frames and all(isinstance(frame, pd.DataFrame) for frame in frames)
+    }

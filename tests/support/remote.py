@@ -31,21 +31,27 @@ _ANSWERS: Final = {
 
 
 class RemoteStandIn:
-    """An S3 server on the loopback interface that keeps its objects in memory. It is one while its ``with`` block runs.
+    """An S3 server on the loopback interface that keeps its objects in memory.
 
-    Conditional puts are one step each, as on S3. Every bucket exists, and any credentials are good. GCS clients are understood too, for objects.
+    It is one while its ``with`` block runs.
+
+    Conditional puts are one step each, as on S3. Every bucket exists, and any credentials are good.
+    GCS clients are understood too, for objects.
 
     Parameters
     ----------
     latency : float, default 0
         Seconds that each request waits before it is carried out. May be set while the server runs.
     fail : Callable[[RemoteRequest], RemoteFault], optional
-        Asked for every request, from several threads. May be set while the server runs. ``"before"``: answered 500, nothing was done. ``"after"``: it was
-        done, but the answer is 500. ``"close"``: the connection is closed, nothing was done. ``"close_after"``: it was done, then the connection is
-        closed. ``"throttle"``: answered 503 SlowDown, nothing was done. If the function raises, the request is answered 500, and leaving the ``with``
-        block raises the error.
+        Asked for every request, from several threads. May be set while the server runs.
+        ``"before"``: answered 500, nothing was done. ``"after"``: it was done, but the answer is
+        500. ``"close"``: the connection is closed, nothing was done. ``"close_after"``: it was
+        done, then the connection is closed. ``"throttle"``: answered 503 SlowDown, nothing was
+        done. If the function raises, the request is answered 500, and leaving the ``with`` block
+        raises the error.
     heeds_conditions : bool, default True
-        False makes it one of those look-alikes of S3 that ignore ``If-Match`` and ``If-None-Match`` and overwrite.
+        False makes it one of those look-alikes of S3 that ignore ``If-Match`` and ``If-None-Match``
+        and overwrite.
 
     Attributes
     ----------
@@ -75,7 +81,13 @@ class RemoteStandIn:
     >>> remote = RemoteStandIn(latency=0.001, fail=lose_first_answer)
     """
 
-    def __init__(self, *, latency: float = 0.0, fail: Callable[[RemoteRequest], RemoteFault] | None = None, heeds_conditions: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        latency: float = 0.0,
+        fail: Callable[[RemoteRequest], RemoteFault] | None = None,
+        heeds_conditions: bool = True,
+    ) -> None:
         self.latency = latency
         self.fail = fail
         self.requests: list[RemoteRequest] = []
@@ -120,7 +132,9 @@ class RemoteStandIn:
         """Open the port and serve; what ``with`` does."""
         self._stopping.clear()
         self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, name="RemoteStandIn", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, name="RemoteStandIn", daemon=True
+        )
         self._thread.start()
         return self
 
@@ -137,7 +151,9 @@ class RemoteStandIn:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.stop()
         if error is None and self._errors:
             raise self._errors[0]

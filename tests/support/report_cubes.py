@@ -17,7 +17,9 @@ def rows(ps, qs, n=3, **payload):
     """`n` rows for each partition."""
     cells = [(x, 0, p, q) for p in ps for q in qs for x in range(n)]
     columns = dict(zip(("x", "y", "p", "q"), map(list, zip(*cells, strict=True)), strict=True))
-    return pa.table(columns | {name: [values[i % len(values)] for i in range(len(cells))] for name, values in payload.items()})
+    return pa.table(
+        columns | {name: [values[i % len(values)] for i in range(len(cells))] for name, values in payload.items()}
+    )
 
 
 def full_store():
@@ -39,5 +41,12 @@ def many_partitions(n):
     """A cube with one dataset of `n` partitions and one that has half of them."""
     store, cube = MemoryStore(), Cube(["x"], ["p"], "many")
     half = n // 2
-    build_cube({"seed": pa.table({"x": range(n), "p": range(n)}), "half": pa.table({"x": range(half), "p": range(half), "v": range(half)})}, cube, store)
+    build_cube(
+        {
+            "seed": pa.table({"x": range(n), "p": range(n)}),
+            "half": pa.table({"x": range(half), "p": range(half), "v": range(half)}),
+        },
+        cube,
+        store,
+    )
     return cube, store

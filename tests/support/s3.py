@@ -33,8 +33,9 @@ class RemoteRequest:
     Attributes
     ----------
     operation : str
-        ``get``, ``head``, ``put``, ``copy``, ``delete``, ``delete_many``, ``list``, ``create_upload``, ``upload_part``, ``complete_upload``,
-        ``abort_upload``, ``head_bucket``, ``create_bucket`` or ``unknown``.
+        ``get``, ``head``, ``put``, ``copy``, ``delete``, ``delete_many``, ``list``,
+        ``create_upload``, ``upload_part``, ``complete_upload``, ``abort_upload``, ``head_bucket``,
+        ``create_bucket`` or ``unknown``.
     bucket, key : str
         What it is about; the key is empty for requests about a bucket.
     nth : int
@@ -113,14 +114,19 @@ def _xml(text: str, status: int = 200) -> Answer:
 
 
 def _copy_source(headers: Mapping[str, str]) -> str:
-    return unquote(headers.get("x-amz-copy-source", headers.get("x-goog-copy-source", "")).partition("?")[0]).lstrip("/")
+    return unquote(headers.get("x-amz-copy-source", headers.get("x-goog-copy-source", "")).partition("?")[0]).lstrip(
+        "/"
+    )
 
 
 _Handler: TypeAlias = Callable[[RemoteRequest, bytes], Answer]
 
 
 class StoredObjects:
-    """All objects of a server. One lock makes each request one step. Every bucket exists. Some look-alikes of S3 do not heed conditions.
+    """All objects of a server.
+
+    One lock makes each request one step. Every bucket exists. Some look-alikes of S3 do not heed
+    conditions.
 
     Examples
     --------
@@ -159,7 +165,9 @@ class StoredObjects:
         if handler is None:
             return failure(501, "NotImplemented", f"{request.method} with {sorted(request.query)}")
         if not self.heeds_conditions:
-            request = replace(request, headers={name: value for name, value in request.headers.items() if name not in _CONDITIONS})
+            request = replace(
+                request, headers={name: value for name, value in request.headers.items() if name not in _CONDITIONS}
+            )
         with self._lock:
             return handler(request, body)
 
@@ -199,7 +207,9 @@ class StoredObjects:
         if refused is not None or source is None:
             return refused or failure(404, "NoSuchKey")
         stored = self._store(request, source.data)
-        return _xml(f"<CopyObjectResult><LastModified>{_time(stored)}</LastModified><ETag>{escape(stored.etag)}</ETag></CopyObjectResult>")
+        return _xml(
+            f"<CopyObjectResult><LastModified>{_time(stored)}</LastModified><ETag>{escape(stored.etag)}</ETag></CopyObjectResult>"
+        )
 
     def _delete(self, request: RemoteRequest, _: bytes) -> Answer:
         stored = self._current(request)
@@ -209,16 +219,23 @@ class StoredObjects:
         return refused or Answer(204)
 
     def _delete_many(self, request: RemoteRequest, body: bytes) -> Answer:
-        keys = [unescape(key, {"&quot;": '"', "&apos;": "'"}) for key in re.findall(r"<Key>(.*?)</Key>", body.decode(), flags=re.DOTALL)]
+        keys = [
+            unescape(key, {"&quot;": '"', "&apos;": "'"})
+            for key in re.findall(r"<Key>(.*?)</Key>", body.decode(), flags=re.DOTALL)
+        ]
         for key in keys:
             self._objects.pop((request.bucket, key), None)
-        return _xml(f"<DeleteResult>{''.join(f'<Deleted><Key>{escape(key)}</Key></Deleted>' for key in keys)}</DeleteResult>")
+        return _xml(
+            f"<DeleteResult>{''.join(f'<Deleted><Key>{escape(key)}</Key></Deleted>' for key in keys)}</DeleteResult>"
+        )
 
     def _create_upload(self, request: RemoteRequest, _: bytes) -> Answer:
         number = f"upload-{next(self._numbers)}"
         self._uploads[number] = {}
         names = f"<Bucket>{escape(request.bucket)}</Bucket><Key>{escape(request.key)}</Key>"
-        return _xml(f"<InitiateMultipartUploadResult>{names}<UploadId>{number}</UploadId></InitiateMultipartUploadResult>")
+        return _xml(
+            f"<InitiateMultipartUploadResult>{names}<UploadId>{number}</UploadId></InitiateMultipartUploadResult>"
+        )
 
     def _upload_part(self, request: RemoteRequest, body: bytes) -> Answer:
         parts = self._uploads.get(request.query["uploadId"])
@@ -237,7 +254,9 @@ class StoredObjects:
         data = b"".join(parts[number] for number in numbers)
         stored = self._store(request, data, f'{_etag(data)[:-1]}-{len(numbers)}"')
         names = f"<Bucket>{escape(request.bucket)}</Bucket><Key>{escape(request.key)}</Key>"
-        return _xml(f"<CompleteMultipartUploadResult>{names}<ETag>{escape(stored.etag)}</ETag></CompleteMultipartUploadResult>")
+        return _xml(
+            f"<CompleteMultipartUploadResult>{names}<ETag>{escape(stored.etag)}</ETag></CompleteMultipartUploadResult>"
+        )
 
     def _abort_upload(self, request: RemoteRequest, _: bytes) -> Answer:
         self._uploads.pop(request.query["uploadId"], None)
@@ -248,7 +267,9 @@ class StoredObjects:
             return _xml("<LocationConstraint>us-east-1</LocationConstraint>")
         query = request.query
         start = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
-        keys = sorted(key for bucket, key in self._objects if bucket == request.bucket and key.startswith(query.get("prefix", "")))
+        keys = sorted(
+            key for bucket, key in self._objects if bucket == request.bucket and key.startswith(query.get("prefix", ""))
+        )
         names = [name for name in _cut(keys, query.get("prefix", ""), query.get("delimiter", "")) if name > start]
         limit = min(int(query.get("max-keys") or PAGE), PAGE)
         page = names[:limit]
@@ -288,7 +309,11 @@ def _refusal(headers: Mapping[str, str], stored: StoredObject | None) -> Answer 
         or (absent is not None and stored is not None and (absent == "*" or stored.etag in _tags(absent)))
         or (generation is not None and int(generation) != (0 if stored is None else stored.generation))
     )
-    return failure(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold") if wrong else None
+    return (
+        failure(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+        if wrong
+        else None
+    )
 
 
 def _part(stored: StoredObject, header: str) -> Answer:
@@ -319,12 +344,18 @@ def _cut(keys: Iterable[str], prefix: str, delimiter: str) -> Iterator[str]:
 
 def _head(request: RemoteRequest, page: list[str], *, truncated: bool) -> str:
     last = page[-1] if page else ""
-    following = f"<NextContinuationToken>{escape(last)}</NextContinuationToken><NextMarker>{_shown(request, last)}</NextMarker>"
+    following = (
+        f"<NextContinuationToken>{escape(last)}</NextContinuationToken><NextMarker>{_shown(request, last)}</NextMarker>"
+    )
     encoding = "<EncodingType>url</EncodingType>" if request.query.get("encoding-type") == "url" else ""
     about = "".join(
-        f"<{tag}>{_shown(request, request.query[name])}</{tag}>" for tag, name in (("Prefix", "prefix"), ("Delimiter", "delimiter")) if name in request.query
+        f"<{tag}>{_shown(request, request.query[name])}</{tag}>"
+        for tag, name in (("Prefix", "prefix"), ("Delimiter", "delimiter"))
+        if name in request.query
     )
-    counted = f"<KeyCount>{len(page)}</KeyCount><MaxKeys>{PAGE}</MaxKeys><IsTruncated>{str(truncated).lower()}</IsTruncated>"
+    counted = (
+        f"<KeyCount>{len(page)}</KeyCount><MaxKeys>{PAGE}</MaxKeys><IsTruncated>{str(truncated).lower()}</IsTruncated>"
+    )
     return f"<Name>{escape(request.bucket)}</Name>{about}{encoding}{counted}{following if truncated else ''}"
 
 

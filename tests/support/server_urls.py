@@ -29,5 +29,11 @@ def url_of_azure(process):
 
 
 def url_of_gcs(process):
-    account = {"gcs_base_url": process.endpoint, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    account = {
+        "gcs_base_url": process.endpoint,
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
     return f"gs://{base64.urlsafe_b64encode(json.dumps(account).encode()).decode()}@{process.new_bucket()}/cubes"

@@ -129,7 +129,8 @@ def azure_server(folder: Path, node_folder: Path = Path(".node")) -> Iterator[Se
     Raises
     ------
     Unsupported
-        If Node, its package or the package ``azure-storage-blob`` (which makes the containers) is missing.
+        If Node, its package or the package ``azure-storage-blob`` (which makes the containers) is
+        missing.
     InvalidRequest
         If the server does not answer within a minute; the text has its output.
 
@@ -144,19 +145,38 @@ def azure_server(folder: Path, node_folder: Path = Path(".node")) -> Iterator[Se
     """
     node, main = shutil.which("node"), node_folder.absolute() / _AZURITE_MAIN
     if node is None or not main.exists():
-        raise Unsupported(f"The test server of Azure needs Node and its package azurite@{AZURITE_VERSION} in {node_folder}: make system-deps")
+        raise Unsupported(
+            f"The test server of Azure needs Node and its package azurite@{AZURITE_VERSION} in {node_folder}: make system-deps"
+        )
     if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.storage.blob") is None:
-        raise Unsupported("The test server of Azure needs the package azure-storage-blob: pip install azure-storage-blob")
+        raise Unsupported(
+            "The test server of Azure needs the package azure-storage-blob: pip install azure-storage-blob"
+        )
     script = folder / "end-with-stdin.js"
     script.write_text(_END_WITH_STDIN)
-    command = [node, "--require", str(script.absolute()), str(main), "--blobHost", "127.0.0.1", "--blobPort", "0", *_AZURITE_FLAGS]
+    command = [
+        node,
+        "--require",
+        str(script.absolute()),
+        str(main),
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        "0",
+        *_AZURITE_FLAGS,
+    ]
     with _running("azure", command, folder, _make_azure_container) as server:
         yield server
 
 
 @contextmanager
-def _running(name: str, command: Sequence[str], folder: Path, make_bucket: Callable[[str, str], None]) -> Iterator[ServerProcess]:
-    """Run a server until the block ends. It ends too when its standard input does, so it does not outlive a test run that is killed."""
+def _running(
+    name: str, command: Sequence[str], folder: Path, make_bucket: Callable[[str, str], None]
+) -> Iterator[ServerProcess]:
+    """Run a server until the block ends.
+
+    It ends too when its standard input does, so it does not outlive a test run that is killed.
+    """
     log = folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
     with log.open("wb") as output, _process(command, output) as process:
         yield ServerProcess(name, _address(name, process, log), process.pid, log, make_bucket)
@@ -165,7 +185,9 @@ def _running(name: str, command: Sequence[str], folder: Path, make_bucket: Calla
 @contextmanager
 def _process(command: Sequence[str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
     # `-m tests.support.servers` is found wherever the tests were started.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    }
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:
         yield process
@@ -187,7 +209,9 @@ def _address(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
         if found is not None and _answers(found[0]):
             return found[0]
         time.sleep(POLL_SECONDS)
-    ended = f"ended with {process.returncode}" if process.poll() is not None else f"did not answer within {START_SECONDS} s"
+    ended = (
+        f"ended with {process.returncode}" if process.poll() is not None else f"did not answer within {START_SECONDS} s"
+    )
     raise InvalidRequest(f"The test server {name!r} {ended}. Its output:\n{log.read_text(errors='replace')}")
 
 
@@ -243,7 +267,9 @@ def _serve_moto() -> None:
         def log_request(self, *_: object) -> None:
             """Only errors are of interest."""
 
-    server = make_server("127.0.0.1", 0, _locked(DomainDispatcherApplication(create_backend_app)), threaded=True, request_handler=Handler)
+    server = make_server(
+        "127.0.0.1", 0, _locked(DomainDispatcherApplication(create_backend_app)), threaded=True, request_handler=Handler
+    )
     print(f"http://127.0.0.1:{server.port}", flush=True)  # noqa: T201 - the parent reads it
     server.serve_forever()
 

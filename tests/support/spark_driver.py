@@ -53,8 +53,12 @@ class SparkDriver:
     def append_to_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return verbs.append_to_cube_from_spark(self._frames(data), cube, store, **arguments, shuffle=self._shuffle)
 
-    def update_cube(self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: Any) -> Written:
-        return verbs.update_cube_from_spark(self._frames(data), cube, store, remove_conditions, **arguments, shuffle=self._shuffle)
+    def update_cube(
+        self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: Any
+    ) -> Written:
+        return verbs.update_cube_from_spark(
+            self._frames(data), cube, store, remove_conditions, **arguments, shuffle=self._shuffle
+        )
 
     def remove_partitions(self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: Any) -> Written:
         return verbs.remove_partitions_spark(cube, store, conditions, **arguments, spark=self._session)
@@ -62,7 +66,14 @@ class SparkDriver:
     def query_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         return _rows(verbs.query_cube_spark(cube, store, **arguments, spark=self._session))
 
-    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
+    def map_groups(
+        self,
+        func: Callable[[dict[str, Any], pa.Table], pa.Table],
+        schema: pa.Schema,
+        cube: Cube,
+        store: StoreLike,
+        **arguments: Any,
+    ) -> pa.Table:
         return _rows(verbs.map_cube_groups(func, schema, cube, store, **arguments, spark=self._session))
 
     def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]:
@@ -81,10 +92,14 @@ class SparkDriver:
         return verbs.compact_cube_spark(cube, store, **arguments, spark=self._session)
 
     def store_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> Any:
-        return verbs.store_dataset_from_spark(self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle)
+        return verbs.store_dataset_from_spark(
+            self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle
+        )
 
     def update_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> Any:
-        return verbs.update_dataset_from_spark(self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle)
+        return verbs.update_dataset_from_spark(
+            self._frame(table), store, dataset_uuid, **arguments, shuffle=self._shuffle
+        )
 
     def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> pa.Table:
         return _rows(verbs.read_dataset_as_spark(dataset_uuid, store, **arguments, spark=self._session))
@@ -96,7 +111,9 @@ class SparkDriver:
         return verbs.compact_dataset_spark(dataset_uuid, store, **arguments, spark=self._session)
 
     def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
-        return pa.Table.from_pandas(verbs.collect_dataset_metadata_spark(store, dataset_uuid, spark=self._session), preserve_index=False)
+        return pa.Table.from_pandas(
+            verbs.collect_dataset_metadata_spark(store, dataset_uuid, spark=self._session), preserve_index=False
+        )
 
     def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
         return dict(verbs.hash_dataset_spark(store, dataset_uuid, **arguments, spark=self._session).items())
@@ -114,9 +131,14 @@ class SparkDriver:
         return {name: self._frame(table) for name, table in data.items()}
 
     def _frame(self, table: pa.Table) -> DataFrame:
-        """The rows, with a schema: Spark would have to guess, and shifts times then. A column without a type stays one."""
+        """The rows, with a schema: Spark would have to guess, and shifts times then.
+
+        A column without a type stays one.
+        """
         wire = wire_schema(table.schema, "the rows")
-        kinds = [pa.field(f.name, f.type if pa.types.is_null(f.type) else wire.field(f.name).type) for f in table.schema]
+        kinds = [
+            pa.field(f.name, f.type if pa.types.is_null(f.type) else wire.field(f.name).type) for f in table.schema
+        ]
         return self._session.createDataFrame(table, spark_schema(pa.schema(kinds)))
 
 

@@ -20,8 +20,9 @@ from kartothek_cube.core.stores.memory import MemoryStore
 UUID = "uuid"
 NOW = options(grace=timedelta(0), retain=timedelta(0))
 
-# P partitions that are there, N that are written, I secondary indices, T tables, H commits, G files of garbage, K files in each physical
-# partition, D datasets. `I` of a cube counts the indices of all of its datasets.
+# P partitions that are there, N that are written, I secondary indices, T tables, H commits, G files
+# of garbage, K files in each physical partition, D datasets. `I` of a cube counts the indices of
+# all of its datasets.
 DATASETS = [
     {"P": 1, "N": 1, "I": 0, "T": 1, "H": 1, "G": 1, "K": 2},
     {"P": 4, "N": 1, "I": 2, "T": 1, "H": 1, "G": 1, "K": 2},
@@ -49,7 +50,8 @@ class Case:
     run
         Calls the verb on a store, given a size and what ``make`` returned.
     cold, warm
-        Numbers of calls as ``"1 get_versioned, P*T tail"``: where nothing is cached of the store, and where this process knows the newest state.
+        Numbers of calls as ``"1 get_versioned, P*T tail"``: where nothing is cached of the store,
+        and where this process knows the newest state.
     make
         Prepares the store.
     again
@@ -90,7 +92,9 @@ def indexed(z: Z) -> list[str]:
 
 
 def store_dataset(s: Any, z: Z, count: int, **more: Any) -> None:
-    dataset_api.store_dataframes_as_dataset(s, UUID, [element(z, count)], partition_on="p", secondary_indices=indexed(z), **more)
+    dataset_api.store_dataframes_as_dataset(
+        s, UUID, [element(z, count)], partition_on="p", secondary_indices=indexed(z), **more
+    )
 
 
 def stored(s: Any, z: Z) -> None:
@@ -186,8 +190,20 @@ DATASET_CASES = [
         "1 changed, P tail",
         where=has_index,
     ),
-    read("read_table_arrow", "", lambda s, z, g: api.read_table_arrow(UUID, s), "1 get_versioned, P tail", "1 changed, P tail"),
-    read("stream_table", "", lambda s, z, g: api.stream_table(UUID, s).read_all(), "1 get_versioned, P tail", "1 changed, P tail"),
+    read(
+        "read_table_arrow",
+        "",
+        lambda s, z, g: api.read_table_arrow(UUID, s),
+        "1 get_versioned, P tail",
+        "1 changed, P tail",
+    ),
+    read(
+        "stream_table",
+        "",
+        lambda s, z, g: api.stream_table(UUID, s).read_all(),
+        "1 get_versioned, P tail",
+        "1 changed, P tail",
+    ),
     read(
         "plan_table_scan",
         "predicate on an index",
@@ -196,7 +212,13 @@ DATASET_CASES = [
         "1 changed",
         where=has_index,
     ),
-    read("read_dataset_as_dataframes", "", lambda s, z, g: api.read_dataset_as_dataframes(UUID, s), "1 get_versioned, P*T tail", "1 changed, P*T tail"),
+    read(
+        "read_dataset_as_dataframes",
+        "",
+        lambda s, z, g: api.read_dataset_as_dataframes(UUID, s),
+        "1 get_versioned, P*T tail",
+        "1 changed, P*T tail",
+    ),
     read(
         "read_dataset_as_dataframes__iterator",
         "",
@@ -212,7 +234,13 @@ DATASET_CASES = [
         "1 changed, P*T tail",
         where=has_index,
     ),
-    read("DatasetFactory", "`.dataset_metadata`", lambda s, z, g: api.DatasetFactory(UUID, s).dataset_metadata, "1 get_versioned", "1 changed"),
+    read(
+        "DatasetFactory",
+        "`.dataset_metadata`",
+        lambda s, z, g: api.DatasetFactory(UUID, s).dataset_metadata,
+        "1 get_versioned",
+        "1 changed",
+    ),
     read(
         "DatasetFactory",
         "`.load_all_indices()`",
@@ -220,9 +248,22 @@ DATASET_CASES = [
         "1 get_versioned, I tail",
         "1 changed",
     ),
-    read("DatasetMetadata", "`.load_from_store`", lambda s, z, g: api.DatasetMetadata.load_from_store(UUID, s), "1 get_versioned", "1 changed"),
-    Case("DatasetMetadata", "`.exists`", lambda s, z, g: api.DatasetMetadata.exists(UUID, s), "1 contains", make=stored),
-    Case("ExplicitSecondaryIndex", "`.store`", lambda s, z, g: api.ExplicitSecondaryIndex("i1", {1: ["a"]}).store(s, UUID), "1 put_if"),
+    read(
+        "DatasetMetadata",
+        "`.load_from_store`",
+        lambda s, z, g: api.DatasetMetadata.load_from_store(UUID, s),
+        "1 get_versioned",
+        "1 changed",
+    ),
+    Case(
+        "DatasetMetadata", "`.exists`", lambda s, z, g: api.DatasetMetadata.exists(UUID, s), "1 contains", make=stored
+    ),
+    Case(
+        "ExplicitSecondaryIndex",
+        "`.store`",
+        lambda s, z, g: api.ExplicitSecondaryIndex("i1", {1: ["a"]}).store(s, UUID),
+        "1 put_if",
+    ),
     Case(
         "ExplicitSecondaryIndex",
         "`.load`",
@@ -231,10 +272,22 @@ DATASET_CASES = [
         make=lambda s, z: api.ExplicitSecondaryIndex("i1", {1: ["a"]}).store(s, UUID),
     ),
     Case("read_schema_metadata", "", lambda s, z, g: api.read_schema_metadata(UUID, s), "1 get", make=stored),
-    read("collect_dataset_metadata", "", lambda s, z, g: api.collect_dataset_metadata(s, UUID), "1 get_versioned, P tail", "1 changed, P tail"),
+    read(
+        "collect_dataset_metadata",
+        "",
+        lambda s, z, g: api.collect_dataset_metadata(s, UUID),
+        "1 get_versioned, P tail",
+        "1 changed, P tail",
+    ),
     read("list_datasets", "", lambda s, z, g: api.list_datasets(s), "1 list", "1 list"),
     read("hash_dataset", "", lambda s, z, g: api.hash_dataset(s, UUID), "1 get_versioned, P tail", "1 changed, P tail"),
-    Case("verify_dataset", "", lambda s, z, g: api.verify_dataset(UUID, s), "1 get_versioned, 1 contains, 1 list, T+H get, I tail", make=stored),
+    Case(
+        "verify_dataset",
+        "",
+        lambda s, z, g: api.verify_dataset(UUID, s),
+        "1 get_versioned, 1 contains, 1 list, T+H get, I tail",
+        make=stored,
+    ),
     Case(
         "verify_dataset",
         "`deep=True`",
@@ -242,7 +295,12 @@ DATASET_CASES = [
         "1 get_versioned, 1 contains, 1 list, T+H get, I+2*P*T tail",
         make=stored,
     ),
-    Case("store_dataframes_as_dataset", "new", lambda s, z, g: store_dataset(s, z, z.N), "2+T get_versioned, 2 contains, 1+N*T put, 1+T+I put_if"),
+    Case(
+        "store_dataframes_as_dataset",
+        "new",
+        lambda s, z, g: store_dataset(s, z, z.N),
+        "2+T get_versioned, 2 contains, 1+N*T put, 1+T+I put_if",
+    ),
     Case(
         "store_dataframes_as_dataset",
         "`overwrite=True`",
@@ -254,13 +312,17 @@ DATASET_CASES = [
     Case(
         "store_dataframes_as_dataset__iter",
         "new",
-        lambda s, z, g: api.store_dataframes_as_dataset__iter(iter([element(z, z.N)]), s, UUID, partition_on="p", secondary_indices=indexed(z)),
+        lambda s, z, g: api.store_dataframes_as_dataset__iter(
+            iter([element(z, z.N)]), s, UUID, partition_on="p", secondary_indices=indexed(z)
+        ),
         "2+T get_versioned, 2 contains, 1+N*T put, 1+T+I put_if",
     ),
     Case(
         "create_empty_dataset_header",
         "with indices",
-        lambda s, z, g: api.create_empty_dataset_header(s, UUID, element(z, 1), partition_on="p", secondary_indices=indexed(z)),
+        lambda s, z, g: api.create_empty_dataset_header(
+            s, UUID, element(z, 1), partition_on="p", secondary_indices=indexed(z)
+        ),
         "2+T get_versioned, 2 contains, 1 put, 1+T+I put_if",
         where=has_index,
     ),
@@ -342,7 +404,14 @@ DATASET_CASES = [
         "1+T get_versioned, 2 changed, P*T tail, 1 put, 2 put_if",
         make=stored,
     ),
-    Case("compact_dataset", "nothing to do", lambda s, z, g: api.compact_dataset(UUID, s), "1 get_versioned", "1 changed", make=stored),
+    Case(
+        "compact_dataset",
+        "nothing to do",
+        lambda s, z, g: api.compact_dataset(UUID, s),
+        "1 get_versioned",
+        "1 changed",
+        make=stored,
+    ),
     Case(
         "compact_dataset",
         "K files each",
@@ -424,7 +493,14 @@ DATASET_CASES = [
         "1+T get_versioned, 2 changed, 2 get, I contains, 1 put, 1+I put_if",
         make=appended,
     ),
-    Case("stage_partitions", "", lambda s, z, g: api.stage_partitions(element(z, z.N), s, UUID), "1 get_versioned, N*T put", "1 changed, N*T put", make=stored),
+    Case(
+        "stage_partitions",
+        "",
+        lambda s, z, g: api.stage_partitions(element(z, z.N), s, UUID),
+        "1 get_versioned, N*T put",
+        "1 changed, N*T put",
+        make=stored,
+    ),
     Case(
         "commit_receipts",
         "N staged partitions",
@@ -433,7 +509,13 @@ DATASET_CASES = [
         "1+T get_versioned, 2 changed, 1 put, 1+I put_if",
         make=staged_receipts,
     ),
-    Case("delete_dataset", "", lambda s, z, g: api.delete_dataset(UUID, s), "2 get_versioned, 1 list, 2 leftovers, 2+I+P*T+T+H delete", make=stored),
+    Case(
+        "delete_dataset",
+        "",
+        lambda s, z, g: api.delete_dataset(UUID, s),
+        "2 get_versioned, 1 list, 2 leftovers, 2+I+P*T+T+H delete",
+        make=stored,
+    ),
 ]
 
 
@@ -534,24 +616,58 @@ CUBE_CASES = [
     ),
     look("load_group", "one partition", lambda s, z, g: cubes.load_group(g.groups[0], s), "D tail", make=planned),
     look("run_plan", "", lambda s, z, g: cubes.run_plan(g, s).read_all(), "D*P tail", make=planned),
-    look("count_cube", "", lambda s, z, g: cubes.count_cube(cube_of(z), s), "D get_versioned, 1 list, P tail", "D changed, 1 list, P tail"),
-    look("collect_stats", "", lambda s, z, g: cubes.collect_stats(cube_of(z), s), "D get_versioned, 1+D list, D*P tail", "D changed, 1+D list, D*P tail"),
+    look(
+        "count_cube",
+        "",
+        lambda s, z, g: cubes.count_cube(cube_of(z), s),
+        "D get_versioned, 1 list, P tail",
+        "D changed, 1 list, P tail",
+    ),
+    look(
+        "collect_stats",
+        "",
+        lambda s, z, g: cubes.collect_stats(cube_of(z), s),
+        "D get_versioned, 1+D list, D*P tail",
+        "D changed, 1+D list, D*P tail",
+    ),
     look("describe_cube", "", lambda s, z, g: cubes.describe_cube("cube", s), *PLANNED),
     look("list_cubes", "", lambda s, z, g: cubes.list_cubes(s), "1 list"),
     look("open_cube", "", lambda s, z, g: cubes.open_cube("cube", s), *PLANNED),
     look("discover_cube", "", lambda s, z, g: discover_api.discover_cube("cube", s), *PLANNED),
     look("discover_datasets", "", lambda s, z, g: discover_api.discover_datasets(cube_of(z), s), *PLANNED),
-    look("discover_datasets_unchecked", "", lambda s, z, g: discover_api.discover_datasets_unchecked("cube", s), *PLANNED),
-    look("discover_ktk_cube_dataset_ids", "", lambda s, z, g: discover_api.discover_ktk_cube_dataset_ids("cube", s), "1 list"),
-    look("verify_cube", "", lambda s, z, g: cubes.verify_cube(cube_of(z), s), "D get_versioned, D contains, 1+D list, D+D*H get, I tail"),
+    look(
+        "discover_datasets_unchecked", "", lambda s, z, g: discover_api.discover_datasets_unchecked("cube", s), *PLANNED
+    ),
+    look(
+        "discover_ktk_cube_dataset_ids",
+        "",
+        lambda s, z, g: discover_api.discover_ktk_cube_dataset_ids("cube", s),
+        "1 list",
+    ),
+    look(
+        "verify_cube",
+        "",
+        lambda s, z, g: cubes.verify_cube(cube_of(z), s),
+        "D get_versioned, D contains, 1+D list, D+D*H get, I tail",
+    ),
     look(
         "verify_cube",
         "`deep=True`",
         lambda s, z, g: cubes.verify_cube(cube_of(z), s, deep=True),
         "D get_versioned, D contains, 1+D list, D+D*H get, I+4*D*P-2*P tail",
     ),
-    look("cube_report", "", lambda s, z, g: cubes.cube_report(cube_of(z), s), "D get_versioned, D contains, 1+D list, D+D*H get, I+D*P tail"),
-    look("cube_report", "`rows=False`", lambda s, z, g: cubes.cube_report("cube", s, rows=False), "D get_versioned, D contains, 1+D list, D+D*H get, I tail"),
+    look(
+        "cube_report",
+        "",
+        lambda s, z, g: cubes.cube_report(cube_of(z), s),
+        "D get_versioned, D contains, 1+D list, D+D*H get, I+D*P tail",
+    ),
+    look(
+        "cube_report",
+        "`rows=False`",
+        lambda s, z, g: cubes.cube_report("cube", s, rows=False),
+        "D get_versioned, D contains, 1+D list, D+D*H get, I tail",
+    ),
     Case(
         "build_cube",
         "one dataset",
@@ -685,5 +801,11 @@ CUBE_CASES = [
         "3+D list, 2*D changed, D*H get, 1 leftovers, G+D*H delete",
         make=built_with_garbage,
     ),
-    Case("delete_cube", "", lambda s, z, g: cubes.delete_cube(cube_of(z), s), "1+D list, 2*D get_versioned, 2*D leftovers, 3*D+D*P+D*H+I delete", make=built),
+    Case(
+        "delete_cube",
+        "",
+        lambda s, z, g: cubes.delete_cube(cube_of(z), s),
+        "1+D list, 2*D get_versioned, 2*D leftovers, 3*D+D*P+D*H+I delete",
+        make=built,
+    ),
 ]

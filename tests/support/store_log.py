@@ -6,12 +6,15 @@ import os
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.stores.wrappers import StoreView
 
 
 class LoggedStore(StoreView):
-    """Appends one line for each call to a log: process, operation, key. As an object store it has no local paths, so that column chunks are asked for."""
+    """Appends one line for each call to a log: process, operation, key.
+
+    As an object store it has no local paths, so that column chunks are asked for.
+    """
 
     def __init__(self, url, log):
         super().__init__(open_store(url))

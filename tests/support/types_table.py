@@ -20,8 +20,8 @@ TEXT = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
 class Kind:
     """One type of columns: how they are made, in what type they are stored, and in which roles they can be.
 
-    ``stored`` and ``key`` are the types of a payload column and of a partition column; None where it is refused. ``advice`` are words of
-    that message, ``instead`` what the page says.
+    ``stored`` and ``key`` are the types of a payload column and of a partition column; None where
+    it is refused. ``advice`` are words of that message, ``instead`` what the page says.
     """
 
     name: str
@@ -61,7 +61,12 @@ MAPS = ([[("a", 1)], [("b", None), ("c", 3)]], [[]])
 # --- Arrow ------------------------------------------------------------------------------------------------------------
 
 
-def arrow(kind: pa.DataType, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.DataType | None = None, name: str | None = None) -> Kind:
+def arrow(
+    kind: pa.DataType,
+    samples: tuple[Sequence[Any], Sequence[Any]],
+    stored: pa.DataType | None = None,
+    name: str | None = None,
+) -> Kind:
     """Payload only."""
     return Kind(name or f"`{spelled(kind)}`", lambda values: pa.array(values, kind), *samples, stored=stored or kind)
 
@@ -71,11 +76,20 @@ def usable(kind: Kind, key: pa.DataType | None = None) -> Kind:
     return replace(kind, key=key or kind.stored, index=True)
 
 
-def refused(name: str, make: Callable[[Sequence[Any]], Any], values: Sequence[Any], advice: str, instead: str, contents: Sequence[str] = ("values",)) -> Kind:
+def refused(
+    name: str,
+    make: Callable[[Sequence[Any]], Any],
+    values: Sequence[Any],
+    advice: str,
+    instead: str,
+    contents: Sequence[str] = ("values",),
+) -> Kind:
     return Kind(name, make, values, values, advice=advice, instead=instead, contents=tuple(contents))
 
 
-def dictionary(values: pa.DataType, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.DataType | None = None) -> Kind:
+def dictionary(
+    values: pa.DataType, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.DataType | None = None
+) -> Kind:
     plain = arrow(values, samples, stored, f"`dictionary<{spelled(values)}>`")
     return replace(plain, make=lambda given: pa.array(given, values).dictionary_encode())
 
@@ -83,7 +97,14 @@ def dictionary(values: pa.DataType, samples: tuple[Sequence[Any], Sequence[Any]]
 def spelled(kind: pa.DataType) -> str:
     """The name of a type as pyarrow's functions have it."""
     text = str(kind)
-    for theirs, ours in (("halffloat", "float16"), ("double", "float64"), ("[day]", ""), ("date64[ms]", "date64"), ("item: ", ""), (", tz=", ", ")):
+    for theirs, ours in (
+        ("halffloat", "float16"),
+        ("double", "float64"),
+        ("[day]", ""),
+        ("date64[ms]", "date64"),
+        ("item: ", ""),
+        (", tz=", ", "),
+    ):
         text = text.replace(theirs, ours)
     return "float32" if text == "float" else text
 
@@ -93,7 +114,9 @@ def all_of(storage: pa.DataType, kind: pa.DataType) -> Callable[[Sequence[Any]],
 
 
 def _run_ends(values: Sequence[Any]) -> pa.Array:
-    return pa.RunEndEncodedArray.from_arrays(pa.array(np.arange(1, len(values) + 1, dtype=np.int32)), pa.array(values, pa.int64()))
+    return pa.RunEndEncodedArray.from_arrays(
+        pa.array(np.arange(1, len(values) + 1, dtype=np.int32)), pa.array(values, pa.int64())
+    )
 
 
 def _union(values: Sequence[Any]) -> pa.Array:
@@ -127,17 +150,34 @@ ARROW = [
     usable(arrow(pa.binary(2), PAIRS, pa.binary())),
     *(usable(arrow(kind, DATES, pa.date32())) for kind in (pa.date32(), pa.date64())),
     *(usable(arrow(pa.timestamp(unit), MOMENTS, US)) for unit in ("s", "ms", "us", "ns")),
-    *(replace(arrow(pa.timestamp(unit, "Europe/Berlin"), ZONED, BERLIN), index=True) for unit in ("s", "ms", "us", "ns")),
-    *(arrow(kind, TIMES, pa.time64("us")) for kind in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))),
+    *(
+        replace(arrow(pa.timestamp(unit, "Europe/Berlin"), ZONED, BERLIN), index=True)
+        for unit in ("s", "ms", "us", "ns")
+    ),
+    *(
+        arrow(kind, TIMES, pa.time64("us"))
+        for kind in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
+    ),
     *(arrow(pa.duration(unit), SPANS, pa.duration("ns")) for unit in ("s", "ms", "us", "ns")),
     *(arrow(kind, DECIMALS, pa.decimal128(6, 2)) for kind in SMALL_DECIMALS),
-    arrow(pa.decimal128(6, 2), DECIMALS, name=f"{'' if SMALL_DECIMALS else '`decimal32(6, 2)`, `decimal64(6, 2)`, '}`decimal128(6, 2)`"),
+    arrow(
+        pa.decimal128(6, 2),
+        DECIMALS,
+        name=f"{'' if SMALL_DECIMALS else '`decimal32(6, 2)`, `decimal64(6, 2)`, '}`decimal128(6, 2)`",
+    ),
     arrow(pa.decimal256(6, 2), DECIMALS, pa.decimal128(6, 2)),
-    *(arrow(kind, LISTS, pa.list_(pa.int16())) for kind in (pa.list_(pa.int16()), pa.large_list(pa.int16()), pa.list_(pa.int16(), 2))),
+    *(
+        arrow(kind, LISTS, pa.list_(pa.int16()))
+        for kind in (pa.list_(pa.int16()), pa.large_list(pa.int16()), pa.list_(pa.int16(), 2))
+    ),
     arrow(pa.list_(pa.large_list(pa.large_string())), ([[["a"], []], [None]], [[]]), pa.list_(pa.list_(pa.string()))),
     arrow(pa.list_(pa.timestamp("ns")), ([[T(2020, 1, 1)], []], [[None]]), pa.list_(US)),
     arrow(STRUCT, STRUCTS, pa.struct([("a", pa.int8()), ("b", pa.string())])),
-    arrow(pa.list_(STRUCT), tuple([[row] for row in rows] for rows in STRUCTS), pa.list_(pa.struct([("a", pa.int8()), ("b", pa.string())]))),
+    arrow(
+        pa.list_(STRUCT),
+        tuple([[row] for row in rows] for rows in STRUCTS),
+        pa.list_(pa.struct([("a", pa.int8()), ("b", pa.string())])),
+    ),
     arrow(pa.map_(pa.large_string(), pa.int8()), MAPS, pa.map_(pa.string(), pa.int8())),
     usable(dictionary(pa.string(), TEXTS)),
     usable(dictionary(pa.large_string(), TEXTS, pa.string())),
@@ -153,22 +193,59 @@ ARROW = [
         "`decimal128` of 38 digits, `float64`",
     ),
     *(
-        refused(f"`{name}`", lambda values, kind=kind: pa.array(values, kind), LISTS[0], "to_pylist", "`pa.array(column.to_pylist())`")
-        for name, kind in {"list_view": pa.list_view(pa.int16()), "large_list_view": pa.large_list_view(pa.int16())}.items()
+        refused(
+            f"`{name}`",
+            lambda values, kind=kind: pa.array(values, kind),
+            LISTS[0],
+            "to_pylist",
+            "`pa.array(column.to_pylist())`",
+        )
+        for name, kind in {
+            "list_view": pa.list_view(pa.int16()),
+            "large_list_view": pa.large_list_view(pa.int16()),
+        }.items()
     ),
     refused("`run_end_encoded`", _run_ends, INTEGERS[0], "run_end_decode", "`pyarrow.compute.run_end_decode`"),
-    refused("`struct` without fields", lambda values: pa.array(values, pa.struct([])), [{}], "needs fields", "leave it out"),
-    refused("`month_day_nano_interval`", _interval, [(1, 2, 3)], "columns of their own", "columns for months, days, nanoseconds", ("values", "no rows")),
+    refused(
+        "`struct` without fields", lambda values: pa.array(values, pa.struct([])), [{}], "needs fields", "leave it out"
+    ),
+    refused(
+        "`month_day_nano_interval`",
+        _interval,
+        [(1, 2, 3)],
+        "columns of their own",
+        "columns for months, days, nanoseconds",
+        ("values", "no rows"),
+    ),
     refused("`dense_union`, `sparse_union`", _union, [1, 2], "a column for each", "a column for each type"),
-    refused("extension types, e.g. `uuid`", all_of(pa.binary(16), pa.uuid()), [b"a" * 16], "Cast the column to fixed_size_binary", "cast to the storage type"),
+    refused(
+        "extension types, e.g. `uuid`",
+        all_of(pa.binary(16), pa.uuid()),
+        [b"a" * 16],
+        "Cast the column to fixed_size_binary",
+        "cast to the storage type",
+    ),
 ]
 
 
 # --- pandas -----------------------------------------------------------------------------------------------------------
 
 
-def pandas(dtype: Any, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.DataType, name: str | None = None, *, nullable: bool = True) -> Kind:
-    return Kind(f"`{name or dtype}`", lambda values: pd.Series(list(values), dtype=dtype), *samples, stored=stored, nullable=nullable)
+def pandas(
+    dtype: Any,
+    samples: tuple[Sequence[Any], Sequence[Any]],
+    stored: pa.DataType,
+    name: str | None = None,
+    *,
+    nullable: bool = True,
+) -> Kind:
+    return Kind(
+        f"`{name or dtype}`",
+        lambda values: pd.Series(list(values), dtype=dtype),
+        *samples,
+        stored=stored,
+        nullable=nullable,
+    )
 
 
 def objects(of: str, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.DataType) -> Kind:
@@ -177,7 +254,12 @@ def objects(of: str, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.Da
 
 def category(of: str, samples: tuple[Sequence[Any], Sequence[Any]], stored: pa.DataType) -> Kind:
     categories = list(dict.fromkeys([*samples[0], *samples[1]]))
-    plain = Kind(f"`category` of {of}", lambda values: pd.Series(pd.Categorical(list(values), categories)), *samples, stored=stored)
+    plain = Kind(
+        f"`category` of {of}",
+        lambda values: pd.Series(pd.Categorical(list(values), categories)),
+        *samples,
+        stored=stored,
+    )
     return usable(plain, pa.int64() if pa.types.is_integer(stored) else None)
 
 
@@ -235,22 +317,50 @@ PANDAS = [
     objects("`dict`", (STRUCTS[0], STRUCTS[0]), pa.struct([("a", pa.int64()), ("b", pa.string())])),
     objects("nothing but null", ([None, None], [None]), pa.null()),
     refused("`object` of mixed types", _object, [1, "a"], "no single Arrow type", "one type a column"),
-    refused("`object` of dates and datetimes", _object, [D(2024, 2, 29), T(2024, 2, 29, 1)], "no single Arrow type.*datetime", "all `datetime`, or all `date`"),
+    refused(
+        "`object` of dates and datetimes",
+        _object,
+        [D(2024, 2, 29), T(2024, 2, 29, 1)],
+        "no single Arrow type.*datetime",
+        "all `datetime`, or all `date`",
+    ),
     refused("`object` of text and bytes", _object, ["a", b"a"], "no single Arrow type.*str", "all text, or all bytes"),
     refused("`object` of `int` beyond 64 bits", _object, [2**70], "no single Arrow type", "`Decimal`, `float`, text"),
     refused("`object` of anything else", _object, [object()], "no single Arrow type", "text, `bytes`, `dict`"),
-    refused("`complex128`", lambda values: pd.Series(values, dtype="complex128"), [1j], "no single Arrow type", "two columns", ("values", "no rows")),
     refused(
-        "`period`", lambda values: pd.Series(values, dtype="period[M]"), ["2024-02"], "to_timestamp", "`.dt.to_timestamp()`", ("values", "all null", "no rows")
+        "`complex128`",
+        lambda values: pd.Series(values, dtype="complex128"),
+        [1j],
+        "no single Arrow type",
+        "two columns",
+        ("values", "no rows"),
     ),
-    refused("`interval`", lambda values: pd.Series(pd.IntervalIndex.from_breaks(values)), [0, 1], r"\.array\.left", "two columns"),
+    refused(
+        "`period`",
+        lambda values: pd.Series(values, dtype="period[M]"),
+        ["2024-02"],
+        "to_timestamp",
+        "`.dt.to_timestamp()`",
+        ("values", "all null", "no rows"),
+    ),
+    refused(
+        "`interval`",
+        lambda values: pd.Series(pd.IntervalIndex.from_breaks(values)),
+        [0, 1],
+        r"\.array\.left",
+        "two columns",
+    ),
     refused("`category` of intervals", _cut, [0, 1], r"\.array\.left", "`.cat.codes`, or as above"),
-    refused("`Sparse`", lambda values: pd.Series(pd.arrays.SparseArray(values)), [0, 1], "to_dense", "`.sparse.to_dense()`"),
+    refused(
+        "`Sparse`", lambda values: pd.Series(pd.arrays.SparseArray(values)), [0, 1], "to_dense", "`.sparse.to_dense()`"
+    ),
 ]
 # The Arrow-backed ones that pandas can make.
 BACKED = [
     replace(
-        kind, name=kind.name[:-1] + "[pyarrow]`", make=lambda values, make=kind.make: pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(values)])))
+        kind,
+        name=kind.name[:-1] + "[pyarrow]`",
+        make=lambda values, make=kind.make: pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([make(values)]))),
     )
     for kind in ARROW
     if kind.stored is not None
@@ -261,7 +371,8 @@ BACKED = [
 
 INT = {pa.int8(): "Int8", pa.int16(): "Int16", pa.int32(): "Int32", pa.int64(): "Int64"}
 UINT = {pa.uint8(): "UInt8", pa.uint16(): "UInt16", pa.uint32(): "UInt32", pa.uint64(): "UInt64"}
-# Stored type → values, dtype without null, dtype with nulls (also where all are), dtype of a frame without rows.
+# Stored type → values, dtype without null, dtype with nulls (also where all are), dtype of a frame
+# without rows.
 FRAMES: dict[pa.DataType, tuple[Sequence[Any], str, str, str]] = {
     pa.bool_(): (TRUTHS[0], "bool", "boolean", "bool"),
     **{kind: (INTEGERS[0], str(kind), nullable, str(kind)) for kind, nullable in {**INT, **UINT}.items()},

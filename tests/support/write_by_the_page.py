@@ -63,7 +63,15 @@ def write_schema(store: Path, uuid: str, schema: pa.Schema, partition_keys: list
     columns = []
     for field in fields:
         pandas_type, numpy_type, metadata = pandas_types(field.type)
-        columns.append({"field_name": field.name, "name": field.name, "pandas_type": pandas_type, "numpy_type": numpy_type, "metadata": metadata})
+        columns.append(
+            {
+                "field_name": field.name,
+                "name": field.name,
+                "pandas_type": pandas_type,
+                "numpy_type": numpy_type,
+                "metadata": metadata,
+            }
+        )
     pandas: dict[str, Any] = {
         "columns": columns,
         "column_indexes": [],
@@ -90,25 +98,41 @@ def put(store: Path, key: str, content: bytes) -> str:
 def split(rows: pa.Table, partition_keys: list[str]) -> Iterator[tuple[str, pa.Table]]:
     groups: dict[str, list[int]] = {}
     for position, row in enumerate(rows.select(partition_keys).to_pylist() if partition_keys else [{}] * len(rows)):
-        groups.setdefault("".join(f"{quoted(name)}={quoted(value)}/" for name, value in row.items()), []).append(position)
+        groups.setdefault("".join(f"{quoted(name)}={quoted(value)}/" for name, value in row.items()), []).append(
+            position
+        )
     for path, positions in groups.items():
         yield path + secrets.token_hex(16), rows.take(positions)
 
 
-def write_partitions(store: Path, uuid: str, parts: dict[str, pa.Table], partition_keys: list[str]) -> dict[str, dict[str, dict[str, str]]]:
-    keys = {label: put(store, f"{uuid}/table/{label}.parquet", parquet(rows.drop_columns(partition_keys))) for label, rows in parts.items()}
+def write_partitions(
+    store: Path, uuid: str, parts: dict[str, pa.Table], partition_keys: list[str]
+) -> dict[str, dict[str, dict[str, str]]]:
+    keys = {
+        label: put(store, f"{uuid}/table/{label}.parquet", parquet(rows.drop_columns(partition_keys)))
+        for label, rows in parts.items()
+    }
     return {label: {"files": {"table": key}} for label, key in keys.items()}
 
 
-def write_index(store: Path, uuid: str, column: str, type_: pa.DataType, parts: dict[str, pa.Table], found: dict[Any, set[str]]) -> str:
+def write_index(
+    store: Path, uuid: str, column: str, type_: pa.DataType, parts: dict[str, pa.Table], found: dict[Any, set[str]]
+) -> str:
     """A new index file: what was found before, and the values of these partitions."""
     for label, rows in parts.items():
         for value in rows[column].drop_null().unique().to_pylist():
             if value == value:  # noqa: PLR0124 - NaN is in no index
                 found.setdefault(value, set()).add(label)
-    columns = [pa.array(found, normal_type(type_)), pa.array(map(list, found.values()), pa.list_(pa.field("item", pa.string())))]
+    columns = [
+        pa.array(found, normal_type(type_)),
+        pa.array(map(list, found.values()), pa.list_(pa.field("item", pa.string()))),
+    ]
     time = dt.datetime.now(dt.UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
-    return put(store, f"{uuid}/indices/{quoted(column)}/{quoted(time)}.by-dataset-index.parquet", parquet(pa.table(columns, [column, "partition"])))
+    return put(
+        store,
+        f"{uuid}/indices/{quoted(column)}/{quoted(time)}.by-dataset-index.parquet",
+        parquet(pa.table(columns, [column, "partition"])),
+    )
 
 
 def write_document(store: Path, uuid: str, document: dict[str, Any], *, packed: bool | None = None) -> None:
@@ -120,7 +144,16 @@ def write_document(store: Path, uuid: str, document: dict[str, Any], *, packed: 
         put(store, as_json, json.dumps(document).encode())
 
 
-def write_dataset(store: Path, uuid: str, rows: pa.Table, partition_keys: list[str], indices: list[str], *, packed: bool = False, **more: Any) -> None:
+def write_dataset(
+    store: Path,
+    uuid: str,
+    rows: pa.Table,
+    partition_keys: list[str],
+    indices: list[str],
+    *,
+    packed: bool = False,
+    **more: Any,
+) -> None:
     """A new dataset from rows of stored types; ``more`` is user metadata."""
     parts = dict(split(rows, partition_keys))
     partitions = write_partitions(store, uuid, parts, partition_keys)
@@ -128,7 +161,12 @@ def write_dataset(store: Path, uuid: str, rows: pa.Table, partition_keys: list[s
     keys = {column: write_index(store, uuid, column, rows.schema.field(column).type, parts, {}) for column in indices}
     metadata = {**more, "creation_time": dt.datetime.now(dt.UTC).replace(tzinfo=None).isoformat()}
     document = {"dataset_metadata_version": 4, "dataset_uuid": uuid} | ({"indices": keys} if keys else {})
-    write_document(store, uuid, document | {"metadata": metadata, "partitions": partitions, "partition_keys": partition_keys}, packed=packed)
+    write_document(
+        store,
+        uuid,
+        document | {"metadata": metadata, "partitions": partitions, "partition_keys": partition_keys},
+        packed=packed,
+    )
 
 
 def append_rows(store: Path, uuid: str, rows: pa.Table) -> None:
@@ -138,13 +176,21 @@ def append_rows(store: Path, uuid: str, rows: pa.Table) -> None:
     document["partitions"] |= write_partitions(store, uuid, parts, document["partition_keys"])
     for column in document.get("indices", {}):
         type_ = rows.schema.field(column).type
-        document["indices"][column] = write_index(store, uuid, column, type_, parts, read_index(store, uuid, column, type_))
+        document["indices"][column] = write_index(
+            store, uuid, column, type_, parts, read_index(store, uuid, column, type_)
+        )
     write_document(store, uuid, document)
 
 
-def write_cube(store: Path, prefix: str, datasets: dict[str, pa.Table], seed: str, dimensions: list[str], partition_keys: list[str]) -> None:
+def write_cube(
+    store: Path, prefix: str, datasets: dict[str, pa.Table], seed: str, dimensions: list[str], partition_keys: list[str]
+) -> None:
     """The datasets of a cube, all of them partitioned alike."""
     for name, rows in datasets.items():
-        more = {"ktk_cube_is_seed": name == seed, "ktk_cube_dimension_columns": dimensions, "ktk_cube_partition_columns": partition_keys}
+        more = {
+            "ktk_cube_is_seed": name == seed,
+            "ktk_cube_dimension_columns": dimensions,
+            "ktk_cube_partition_columns": partition_keys,
+        }
         indices = dimensions if name == seed else []
         write_dataset(store, f"{prefix}++{name}", rows, partition_keys, indices, **more, ktk_cube_suppress_index_on=[])

@@ -48,14 +48,20 @@ from kartothek_cube.api.dataset import (
     verify_dataset,
 )
 from kartothek_cube.api.serialization import ParquetSerializer
-from kartothek_cube.core.store import Store
-from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoCubeData, StoreLike
 
 
 def cubes(frame: pd.DataFrame, table: pa.Table, cube: Cube, store: Store) -> None:
     assert_type(build_cube(frame, cube, store), dict[str, DatasetMetadata])
-    build_cube({"seed": table, "prices": table}, cube, "hfs:///data", partition_on={"prices": ["q"]}, metadata={"seed": {"source": "till"}})
+    build_cube(
+        {"seed": table, "prices": table},
+        cube,
+        "hfs:///data",
+        partition_on={"prices": ["q"]},
+        metadata={"seed": {"source": "till"}},
+    )
     build_cube((table for _ in range(2)), cube, Path("data"), df_serializer=ParquetSerializer(compression="ZSTD"))
     extend_cube({"prices": table.to_reader()}, cube, lambda: "hmemory://", on_conflict="reapply")
     append_to_cube([{"seed": table}, {"seed": frame}], cube, store)
@@ -87,12 +93,20 @@ def queries(cube: Cube, store: Store, conditions: IntoConditions, data: dict[str
 
 
 def datasets(frame: pd.DataFrame, table: pa.Table, store: Store, factory: DatasetFactory) -> None:
-    assert_type(store_dataframes_as_dataset(store, "sales", [frame, table], metadata={"weeks": [18, 19]}), DatasetMetadata)
-    store_dataframes_as_dataset(store, "sales", {"label": "a", "data": {"table": frame}}, metadata=lambda: {"source": "till"})
-    update_dataset_from_dataframes([("table", frame)], store, "sales", delete_scope=[{"p": "DE"}], metadata_merger=lambda parts: parts[0])
+    assert_type(
+        store_dataframes_as_dataset(store, "sales", [frame, table], metadata={"weeks": [18, 19]}), DatasetMetadata
+    )
+    store_dataframes_as_dataset(
+        store, "sales", {"label": "a", "data": {"table": frame}}, metadata=lambda: {"source": "till"}
+    )
+    update_dataset_from_dataframes(
+        [("table", frame)], store, "sales", delete_scope=[{"p": "DE"}], metadata_merger=lambda parts: parts[0]
+    )
     commit_receipts([stage_partitions(frame, store, "sales")], store, "sales", txn=("weekly sales", 18))
     create_empty_dataset_header(store, "sales", {"table": table.schema})
-    assert_type(read_table("sales", store, columns=["v1"], predicates=[[("x", "in", [1, 2]), ("p", "==", "DE")]]), pd.DataFrame)
+    assert_type(
+        read_table("sales", store, columns=["v1"], predicates=[[("x", "in", [1, 2]), ("p", "==", "DE")]]), pd.DataFrame
+    )
     assert_type(read_table_arrow("sales", store), pa.Table)
     assert_type(stream_table("sales", store), pa.RecordBatchReader)
     assert_type(read_dataset_as_dataframes(factory=factory), list[dict[str, pd.DataFrame]])
@@ -132,7 +146,9 @@ def stores(x: StoreLike) -> None:
     open_store("s3://bucket", readonly="yes")  # error: arg-type
 
 
-def sales_of(country: str, store: StoreLike, data: IntoCubeData, columns: Columns = None, as_of: AsOf | None = None) -> pd.DataFrame:
+def sales_of(
+    country: str, store: StoreLike, data: IntoCubeData, columns: Columns = None, as_of: AsOf | None = None
+) -> pd.DataFrame:
     """A function of a user that passes arguments on."""
     cube = Cube(["x"], ["p"], "sales")
     build_cube(data, cube, store)

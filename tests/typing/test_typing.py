@@ -18,7 +18,10 @@ import kartothek_cube.typing as types
 from tests.source import PACKAGE
 
 CALLS = Path(__file__).with_name("calls.py")
-MODULES = ["kartothek_cube", *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization"))]
+MODULES = [
+    "kartothek_cube",
+    *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
+]
 SPARK = ["kartothek_cube.spark"] if importlib.util.find_spec("pyspark") else []
 EXPECTED = re.compile(r"# error: (?P<code>[a-z-]+)$")
 FOUND = re.compile(r"^(?P<path>.+?):(?P<line>\d+): error: .*\[(?P<code>[a-z-]+)\]$")
@@ -31,7 +34,11 @@ def test_mypy_takes_the_right_calls_and_refuses_the_wrong_ones():
     output = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False).stdout
     lines = CALLS.read_text(encoding="utf-8").splitlines()
     expected = {(number, match["code"]) for number, line in enumerate(lines, 1) if (match := EXPECTED.search(line))}
-    found = {(int(match["line"]), match["code"]) for line in output.splitlines() if (match := FOUND.match(line)) and Path(match["path"]).name == CALLS.name}
+    found = {
+        (int(match["line"]), match["code"])
+        for line in output.splitlines()
+        if (match := FOUND.match(line)) and Path(match["path"]).name == CALLS.name
+    }
     assert len(expected) > 20
     assert found == expected, output
 
@@ -39,21 +46,31 @@ def test_mypy_takes_the_right_calls_and_refuses_the_wrong_ones():
 def functions(module):
     """The public functions of a module by name, with where they are defined."""
     home = importlib.import_module(module)
-    return {name: value for name in home.__all__ if inspect.isfunction(value := getattr(home, name)) and value.__module__.startswith("kartothek_cube")}
+    return {
+        name: value
+        for name in home.__all__
+        if inspect.isfunction(value := getattr(home, name)) and value.__module__.startswith("kartothek_cube")
+    }
 
 
-PUBLIC = {f"{value.__module__}.{value.__name__}": value for module in MODULES + SPARK for value in functions(module).values()}
+PUBLIC = {
+    f"{value.__module__}.{value.__name__}": value for module in MODULES + SPARK for value in functions(module).values()
+}
 
 
 def says_any(annotation):
     """Whether an annotation, which is text, contains `Any` as a name."""
-    return any(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(str(annotation), mode="eval")))
+    return any(
+        isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(str(annotation), mode="eval"))
+    )
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_no_public_signature_says_any(name):
     signature = inspect.signature(PUBLIC[name])
-    annotations = {p.name: p.annotation for p in signature.parameters.values()} | {"return": signature.return_annotation}
+    annotations = {p.name: p.annotation for p in signature.parameters.values()} | {
+        "return": signature.return_annotation
+    }
     assert [where for where, annotation in annotations.items() if annotation is inspect.Parameter.empty] == []
     found = [where for where, annotation in annotations.items() if says_any(annotation)]
     assert found == []
@@ -67,7 +84,7 @@ def test_a_type_can_be_asked_for_at_run_time(name):
 
 
 def test_the_types_of_a_store_are_classes_at_run_time():
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.stores.contract import Store
 
     def opened(store: types.StoreLike | None) -> None: ...
 

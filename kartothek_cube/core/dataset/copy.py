@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import check_flag, source_of
+from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
 from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import THREADS, Executor
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.typing import StoreLike
 
 __all__ = ["copy_dataset", "copy_dataset_on", "rename_dataset"]
@@ -26,9 +27,10 @@ def copy_dataset(
 ) -> dict[str, DatasetMetadata]:
     """Copy a dataset, under another name or to another store.
 
-    What is copied is the dataset as it is when the call begins, without garbage; the copy becomes visible when all files are
-    there. It keeps the encoding of the document and the metadata with ``creation_time``; its history begins anew. Inside one
-    store the store copies the files itself, between two stores they are streamed.
+    What is copied is the dataset as it is when the call begins, without garbage; the copy becomes
+    visible when all files are there. It keeps the encoding of the document and the metadata with
+    ``creation_time``; its history begins anew. Inside one store the store copies the files itself,
+    between two stores they are streamed.
 
     Parameters
     ----------
@@ -74,26 +76,37 @@ def copy_dataset(
     ['sales_2024.by-dataset-metadata.json']
     """
     with operation("copy_dataset", options):
-        return copy_dataset_on(THREADS, source_dataset_uuid, store, target_dataset_uuid, target_store, overwrite=overwrite)
+        return copy_dataset_on(
+            THREADS, source_dataset_uuid, store, target_dataset_uuid, target_store, overwrite=overwrite
+        )
 
 
 def copy_dataset_on(
-    executor: Executor, source_dataset_uuid: str, store: StoreLike, target_dataset_uuid: str | None, target_store: StoreLike | None, *, overwrite: bool
+    executor: Executor,
+    source_dataset_uuid: str,
+    store: StoreLike,
+    target_dataset_uuid: str | None,
+    target_store: StoreLike | None,
+    *,
+    overwrite: bool,
 ) -> dict[str, DatasetMetadata]:
     """Copy a dataset as `copy_dataset` does, inside an operation; the executor copies the files."""
     replaces = check_flag(overwrite, "overwrite")
-    source = source_of(source_dataset_uuid, store, None)
+    source = dataset_ref(source_dataset_uuid, store, None)
     target = source.store if target_store is None else open_instrumented(target_store)
     new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
     copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces, executor=executor)
     return {copied.key: DatasetMetadata.of(copied)}
 
 
-def rename_dataset(dataset_uuid: str, store: StoreLike, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
+def rename_dataset(
+    dataset_uuid: str, store: StoreLike, new_uuid: str, *, options: Overrides | None = None
+) -> DatasetMetadata:
     """Give a dataset another name: copy it inside its store, then delete the original.
 
-    Nobody can commit onto the original any more when it goes. If the call is interrupted while the original is being deleted,
-    calling it again ends it; if it is interrupted before, both datasets are whole, and the copy is in the way of another try.
+    Nobody can commit onto the original any more when it goes. If the call is interrupted while the
+    original is being deleted, calling it again ends it; if it is interrupted before, both datasets
+    are whole, and the copy is in the way of another try.
 
     Parameters
     ----------
@@ -120,7 +133,8 @@ def rename_dataset(dataset_uuid: str, store: StoreLike, new_uuid: str, *, option
     AlreadyExists
         If there is a dataset of the new name. Nothing was changed.
     CommitConflict
-        If the dataset was changed while it was being copied. It is still there; so is the copy of its older state.
+        If the dataset was changed while it was being copied. It is still there; so is the copy of
+        its older state.
 
     Examples
     --------
@@ -133,5 +147,5 @@ def rename_dataset(dataset_uuid: str, store: StoreLike, new_uuid: str, *, option
     'sales_2024'
     """
     with operation("rename_dataset", options):
-        source = source_of(dataset_uuid, store, None)
+        source = dataset_ref(dataset_uuid, store, None)
         return DatasetMetadata.of(run_rename(source.store, source.uuid, new_uuid))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.history import PastState, states
-from kartothek_cube.core.metadata.chain import Commit
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.arrow.pandas import to_frame
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.commit_log import Commit
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import PastState, states
 from kartothek_cube.errors import CorruptDocument
 from kartothek_cube.typing import StoreLike
 
@@ -45,7 +45,11 @@ def history(*, factory: DatasetFactory, options: Overrides | None = None) -> pd.
 
 
 def history(
-    dataset_uuid: str | None = None, store: StoreLike | None = None, *, factory: DatasetFactory | None = None, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
 ) -> pd.DataFrame:
     """The commits of a dataset that are still known, the newest first.
 
@@ -56,17 +60,21 @@ def history(
     store : str, path, store or callable
         Where it lies; everything that `open_store` takes.
     factory : DatasetFactory, optional
-        Instead of ``dataset_uuid`` and ``store``. The newest state counts, whatever the factory has read.
+        Instead of ``dataset_uuid`` and ``store``. The newest state counts, whatever the factory has
+        read.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     pandas.DataFrame
-        - ``commit``, ``parent``: ids; the parent is null for the first commit, and for the first one after a library without commit ids.
+        - ``commit``, ``parent``: ids; the parent is null for the first commit, and for the first
+          one after a library without commit ids.
         - ``time``: when the commit was made, by the writer's clock (UTC); null if it is not known.
-        - ``added``, ``removed``: numbers of partitions, ``Int64``; null if they are not known any more. One that was replaced counts in both.
-        - ``cube``: id of the write to several datasets of a cube that the commit is a part of, or null.
+        - ``added``, ``removed``: numbers of partitions, ``Int64``; null if they are not known any
+          more. One that was replaced counts in both.
+        - ``cube``: id of the write to several datasets of a cube that the commit is a part of, or
+          null.
         - ``kept``: whether the state after the commit can be read with ``as_of=``.
 
     Raises
@@ -89,7 +97,7 @@ def history(
     1      2        0  True
     """
     with operation("history", options):
-        source = source_of(dataset_uuid, store, factory)
+        source = dataset_ref(dataset_uuid, store, factory)
         newest = load_snapshot(source.store, source.uuid)
         known: list[PastState] = []
         with suppress(CorruptDocument):  # an entry that cannot be read ends what is kept
@@ -99,7 +107,9 @@ def history(
         kept = {state.commit for state in known}
         forgotten = [commit for commit in reversed(newest.chain) if commit.id not in kept]
         rows = [*map(_row_of_state, known), *map(_row_of_commit, forgotten)]
-        frame = to_frame(pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA))
+        frame = to_frame(
+            pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
+        )
         return frame.astype({"added": "Int64", "removed": "Int64"})
 
 

@@ -1,35 +1,46 @@
-"""Reading one table of a dataset at once, as a pandas frame or as an Arrow table."""
+"""Reading a dataset: as one table, as frames by partition or group, or as a stream of Arrow batches."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.dataset.load import load_scan
-from kartothek_cube.core.dataset.plan import make_file_plan
-from kartothek_cube.core.dataset.requests import checked_categoricals, checked_label_filter, names_of
-from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parquet import open_file
-from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.rowkeys import pack_one
-from kartothek_cube.core.scan import FilePlan
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.arguments import as_list, check_flag
+from kartothek_cube.core.arrow.pandas import to_frame
+from kartothek_cube.core.arrow.sort_keys import pack_one
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.io.parquet_source import open_file
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.arguments import GroupArguments, checked_categoricals, checked_label_filter, names_of
+from kartothek_cube.core.scan.execute import iter_groups, load_groups, load_scan, stream_tables
+from kartothek_cube.core.scan.groups import make_group_plan
+from kartothek_cube.core.scan.plan import FilePlan, make_file_plan
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_table", "read_table_arrow"]
+__all__ = [
+    "checked_limit",
+    "limited_batches",
+    "read_dataset_as_dataframes",
+    "read_dataset_as_dataframes__iterator",
+    "read_table",
+    "read_table_arrow",
+    "stream_table",
+]
 
 
 def read_table(
@@ -59,9 +70,11 @@ def read_table(
     table : str, default "table"
         Which table of the dataset.
     columns : list of str, or dict of table to list of str, optional
-        Columns to return, in this order. By default all: partition keys first, then the others by name.
+        Columns to return, in this order. By default all: partition keys first, then the others by
+        name.
     concat_partitions_on_primary_index : bool, default False
-        Order the partitions by the values of the partition columns instead of as the document lists them.
+        Order the partitions by the values of the partition columns instead of as the document lists
+        them.
     predicate_pushdown_to_io : bool
         Accepted from kartothek; the result does not depend on it.
     categoricals : list of str, or dict of table to list of str, optional
@@ -71,19 +84,22 @@ def read_table(
     dates_as_object : bool, default False
         Return dates as ``datetime.date`` objects and not as ``datetime64``.
     predicates : list of list of tuple, optional
-        ``[[(column, operator, value), ...], ...]``: an OR of ANDs. Their columns need not be among ``columns``.
+        ``[[(column, operator, value), ...], ...]``: an OR of ANDs. Their columns need not be among
+        ``columns``.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``: the dataset as the factory has loaded it.
     as_of : str or datetime, optional
-        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as it is. `history` lists the commits.
+        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as
+        it is. `history` lists the commits.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     pandas.DataFrame
-        All matching rows with a fresh row index, in the types of the dataset's schema whatever files match. Integers and
-        booleans with nulls come in pandas' nullable types (``Int64``, ``boolean``), so that no value is rounded.
+        All matching rows with a fresh row index, in the types of the dataset's schema whatever
+        files match. Integers and booleans with nulls come in pandas' nullable types (``Int64``,
+        ``boolean``), so that no value is rounded.
 
     Raises
     ------
@@ -92,15 +108,17 @@ def read_table(
     KeyNotFound
         If the table, or a file that the dataset names, does not exist.
     UnknownColumn
-        If the table lacks a column of ``columns`` or ``predicates``, or ``columns`` one of ``categoricals``.
+        If the table lacks a column of ``columns`` or ``predicates``, or ``columns`` one of
+        ``categoricals``.
     InvalidInput, InvalidType
-        If arguments contradict each other or do not fit the dataset, or its history does not reach back to ``as_of``.
+        If arguments contradict each other or do not fit the dataset, or its history does not reach
+        back to ``as_of``.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.api.cube import Cube, build_cube
-    >>> from kartothek_cube.core.stores import open_store
+    >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
     >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
@@ -113,7 +131,7 @@ def read_table(
         asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
         in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
         as_objects = check_flag(dates_as_object, "dates_as_object")
-        source = source_of(dataset_uuid, store, factory, as_of)
+        source = dataset_ref(dataset_uuid, store, factory, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, asked, wanted, keep=source.keep)
         chosen = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
         if in_order:
@@ -140,7 +158,7 @@ def read_table_arrow(
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.cube import Cube, build_cube
-    >>> from kartothek_cube.core.stores import open_store
+    >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
@@ -149,7 +167,7 @@ def read_table_arrow(
     """
     with operation("read_table_arrow", options) as op:
         names, asked = names_of(columns, table, "columns"), parse_predicates(predicates)
-        source = source_of(dataset_uuid, store, None, as_of)
+        source = dataset_ref(dataset_uuid, store, None, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
         return op.returned(load_scan(source.store, plan))
 
@@ -157,8 +175,10 @@ def read_table_arrow(
 def _frame_without_rows(store: Store, plan: FilePlan, table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
     """An empty result, with two habits of kartothek that its users' code may rely on.
 
-    - A dataset without partitions answers with what it keeps of the schema, in which dates are timestamps whatever was asked for.
-    - Integers that pandas wrote as nullable come without a type, ``object``. Only the footers of the files know which ones these are: one is read.
+    - A dataset without partitions answers with what it keeps of the schema, in which dates are
+      timestamps whatever was asked for.
+    - Integers that pandas wrote as nullable come without a type, ``object``. Only the footers of
+      the files know which ones these are: one is read.
     """
     frame = to_frame(table, dates_as_object=dates_as_object and plan.total > 0, nullable=True)
     integers = [f.name for f in table.schema if pt.is_integer(f.type)]
@@ -169,3 +189,262 @@ def _frame_without_rows(store: Store, plan: FilePlan, table: pa.Table, dates_as_
         described = json.loads((source.metadata.metadata or {}).get(b"pandas", "{}")).get("columns", [])
     nullable = {c.get("name") for c in described if str(c.get("numpy_type")).startswith(("Int", "UInt"))}
     return frame.astype({c: object for c in integers if c in nullable})
+
+
+def read_dataset_as_dataframes(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    tables: Iterable[str] | None = None,
+    columns: Mapping[str, Iterable[str]] | None = None,
+    concat_partitions_on_primary_index: bool = False,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: Mapping[str, Iterable[str]] | None = None,
+    label_filter: Callable[[str], bool] | None = None,
+    dates_as_object: bool = False,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: Iterable[str] | None = None,
+    *,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> list[dict[str, pd.DataFrame]]:
+    """Read a dataset as one dict of frames for each partition, or for each value of indexed columns.
+
+    Parameters
+    ----------
+    dataset_uuid : str, optional
+        The dataset.
+    store : str, path, store or callable, optional
+        Where it lies; everything that `open_store` takes.
+    tables : list of str, optional
+        Tables to load; by default all. Names that the dataset does not have are passed over.
+    columns : dict of table to list of str, optional
+        Columns to return, in this order; of tables that are not named, all: partition keys first,
+        then the others by name.
+    concat_partitions_on_primary_index : bool, default False
+        The same as ``dispatch_by`` the partition keys.
+    predicate_pushdown_to_io : bool
+        Accepted from kartothek; the result does not depend on it.
+    categoricals : dict of table to list of str, optional
+        Columns to return as pandas categoricals.
+    label_filter : callable, optional
+        Called with each label that the indices leave; a partition is read if it returns True.
+    dates_as_object : bool, default False
+        Return dates as ``datetime.date`` objects and not as ``datetime64``.
+    predicates : list of list of tuple, optional
+        ``[[(column, operator, value), ...], ...]``: an OR of ANDs. Every table that is read must
+        have the columns.
+    factory : DatasetFactory, optional
+        Instead of ``dataset_uuid`` and ``store``: the dataset as the factory has loaded it.
+    dispatch_by : str or list of str, optional
+        Indexed columns, partition keys included. One entry for each combination of their values,
+        ascending; a row with null in one of them is in no entry. ``[]``: everything in one entry,
+        also where nothing matches.
+    as_of : str or datetime, optional
+        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as
+        it is. `history` lists the commits.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    list of dict of str to pandas.DataFrame
+        For each partition or group a frame for each of its tables, with a fresh row index and in
+        the types of the dataset's schema, whatever its file looks like. Partitions follow the
+        document; one that no index excludes is there even if no row of it matches.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist in the store.
+    KeyNotFound
+        If a file that the dataset names does not exist.
+    UnknownColumn
+        If a table lacks a column that is asked for, also by predicates or ``dispatch_by``.
+    InvalidRequest
+        If a column of ``dispatch_by`` has no index.
+    InvalidInput, InvalidType
+        If arguments contradict each other or do not fit the dataset, or its history does not reach
+        back to ``as_of``. No data file was read.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["FR", "DE", "DE"]})
+    >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> [german, french] = read_dataset_as_dataframes("sales++seed", store, dispatch_by="COUNTRY_CODE")
+    >>> german["table"]
+      COUNTRY_CODE  PRODUCT_ID
+    0           DE           2
+    1           DE           3
+    """
+    with operation("read_dataset_as_dataframes", options) as op:
+        source, convert = dataset_ref(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
+        arguments = _arguments(
+            tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index
+        )
+        plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
+        return [op.returned(frames, _rows) for frames in load_groups(source.store, plan, convert)]
+
+
+def read_dataset_as_dataframes__iterator(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    tables: Iterable[str] | None = None,
+    columns: Mapping[str, Iterable[str]] | None = None,
+    concat_partitions_on_primary_index: bool = False,
+    predicate_pushdown_to_io: bool = True,
+    categoricals: Mapping[str, Iterable[str]] | None = None,
+    label_filter: Callable[[str], bool] | None = None,
+    dates_as_object: bool = False,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
+    dispatch_by: Iterable[str] | None = None,
+    *,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> Iterator[dict[str, pd.DataFrame]]:
+    """Read a dataset entry by entry, with bounded memory; arguments, entries and errors as in `read_dataset_as_dataframes`.
+
+    Arguments are checked by the call, not by the first step. The next entries are loaded in threads
+    while one is worked on, as many as fit into the option ``bytes_in_flight``; the options that
+    hold for the call hold for all of them.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["FR", "DE", "DE"]})
+    >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> [len(frames["table"]) for frames in read_dataset_as_dataframes__iterator("sales++seed", store)]
+    [2, 1]
+    """
+    with operation("read_dataset_as_dataframes__iterator", options) as op:
+        source, convert = dataset_ref(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
+        arguments = _arguments(
+            tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index
+        )
+        plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
+        return op.lasting(iter_groups(source.store, plan, convert), _rows)
+
+
+def _arguments(
+    tables: object,
+    columns: object,
+    categoricals: object,
+    label_filter: object,
+    predicates: object,
+    dispatch_by: object,
+    by_partition_keys: object,
+) -> GroupArguments:
+    by_keys = check_flag(by_partition_keys, "concat_partitions_on_primary_index")
+    if by_keys and dispatch_by is not None:
+        raise InvalidInput(
+            "Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys."
+        )
+    return GroupArguments(
+        None if tables is None else {str(table) for table in as_list(tables, "tables")},
+        columns,
+        categoricals,
+        parse_predicates(predicates),
+        checked_label_filter(label_filter),
+        None if dispatch_by is None else as_list(dispatch_by, "dispatch_by"),
+        by_keys,
+    )
+
+
+def _frames_of(dates_as_object: object) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
+    as_objects = check_flag(dates_as_object, "dates_as_object")
+    return lambda tables: {name: to_frame(t, dates_as_object=as_objects, nullable=True) for name, t in tables.items()}
+
+
+def _rows(frames: Mapping[str, pd.DataFrame]) -> int:
+    return sum(map(len, frames.values()))
+
+
+def stream_table(
+    dataset_uuid: str,
+    store: StoreLike,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
+    table: str = SINGLE_TABLE,
+    *,
+    limit: int | None = None,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> pa.RecordBatchReader:
+    """Read one table of a dataset batch by batch, with bounded memory.
+
+    The files are read in threads, a few ahead of the batch that is asked for: as many as fit into
+    the option ``bytes_in_flight``, and at least one. A Parquet file that is large against that
+    comes in pieces, so that memory grows neither with the number of files nor with their sizes;
+    only the packed bytes of one row group are always held whole. Arguments are checked by the call;
+    data are read when the first batch is asked for, and as they were when the call was made.
+
+    Parameters
+    ----------
+    dataset_uuid, store, columns, predicates, table
+        As in `read_table`.
+    limit : int, optional
+        Stop after so many rows; files behind that are not read but for those that are on their way.
+    as_of : str or datetime, optional
+        As in `read_table`.
+    options : optional
+        What `options` returns: settings for this call and for the reading of its batches.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        The matching rows, files in the order of the document, rows in the order of their file, in
+        the types of the dataset's schema. Everything that speaks Arrow takes it: Polars, DuckDB,
+        ``pyarrow.dataset.write_dataset``.
+
+    Raises
+    ------
+    DatasetNotFound, KeyNotFound, InvalidInput, InvalidType
+        As in `read_table`; also for a limit that is no number of rows. A missing file is found when
+        it is its turn.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.api.cube import Cube, build_cube
+    >>> from kartothek_cube import open_store
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> sum(batch.num_rows for batch in stream_table("sales++seed", store, columns=["UNITS"]))
+    2
+    """
+    with operation("stream_table", options) as op:
+        names, asked, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
+        source = dataset_ref(dataset_uuid, store, None, as_of)
+        plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
+        schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
+        return pa.RecordBatchReader.from_batches(
+            schema, op.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows))
+        )
+
+
+def checked_limit(limit: object) -> int | None:
+    """The argument ``limit``: a number of rows, or None for all."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        raise InvalidType(f"limit is a number of rows, not {type(limit).__name__}: {limit!r}.")
+    if limit is not None and limit < 0:
+        raise InvalidInput(f"limit is a number of rows, it cannot be {limit}.")
+    return limit
+
+
+def limited_batches(tables: Generator[pa.Table, None, None], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches of some tables up to a number of rows; then the tables are closed."""
+    with closing(tables):
+        left = limit
+        while left != 0 and (table := next(tables, None)) is not None:
+            table = table if left is None else table.slice(0, left)
+            left = left if left is None else left - table.num_rows
+            yield from table.to_batches()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.dataset.plan import make_file_plan
-from kartothek_cube.core.dataset.requests import names_of
-from kartothek_cube.core.explain import Explanation, Step, StepRow, clause_text, predicates_text
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.predicates import Predicates, columns_of, parse_predicates
-from kartothek_cube.core.scan import FilePlan, ScanStep, rejects_null
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.display.explain import Explanation, Step, StepRow, clause_text, predicates_text
+from kartothek_cube.core.expressions.predicates import Predicates, columns_of, parse_predicates
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.arguments import names_of
+from kartothek_cube.core.scan.plan import FilePlan, ScanStep, make_file_plan, rejects_null
 from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 __all__ = ["ScanPlan", "plan_table_scan", "residual"]
@@ -28,7 +27,8 @@ class ScanPlan:
     dataset, table : str
         What is read.
     partition_keys, secondary_indices : tuple of str
-        The dataset's partition columns, and the columns with a secondary index, without those that an older state does not have any more.
+        The dataset's partition columns, and the columns with a secondary index, without those that
+        an older state does not have any more.
     scan : object
         The files with their partition values, and the request that each of them gets.
 
@@ -67,7 +67,7 @@ class ScanPlan:
         InvalidInput
             For another format.
         """
-        from kartothek_cube.core.render import render
+        from kartothek_cube.core.display.render import render
 
         return render(_explanation(self), format)
 
@@ -91,7 +91,9 @@ def plan_table_scan(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> ScanPlan:
-    """What `read_table` would read and why. No data file is read, only the document and the indices that help.
+    """What `read_table` would read and why.
+
+    No data file is read, only the document and the indices that help.
 
     Parameters
     ----------
@@ -103,7 +105,8 @@ def plan_table_scan(
     Returns
     -------
     ScanPlan
-        A value with ``files()`` and ``explain(format="text" | "html" | "json")``; a notebook shows it as a table.
+        A value with ``files()`` and ``explain(format="text" | "html" | "json")``; a notebook shows
+        it as a table.
 
     Raises
     ------
@@ -124,7 +127,7 @@ def plan_table_scan(
     with operation("plan_table_scan", options):
         names = names_of(columns, table, "columns")
         asked = parse_predicates(predicates)
-        source = source_of(dataset_uuid, store, None, as_of)
+        source = dataset_ref(dataset_uuid, store, None, as_of)
         snapshot = source.snapshot()
         plan = make_file_plan(source.store, snapshot, table, names, asked)
         return ScanPlan(snapshot.uuid, table, snapshot.partition_keys, tuple(sorted(snapshot.pruning_columns)), plan)
@@ -137,7 +140,9 @@ def _explanation(plan: ScanPlan) -> Explanation:
         ("predicates", predicates_text(request.predicates)),
         ("remaining", predicates_text(residual(request.predicates, plan.partition_keys))),
     )
-    return Explanation(f"Scan of table {plan.table!r} of dataset {plan.dataset!r}", facts, (_files_step(plan),), tuple(plan.files()))
+    return Explanation(
+        f"Scan of table {plan.table!r} of dataset {plan.dataset!r}", facts, (_files_step(plan),), tuple(plan.files())
+    )
 
 
 def _files_step(plan: ScanPlan) -> Step:
@@ -145,11 +150,18 @@ def _files_step(plan: ScanPlan) -> Step:
     predicates = plan.scan.request.predicates
     keys, asked = set(plan.partition_keys), columns_of(predicates)
     there = StepRow("partitions", plan.scan.total, first.before, "those that have a file of this table")
-    by_value = StepRow("partition values", first.before, first.after, ", ".join(sorted(asked & keys)) or "no predicate on a partition column")
+    by_value = StepRow(
+        "partition values",
+        first.before,
+        first.after,
+        ", ".join(sorted(asked & keys)) or "no predicate on a partition column",
+    )
     indexed = [c for c in plan.secondary_indices if c in asked - keys]
     by_index = [_index_row(c, {s.column: s for s in others}.get(c), predicates) for c in indexed]
     rest = ", ".join(sorted(asked - keys - set(indexed)))
-    inside = [StepRow("row groups and rows", None, None, f"{rest}: no index, answered inside the files")] if rest else []
+    inside = (
+        [StepRow("row groups and rows", None, None, f"{rest}: no index, answered inside the files")] if rest else []
+    )
     return Step("Pruning", "files", (there, by_value, *by_index, *inside))
 
 

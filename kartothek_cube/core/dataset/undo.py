@@ -10,25 +10,25 @@ from typing import overload
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.commit import commit as commit_change
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.dataset.plan_undo import UndoPlan, check_undoable, old_places, restored_metadata
-from kartothek_cube.core.history import PastState, is_wanted, known_since, older_snapshot, states
-from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.metadata.history import HistoryEntry, document_before
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
+from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.parallel import map_in_threads
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.core.rowkeys import IntArray
-from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import Overrides, current_options
+from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
+from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
+from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 from kartothek_cube.typing import StoreLike
 
@@ -36,11 +36,15 @@ __all__ = ["plan_undo", "undo"]
 
 
 @overload
-def undo(dataset_uuid: str, store: StoreLike, commit: str | None = None, *, options: Overrides | None = None) -> DatasetMetadata: ...
+def undo(
+    dataset_uuid: str, store: StoreLike, commit: str | None = None, *, options: Overrides | None = None
+) -> DatasetMetadata: ...
 
 
 @overload
-def undo(*, commit: str | None = None, factory: DatasetFactory, options: Overrides | None = None) -> DatasetMetadata: ...
+def undo(
+    *, commit: str | None = None, factory: DatasetFactory, options: Overrides | None = None
+) -> DatasetMetadata: ...
 
 
 def undo(
@@ -53,9 +57,11 @@ def undo(
 ) -> DatasetMetadata:
     """Take back one commit by a new one: what it added goes, what it removed comes back in its old place.
 
-    What came after it stays. Metadata that it changed go back where nobody has changed them since. No data file is deleted, and none is written unless history
-    is about to expire. An undo can be undone itself. A commit that changed the schema, the partition keys or, together with partitions, the indices can be
-    taken back while it is the newest, or once all later ones are undone; then all of that becomes as it was.
+    What came after it stays. Metadata that it changed go back where nobody has changed them since.
+    No data file is deleted, and none is written unless history is about to expire. An undo can be
+    undone itself. A commit that changed the schema, the partition keys or, together with
+    partitions, the indices can be taken back while it is the newest, or once all later ones are
+    undone; then all of that becomes as it was.
 
     Parameters
     ----------
@@ -64,7 +70,8 @@ def undo(
     store : str, path, store or callable
         Where it lies; everything that `open_store` takes.
     commit : str, optional
-        Id of the commit, or of the write to several datasets of a cube that it is a part of; by default the newest. `history` lists them.
+        Id of the commit, or of the write to several datasets of a cube that it is a part of; by
+        default the newest. `history` lists them.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``.
     options : optional
@@ -82,9 +89,11 @@ def undo(
     InvalidInput
         If history has no such commit, or not any more.
     InvalidRequest
-        If the commit made the dataset (`delete_dataset` deletes it), or its header, which others have built on since.
+        If the commit made the dataset (`delete_dataset` deletes it), or its header, which others
+        have built on since.
     CommitConflict
-        If a later commit replaced or removed what it added, or used a label again that it removed; and if somebody does so meanwhile.
+        If a later commit replaced or removed what it added, or used a label again that it removed;
+        and if somebody does so meanwhile.
     KeyNotFound
         If files that it removed are gone from the store.
 
@@ -106,11 +115,13 @@ def undo(
     with operation("undo", options):
         if commit is not None and not isinstance(commit, str):
             raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
-        source = source_of(dataset_uuid, store, factory)
+        source = dataset_ref(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
         newest = load_snapshot(source.store, source.uuid)
         undoing = plan_undo(source.store, newest, commit)
-        change = _whole_change(source.store, undoing) if undoing.changes_header else _partial_change(source.store, undoing)
+        change = (
+            _whole_change(source.store, undoing) if undoing.changes_header else _partial_change(source.store, undoing)
+        )
         return source.committed(commit_change(source.store, change, newest))
 
 
@@ -134,13 +145,19 @@ def _find(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
         if state.entry is not None:
             later.insert(0, state.entry)
     what = "has no commit that could be undone" if commit is None else f"has no commit {commit!r} in its history"
-    raise InvalidInput(f"Dataset {newest.uuid!r} {what}: {known_since(newest, last)}. `history` lists the commits that are kept.")
+    raise InvalidInput(
+        f"Dataset {newest.uuid!r} {what}: {known_since(newest, last)}. `history` lists the commits that are kept."
+    )
 
 
-def _undoing(store: Store, newest: Snapshot, state: PastState, older: Iterator[PastState], later: tuple[HistoryEntry, ...]) -> UndoPlan:
+def _undoing(
+    store: Store, newest: Snapshot, state: PastState, older: Iterator[PastState], later: tuple[HistoryEntry, ...]
+) -> UndoPlan:
     entry = state.entry
     if entry is None:
-        raise InvalidInput(f"Commit {state.commit} of dataset {newest.uuid!r} cannot be undone: history does not say any more what it changed.")
+        raise InvalidInput(
+            f"Commit {state.commit} of dataset {newest.uuid!r} cannot be undone: history does not say any more what it changed."
+        )
     if entry.before is None:
         raise InvalidRequest(f"Commit {state.commit} made dataset {newest.uuid!r}; delete_dataset deletes it.")
     parent = next(older, None)  # also checks that the entry leads there
@@ -226,13 +243,17 @@ def _receipts(store: Store, undoing: UndoPlan, positions: IntArray, columns: Seq
     # Where the index of that state is still there, it has the values of all partitions.
     listed = sorted(set(columns) & before.pruning_columns) if bare else []
     values = {c: _values_by_label(store, before, c, positions) for c in listed}
-    return list(map_in_threads(lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")))
+    return list(
+        map_in_threads(
+            lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")
+        )
+    )
 
 
 def _bare_receipts(undoing: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
     before, settings = undoing.before, current_options()
-    # History protects the files for as long as the commit is kept. As if they had been staged a grace period before the end of that: publishing
-    # copies those whose time is nearly over.
+    # History protects the files for as long as the commit is kept. As if they had been staged a
+    # grace period before the end of that: publishing copies those whose time is nearly over.
     when = undoing.entry.time + max(settings.retain, settings.grace) - settings.grace
     partitions = before.partitions.take(positions)
     rows = before.values.take(pa.array(positions)).to_pylist() if before.values.num_columns else [{}] * len(positions)
@@ -240,11 +261,15 @@ def _bare_receipts(undoing: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
     for i, (label, row) in enumerate(zip(partitions.labels.to_pylist(), rows, strict=True)):
         for table, keys in tables.items():
             if keys[i] is not None:
-                yield Receipt(undoing.uuid, label, keys[i], row, 0, 0, before.schemas[table], {}, table=table, staged=when)
+                yield Receipt(
+                    undoing.uuid, label, keys[i], row, 0, 0, before.schemas[table], {}, table=table, staged=when
+                )
 
 
 def _check_there(store: Store, undoing: UndoPlan, keys: Sequence[str]) -> None:
-    gone = [key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there]
+    gone = [
+        key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there
+    ]
     if gone:
         raise KeyNotFound(
             f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. {len(gone)} of {len(keys)} files that would come back are not in the "
@@ -260,10 +285,19 @@ def _values_by_label(store: Store, before: Snapshot, column: str, positions: Int
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(labels) + 1))
     values = index.values.take(pa.array(order))
-    return {label: values[start:end] for label, start, end in zip(labels.to_pylist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)}
+    return {
+        label: values[start:end]
+        for label, start, end in zip(labels.to_pylist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    }
 
 
-def _with_entries(store: Store, before: Snapshot, receipt: Receipt, columns: Sequence[str], values: Mapping[str, Mapping[str, pa.Array]]) -> Receipt:
+def _with_entries(
+    store: Store,
+    before: Snapshot,
+    receipt: Receipt,
+    columns: Sequence[str],
+    values: Mapping[str, Mapping[str, pa.Array]],
+) -> Receipt:
     listed = {c: by_label[receipt.label] for c, by_label in values.items() if c in receipt.schema.names}
     rest = [c for c in columns if c not in values and c in receipt.schema.names]
     read = file_entries(store, before.uuid, receipt.schema, receipt.key, rest) if rest else {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.document_store import StoredDocument, document_keys, find_documents, put_document
-from kartothek_cube.core.metadata.chain import MOVING_KEY
+from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.metadata.commit_log import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
-from kartothek_cube.core.naming import document_format, fresh_id
-from kartothek_cube.core.store import Store, Version, VersionMismatch
+from kartothek_cube.core.metadata.naming import document_format, new_id
+from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_documents, put_document
+from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput
 
 __all__ = ["convert_document", "lock_for_move", "without_mark"]
@@ -18,8 +18,8 @@ __all__ = ["convert_document", "lock_for_move", "without_mark"]
 def convert_document(store: Store, uuid: str, storage_format: str) -> None:
     """Give a dataset's document this encoding, ``"json"`` or ``"msgpack"``.
 
-    1. The old document gets the entry ``kartothek_cube.moving`` by compare-and-swap: whoever has read it before cannot commit
-       any more, whoever reads it now does not.
+    1. The old document gets the entry ``kartothek_cube.moving`` by compare-and-swap: whoever has
+       read it before cannot commit any more, whoever reads it now does not.
     2. The new document is written, without the entry.
     3. The old one is removed.
 
@@ -39,7 +39,9 @@ def convert_document(store: Store, uuid: str, storage_format: str) -> None:
     try:
         _convert(store, uuid, document_keys(uuid)[msgpack])
     except VersionMismatch as error:
-        raise CommitConflict(f"Dataset {uuid!r} was changed while its document was being converted to {storage_format}: {error} Call it again.") from error
+        raise CommitConflict(
+            f"Dataset {uuid!r} was changed while its document was being converted to {storage_format}: {error} Call it again."
+        ) from error
 
 
 def _convert(store: Store, uuid: str, key: str) -> None:
@@ -48,7 +50,7 @@ def _convert(store: Store, uuid: str, key: str) -> None:
         _settle(store, found)
         return
     data = _rendered(without_mark(found.document), key)
-    marked = lock_for_move(store, found, f"{key} {fresh_id()}")
+    marked = lock_for_move(store, found, f"{key} {new_id()}")
     # The version of a stale document that the new one replaces.
     stale = twin.token if twin is not None else store.get_versioned(key)[1] if store.contains(key) else None
     token = put_document(store, key, data, stale)
@@ -56,7 +58,8 @@ def _convert(store: Store, uuid: str, key: str) -> None:
     if store.changed(found.key, marked) or store.changed(key, token):
         raise store.mismatch(found.key, marked)
     store.delete(found.key)
-    # A store cannot delete on condition: who wrote the old key in the last moment has removed the new one as a stale twin.
+    # A store cannot delete on condition: who wrote the old key in the last moment has removed the
+    # new one as a stale twin.
     if not store.contains(key) and not store.contains(found.key):
         put_document(store, key, data, None)
 
@@ -86,5 +89,7 @@ def _rendered(document: Document, key: str) -> bytes:
         data = render_document(document, msgpack=key.endswith(".zstd"))
         parse_document(data, key)
     except (TypeError, ValueError, OverflowError, CorruptDocument) as error:
-        raise InvalidInput(f"The document of dataset {document.uuid!r} cannot be written as {key!r}: {error}") from error
+        raise InvalidInput(
+            f"The document of dataset {document.uuid!r} cannot be written as {key!r}: {error}"
+        ) from error
     return data

@@ -12,23 +12,38 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
-from kartothek_cube.core.formats import check_named_key
+from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.io.file_format import check_named_key, file_suffix
 from kartothek_cube.core.maintenance.convert import lock_for_move
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint, stored_chain
+from kartothek_cube.core.metadata.commit_log import (
+    COMMITS_KEY,
+    MOVING_KEY,
+    SCHEMA_KEY,
+    Commit,
+    chain_of,
+    extend_chain,
+    fingerprint,
+    stored_chain,
+)
 from kartothek_cube.core.metadata.document import Document, render_document
-from kartothek_cube.core.metadata.history import encode_entry, entry_of, history_key
+from kartothek_cube.core.metadata.history_entry import encode_entry, entry_of, history_key
+from kartothek_cube.core.metadata.naming import check_uuid, document_key, index_key, is_data_key, new_id, schema_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import check_uuid, document_key, file_suffix, fresh_id, index_key, is_data_key, schema_key
-from kartothek_cube.core.parallel import THREADS, Executor, map_files
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
-from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
-from kartothek_cube.core.store import Store, Version, VersionMismatch
-from kartothek_cube.core.telemetry import record
+from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
+from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.telemetry import record
+from kartothek_cube.core.snapshots.document_store import (
+    StoredDocument,
+    document_keys,
+    find_document,
+    find_documents,
+    put_document,
+)
+from kartothek_cube.core.snapshots.loader import load_snapshot, snapshot_of
+from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
 __all__ = [
@@ -51,7 +66,8 @@ _BLOCK = 8 * 2**20
 class CopyPlan:
     """Which file becomes which (source key → key of the copy), and the document that names the copies.
 
-    ``commit`` is the id of the only commit of the copy; None for a dataset of a library that keeps no chain of commits.
+    ``commit`` is the id of the only commit of the copy; None for a dataset of a library that keeps
+    no chain of commits.
     """
 
     files: Mapping[str, str]
@@ -82,13 +98,18 @@ def plan_copy(snapshot: Snapshot, uuid: str, taken: frozenset[str], now: datetim
             files[key] = _claim(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
     partitions = _renamed(snapshot.document.partitions, files)
     indices = {column: files[key] if isinstance(key, str) else key for column, key in snapshot.document.indices.items()}
-    commit = fresh_id() if embed else None
+    commit = new_id() if embed else None
     metadata = _metadata(snapshot, partitions, commit)
     return CopyPlan(files, Document(uuid, metadata, snapshot.document.partition_keys, indices, partitions), commit)
 
 
 def _files_of(snapshot: Snapshot) -> list[tuple[str, str]]:
-    pairs = [(table, key) for table, column in snapshot.partitions.files.items() for key in column.to_pylist() if key is not None]
+    pairs = [
+        (table, key)
+        for table, column in snapshot.partitions.files.items()
+        for key in column.to_pylist()
+        if key is not None
+    ]
     return list({key: (table, key) for table, key in pairs}.values())
 
 
@@ -106,7 +127,7 @@ def _claim(key: str, used: set[str]) -> str:
     """The key, or where it is taken one like it."""
     if key in used:
         suffix = file_suffix(key)
-        key = f"{key.removesuffix(suffix)}-{fresh_id()}{suffix}"
+        key = f"{key.removesuffix(suffix)}-{new_id()}{suffix}"
     used.add(key)
     return key
 
@@ -114,14 +135,19 @@ def _claim(key: str, used: set[str]) -> str:
 def _renamed(partitions: PartitionColumns | None, files: Mapping[str, str]) -> PartitionColumns | None:
     if partitions is None:
         return None
-    columns = {t: pa.array([files.get(key) for key in column.to_pylist()], type=pa.string()) for t, column in partitions.files.items()}
+    columns = {
+        t: pa.array([files.get(key) for key in column.to_pylist()], type=pa.string())
+        for t, column in partitions.files.items()
+    }
     return PartitionColumns(partitions.labels, columns)
 
 
 def _metadata(snapshot: Snapshot, partitions: PartitionColumns | None, commit: str | None) -> dict[str, Any]:
     metadata = {k: v for k, v in snapshot.document.metadata.items() if k not in (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY)}
     if commit is not None:
-        metadata[COMMITS_KEY] = extend_chain((), Commit(commit, None, fingerprint(partitions), datetime.now(UTC)), foreign=False)
+        metadata[COMMITS_KEY] = extend_chain(
+            (), Commit(commit, None, fingerprint(partitions), datetime.now(UTC)), foreign=False
+        )
         metadata[SCHEMA_KEY] = embedded_schemas(snapshot.schemas)
     return metadata
 
@@ -156,8 +182,15 @@ class PreparedCopy:
 
     @property
     def key(self) -> str:
-        """Key of the document. A dataset that is replaced keeps its encoding, so that one swap does it."""
-        return document_key(self.target.uuid, msgpack=self.snapshot.key.endswith(".zstd")) if self.target.found is None else self.target.found.key
+        """Key of the document.
+
+        A dataset that is replaced keeps its encoding, so that one swap does it.
+        """
+        return (
+            document_key(self.target.uuid, msgpack=self.snapshot.key.endswith(".zstd"))
+            if self.target.found is None
+            else self.target.found.key
+        )
 
     @property
     def data(self) -> bytes:
@@ -171,7 +204,9 @@ class PreparedCopy:
         return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
 
 
-def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False, executor: Executor = THREADS) -> Snapshot:
+def copy_dataset(
+    source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False, executor: Executor = THREADS
+) -> Snapshot:
     """Copy the newest snapshot of a dataset and return the snapshot of the copy.
 
     Raises
@@ -188,7 +223,9 @@ def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, over
         If somebody changed the target in between.
     """
     if source == target and uuid == check_uuid(new_uuid):
-        raise InvalidInput(f"Cannot copy to a dataset with the same UUID within the same store! Dataset {uuid!r}, store {source.name}.")
+        raise InvalidInput(
+            f"Cannot copy to a dataset with the same UUID within the same store! Dataset {uuid!r}, store {source.name}."
+        )
     check_store_can_commit(target)
     return _copy(source, load_snapshot(source, uuid), _look(target, new_uuid, overwrite=overwrite), executor)
 
@@ -210,8 +247,13 @@ def _copy(source: Store, snapshot: Snapshot, target: _Target, executor: Executor
     return load_snapshot(target.store, target.uuid)
 
 
-def prepare_copy(source: Store, snapshot: Snapshot, target: Store, uuid: str, *, overwrite: bool = False) -> PreparedCopy:
-    """Look at the target and plan the copy of a snapshot; errors as of `copy_dataset`. Nothing is written."""
+def prepare_copy(
+    source: Store, snapshot: Snapshot, target: Store, uuid: str, *, overwrite: bool = False
+) -> PreparedCopy:
+    """Look at the target and plan the copy of a snapshot; errors as of `copy_dataset`.
+
+    Nothing is written.
+    """
     return _prepare(source, snapshot, _look(target, uuid, overwrite=overwrite))
 
 
@@ -221,11 +263,20 @@ def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy
         check_named_key(key, snapshot.uuid)
     _refuse_strangers(snapshot, target)
     taken = _taken_keys(source, snapshot, target)
-    # Two documents cannot be swapped together with their schema files: the one that is replaced brings its schema itself.
-    plan = plan_copy(snapshot, target.uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=target.found is not None or not snapshot.has_foreign_commit)
+    # Two documents cannot be swapped together with their schema files: the one that is replaced
+    # brings its schema itself.
+    plan = plan_copy(
+        snapshot,
+        target.uuid,
+        taken,
+        datetime.now(UTC).replace(tzinfo=None),
+        embed=target.found is not None or not snapshot.has_foreign_commit,
+    )
     # Each schema file as it is where it rules, else what the document says.
     schemas = {
-        schema_key(target.uuid, t): source.get(schema_key(snapshot.uuid, t)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[t])
+        schema_key(target.uuid, t): source.get(schema_key(snapshot.uuid, t))
+        if snapshot.has_foreign_commit
+        else common_metadata_bytes(snapshot.schemas[t])
         for t in snapshot.tables
     }
     return PreparedCopy(source, snapshot, target, plan, schemas)
@@ -259,7 +310,10 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
 
 
 def _taken_keys(source: Store, snapshot: Snapshot, target: _Target) -> frozenset[str]:
-    """Keys that somebody needs: the dataset that is replaced, or, inside one store, the source. Of a target without document nobody needs any."""
+    """Keys that somebody needs: the dataset that is replaced, or, inside one store, the source.
+
+    Of a target without document nobody needs any.
+    """
     named = frozenset(key for _, key in _files_of(snapshot)) if source == target.store else frozenset()
     if target.found is None:
         return named
@@ -307,7 +361,9 @@ def _publish(copy: PreparedCopy) -> None:
         put_document(target.store, key, copy.data, version, copy.is_included_in)
     except VersionMismatch as error:
         kind = AlreadyExists if target.found is None else CommitConflict
-        raise kind(f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible.") from error
+        raise kind(
+            f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible."
+        ) from error
     if target.twin is not None:
         target.store.delete(target.twin.key)
     elif target.found is None and target.store.contains(other):
@@ -329,7 +385,9 @@ def _keep_replaced(copy: PreparedCopy) -> None:
 
 
 def _created_meanwhile(target: _Target) -> AlreadyExists:
-    return AlreadyExists(f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. Nothing of the copy is visible.")
+    return AlreadyExists(
+        f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. Nothing of the copy is visible."
+    )
 
 
 def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
@@ -384,8 +442,8 @@ class _ObjectReader(io.RawIOBase):
 def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
     """Copy a dataset inside its store, then delete the original; return the snapshot under the new uuid.
 
-    Before the original goes, it is marked so that nobody can commit onto it any more; if it was changed since it was copied,
-    it stays and `CommitConflict` is raised.
+    Before the original goes, it is marked so that nobody can commit onto it any more; if it was
+    changed since it was copied, it stays and `CommitConflict` is raised.
     """
     if uuid == check_uuid(new_uuid):
         raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
@@ -393,7 +451,12 @@ def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
         check_store_can_commit(store)
         snapshot = load_snapshot(store, uuid)
         copied = _copy(store, snapshot, _look(store, new_uuid, overwrite=False))
-        _retire(store, snapshot, new_uuid, _mark(new_uuid, copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)))
+        _retire(
+            store,
+            snapshot,
+            new_uuid,
+            _mark(new_uuid, copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)),
+        )
     delete_dataset(store, uuid)
     return load_snapshot(store, new_uuid)
 

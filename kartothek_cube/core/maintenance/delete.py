@@ -8,16 +8,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kartothek_cube.core.document_store import dataset_exists, document_keys, find_documents
-from kartothek_cube.core.formats import check_named_key
-from kartothek_cube.core.maintenance.garbage import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
+from kartothek_cube.core.io.file_format import check_named_key
+from kartothek_cube.core.maintenance.garbage.run import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key
-from kartothek_cube.core.parallel import DELETE_FILES, THREADS, Executor, map_files
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.metadata.naming import SCHEMA_FILE, is_data_key, schema_key
+from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files
+from kartothek_cube.core.snapshots.document_store import dataset_exists, document_keys, find_documents
+from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import ReadOnlyStore
 
-__all__ = ["Deletion", "delete_dataset", "find_deletion", "find_listed_deletion", "is_own_key", "plan_deletion", "run_deletion"]
+__all__ = [
+    "Deletion",
+    "delete_dataset",
+    "find_deletion",
+    "find_listed_deletion",
+    "is_own_key",
+    "plan_deletion",
+    "run_deletion",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _OWNER = re.compile(r"[^./]*")
@@ -27,7 +35,8 @@ _OWNER = re.compile(r"[^./]*")
 class Deletion:
     """The keys of a dataset in the order in which they go.
 
-    ``history`` are history entries and the marks of garbage collections; ``kept`` are files that it names, but that lie with another dataset.
+    ``history`` are history entries and the marks of garbage collections; ``kept`` are files that it
+    names, but that lie with another dataset.
     """
 
     history: tuple[str, ...]
@@ -41,7 +50,14 @@ class Deletion:
     def phases(self) -> tuple[tuple[str, ...], ...]:
         """What is removed together; the next phase begins when the one before is done."""
         # Without the JSON document a twin would come into force: it goes first.
-        return self.history, self.garbage, self.indices, self.files, self.schemas, *((key,) for key in reversed(self.documents))
+        return (
+            self.history,
+            self.garbage,
+            self.indices,
+            self.files,
+            self.schemas,
+            *((key,) for key in reversed(self.documents)),
+        )
 
 
 def _named_indices(document: Document) -> set[str]:
@@ -65,7 +81,9 @@ def is_own_key(key: str, uuid: str) -> bool:
     return key.startswith((f"{uuid}/", f"{uuid}."))
 
 
-def plan_deletion(uuid: str, documents: Sequence[Document], keys: Sequence[str], others: Iterable[str] = ()) -> Deletion:
+def plan_deletion(
+    uuid: str, documents: Sequence[Document], keys: Sequence[str], others: Iterable[str] = ()
+) -> Deletion:
     """What to remove of a dataset: ``keys`` are those below ``<uuid>/``, ``others`` the uuids of other datasets, whose files stay."""
     own_documents = document_keys(uuid)
     indices = set().union(*(_named_indices(d) for d in documents)) - {*own_documents}
@@ -75,7 +93,9 @@ def plan_deletion(uuid: str, documents: Sequence[Document], keys: Sequence[str],
     tables = {table for d in documents if d.partitions is not None for table in d.partitions.files}
     folders = own_folders(uuid, tables, keys)
     inside = {key for key in keys if key.startswith(folders)}
-    schemas = {key for key in inside if key in {schema_key(uuid, t) for t in tables} or _is_schema(key)} - indices - files
+    schemas = (
+        {key for key in inside if key in {schema_key(uuid, t) for t in tables} or _is_schema(key)} - indices - files
+    )
     foreign = {*others}
     kept = {key for key in indices | files if not is_own_key(key, uuid) and _owner_of(key) in foreign}
     history = {key for key in keys if is_bookkeeping(key)} - indices - files
@@ -95,7 +115,9 @@ def _is_schema(key: str) -> bool:
 
 
 def delete_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Deletion:
-    """Delete a dataset: history, garbage, index files, data files, schema files, documents. After an interruption it can be run again.
+    """Delete a dataset: history, garbage, index files, data files, schema files, documents.
+
+    After an interruption it can be run again.
 
     Raises
     ------
@@ -117,7 +139,9 @@ def find_deletion(store: Store, uuid: str) -> Deletion:
     documents = [first.document] if twin is None else [first.document, twin.document]
     for key in set().union(*(_named_indices(d) | _named_files(d) for d in documents)):
         check_named_key(key, uuid)
-    return plan_deletion(uuid, documents, store.list(f"{uuid}/", recursive=True).keys, _other_datasets(store, uuid, documents))
+    return plan_deletion(
+        uuid, documents, store.list(f"{uuid}/", recursive=True).keys, _other_datasets(store, uuid, documents)
+    )
 
 
 def find_listed_deletion(store: Store, uuid: str) -> Deletion:
@@ -136,7 +160,12 @@ def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = T
     for phase in plan.phases():
         list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
     if plan.kept:
-        _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), ", ".join(plan.kept[:5]))
+        _LOGGER.warning(
+            "Dataset %r named %d files of other datasets, which stay: %s",
+            uuid,
+            len(plan.kept),
+            ", ".join(plan.kept[:5]),
+        )
 
 
 def _other_datasets(store: Store, uuid: str, documents: Sequence[Document]) -> list[str]:

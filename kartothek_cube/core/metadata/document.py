@@ -11,14 +11,37 @@ from typing import Any
 import msgspec
 import zstandard
 
-from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encoded_pieces, from_mapping, to_mapping
-from kartothek_cube.core.unpack import unpack
+from kartothek_cube.core.metadata.partitions import (
+    PartitionColumns,
+    decode_partitions,
+    encoded_pieces,
+    from_mapping,
+    to_mapping,
+)
+from kartothek_cube.core.metadata.zstd import decompress
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
-__all__ = ["OWN_PREFIX", "Document", "check_user_metadata", "document_from_mapping", "parse_document", "render_document"]
+__all__ = [
+    "OWN_PREFIX",
+    "Document",
+    "check_user_metadata",
+    "check_version",
+    "document_from_mapping",
+    "parse_document",
+    "render_document",
+]
+
+
+def check_version(version: object) -> None:
+    """Refuse versions of the format other than 4."""
+    if not isinstance(version, int) or version != VERSION:
+        raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")
+
 
 VERSION = 4
+
 OWN_PREFIX = "kartothek_cube."
+
 # What is nested deeper could be parsed, but neither copied nor rendered again.
 _DEEPEST = 100
 
@@ -27,10 +50,11 @@ _DEEPEST = 100
 class Document:
     """One metadata document.
 
-    ``partitions`` is None for an implicit dataset, whose partitions are found by listing the store; ``indices`` maps a
-    column to the key of its index file, or, in old documents, to an embedded map value → labels; ``partition_keys`` is None
-    where the document leaves them to the paths of the files. ``metadata`` is the
-    whole member, with the entries that the library keeps for itself under ``kartothek_cube.``.
+    ``partitions`` is None for an implicit dataset, whose partitions are found by listing the store;
+    ``indices`` maps a column to the key of its index file, or, in old documents, to an embedded map
+    value → labels; ``partition_keys`` is None where the document leaves them to the paths of the
+    files. ``metadata`` is the whole member, with the entries that the library keeps for itself
+    under ``kartothek_cube.``.
     """
 
     uuid: str
@@ -77,7 +101,7 @@ def _parse_json(data: bytes, key: str) -> Document:
 
 def _parse_msgpack(data: bytes, key: str) -> Document:
     try:
-        members = msgspec.msgpack.decode(unpack(data), type=_Members)
+        members = msgspec.msgpack.decode(decompress(data), type=_Members)
     # TypeError: older versions of msgspec say so of a key that is a map.
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
@@ -87,7 +111,10 @@ def _parse_msgpack(data: bytes, key: str) -> Document:
 def _checked(members: _Members, key: str, *, msgpack: bool) -> Document:
     _check_members(members, key)
     raw = members.partitions
-    return _document(members, None if isinstance(raw, msgspec.UnsetType) else decode_partitions(memoryview(raw), key, msgpack=msgpack))
+    return _document(
+        members,
+        None if isinstance(raw, msgspec.UnsetType) else decode_partitions(memoryview(raw), key, msgpack=msgpack),
+    )
 
 
 def document_from_mapping(plain: object, where: str) -> Document:
@@ -117,7 +144,9 @@ def _check_members(members: _Members, key: str) -> None:
 def _is_deep(value: object) -> bool:
     level = [value]
     for _ in range(_DEEPEST + 1):
-        level = [inner for v in level if isinstance(v, (dict, list)) for inner in (v.values() if isinstance(v, dict) else v)]
+        level = [
+            inner for v in level if isinstance(v, (dict, list)) for inner in (v.values() if isinstance(v, dict) else v)
+        ]
         if not level:
             return False
     return True
@@ -140,7 +169,9 @@ def _check_version(version: object, key: str) -> None:
     if version < VERSION:
         raise Unsupported(f"Minimal supported metadata version is {VERSION}. The document {key} has version {version}.")
     if version > VERSION:
-        raise Unsupported(f"Future metadata version `{version}` encountered in {key}; this library knows version {VERSION}.")
+        raise Unsupported(
+            f"Future metadata version `{version}` encountered in {key}; this library knows version {VERSION}."
+        )
 
 
 def render_document(document: Document, *, msgpack: bool = False) -> bytes:
@@ -150,7 +181,9 @@ def render_document(document: Document, *, msgpack: bool = False) -> bytes:
     text = json.dumps(_members(document, with_partitions=False)).encode()
     if document.partitions is None:
         return text
-    before, after = text.rsplit(b', "partition_keys": ', 1) if document.partition_keys is not None else (text[:-1], None)
+    before, after = (
+        text.rsplit(b', "partition_keys": ', 1) if document.partition_keys is not None else (text[:-1], None)
+    )
     rest = b"}" if after is None else b', "partition_keys": ' + after
     return b"".join((before, b', "partitions": ', *encoded_pieces(document.partitions), rest))
 
@@ -173,7 +206,9 @@ def check_user_metadata(metadata: object, where: str) -> dict[str, Any]:
         raise InvalidType(f"The metadata of {where} should be a dict but is {type(metadata).__name__}.")
     reserved = sorted(str(k) for k in metadata if str(k).startswith(OWN_PREFIX))
     if reserved:
-        raise InvalidInput(f"The metadata of {where} uses names that the library keeps for itself: {', '.join(reserved)}.")
+        raise InvalidInput(
+            f"The metadata of {where} uses names that the library keeps for itself: {', '.join(reserved)}."
+        )
     try:
         plain: dict[str, Any] = json.loads(json.dumps(metadata, allow_nan=False))
     except TypeError as error:

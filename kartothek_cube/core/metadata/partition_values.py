@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.metadata.cut import Pieces, constant, positions_of_byte
-from kartothek_cube.core.naming import quote, unquote
+from kartothek_cube.core.metadata._fast.fast_parser import ByteSlices, constant, positions_of_byte
+from kartothek_cube.core.metadata.naming import quote, unquote
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
 __all__ = ["partition_table", "partition_text", "partition_type"]
@@ -56,7 +56,9 @@ def partition_table(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, w
         return pa.table({"": np.zeros(len(keys), dtype=np.int8)}).select([])
     unknown = [c for c in columns if c not in schema.names]
     if unknown:
-        raise CorruptDocument(f"Dataset {where} is partitioned by columns that its schema lacks: {', '.join(unknown)}. The schema has {schema.names}.")
+        raise CorruptDocument(
+            f"Dataset {where} is partitioned by columns that its schema lacks: {', '.join(unknown)}. The schema has {schema.names}."
+        )
     texts = _cut(keys, columns, schema, where)
     arrays = [_typed(texts[i], schema.field(c).type, c, where) for i, c in enumerate(columns)]
     return pa.table(dict(zip(columns, arrays, strict=True)))
@@ -68,7 +70,9 @@ def _cut(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, where: str) 
         texts = _cut_regular(keys, columns)
         return _cut_generic(keys, columns, schema, where) if texts is None else texts
     except UnicodeDecodeError as error:
-        raise CorruptDocument(f"A partition value of the columns {list(columns)} of dataset {where} is no UTF-8 text: {error}") from None
+        raise CorruptDocument(
+            f"A partition value of the columns {list(columns)} of dataset {where} is no UTF-8 text: {error}"
+        ) from None
 
 
 def _cut_regular(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
@@ -86,7 +90,9 @@ def _cut_regular(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | Non
     if (slashes[:, 0] < ends[:-1]).any() or (slashes[:, -1] >= ends[1:]).any() or (values > slashes[:, 2:]).any():
         return None
     # By turns a name, its value, and a slash.
-    pieces = Pieces(data, np.append(np.stack([begins, values, slashes[:, 2:]], axis=2).ravel(), ends[-1]), 3 * len(columns))
+    pieces = ByteSlices(
+        data, np.append(np.stack([begins, values, slashes[:, 2:]], axis=2).ravel(), ends[-1]), 3 * len(columns)
+    )
     if any(constant(pieces.column(3 * i)) != prefix for i, prefix in enumerate(prefixes)):
         return None
     return [_unquoted(pieces.texts(3 * i + 1)) for i in range(len(columns))]
@@ -100,13 +106,18 @@ def _unquoted(texts: pa.Array) -> pa.Array:
 
 
 def _cut_generic(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, where: str) -> list[pa.Array]:
-    """One regular expression per key: also for texts in which an old writer left a slash. A partition without a file has no values."""
+    """One regular expression per key: also for texts in which an old writer left a slash.
+
+    A partition without a file has no values.
+    """
     pattern = _pattern(columns, schema)
     rows: list[list[str | None]] = []
     for key in keys.to_pylist():
         match = pattern.match(key) if key is not None else None
         if match is None and key is not None:
-            raise CorruptDocument(f"The file key {key!r} of dataset {where} does not name the partition columns {list(columns)}.")
+            raise CorruptDocument(
+                f"The file key {key!r} of dataset {where} does not name the partition columns {list(columns)}."
+            )
         rows.append([unquote(text) for text in match.groups()] if match else [None] * len(columns))
     return [pa.array([row[i] for row in rows], type=pa.string()) for i in range(len(columns))]
 
@@ -125,13 +136,17 @@ def _pattern(columns: Sequence[str], schema: pa.Schema) -> re.Pattern[str]:
 def _typed(texts: pa.Array, kind: pa.DataType, column: str, where: str) -> pa.Array:
     kind = partition_type(kind)
     if pt.is_null(kind) and texts.null_count < len(texts):
-        raise CorruptDocument(f"The partition column {column!r} of dataset {where} has values, but its schema says that it is {kind}.")
+        raise CorruptDocument(
+            f"The partition column {column!r} of dataset {where} has values, but its schema says that it is {kind}."
+        )
     if pt.is_string(kind) or pt.is_null(kind):
         return texts
     try:
         return _cast(texts, kind)
     except (pa.ArrowException, ValueError) as error:
-        raise CorruptDocument(f"A partition value of column {column!r} of dataset {where} cannot be read as {kind}: {error}") from None
+        raise CorruptDocument(
+            f"A partition value of column {column!r} of dataset {where} cannot be read as {kind}: {error}"
+        ) from None
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:

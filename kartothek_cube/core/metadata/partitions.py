@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.metadata.cut import cut_json, cut_msgpack
-from kartothek_cube.core.metadata.labels import are_distinct, are_few, label_order, positions_among
-from kartothek_cube.core.rowkeys import IntArray
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack
+from kartothek_cube.core.metadata._fast.label_index import are_distinct, are_few, label_order, positions_among
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
 __all__ = ["PartitionColumns", "decode_partitions", "encoded_pieces"]
@@ -33,7 +33,8 @@ class PartitionColumns:
 
     labels: pa.Array
     files: Mapping[str, pa.Array]
-    # What `fingerprint` found: it reads every label and key, and several steps of a commit ask for it.
+    # What `fingerprint` found: it reads every label and key, and several steps of a commit ask for
+    # it.
     known_fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
     _derived: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -52,7 +53,11 @@ class PartitionColumns:
 
     def positions(self, names: pa.Array) -> IntArray:
         """For each name the position of the partition with this label, -1 where there is none."""
-        order = self.derived("label order", self.labels, lambda: label_order(self.labels)) if are_few(names, self.labels) else None
+        order = (
+            self.derived("label order", self.labels, lambda: label_order(self.labels))
+            if are_few(names, self.labels)
+            else None
+        )
         return positions_among(names, self.labels, order)
 
     def places(self, labels: pa.DictionaryArray) -> IntArray:
@@ -89,8 +94,8 @@ class _Entry(msgspec.Struct, gc=False):
 def decode_partitions(raw: bytes | memoryview, where: str, *, msgpack: bool = False) -> PartitionColumns:
     """Columns from the text of the member, JSON or msgpack.
 
-    The regular form, files of the same tables for every label and nothing that is escaped, is cut by the positions of its texts;
-    anything else goes through a parser.
+    The regular form, files of the same tables for every label and nothing that is escaped, is cut
+    by the positions of its texts; anything else goes through a parser.
     """
     try:
         cut = cut_msgpack(raw) if msgpack else cut_json(raw)
@@ -103,7 +108,13 @@ def _parsed(raw: bytes | memoryview, where: str, *, msgpack: bool) -> PartitionC
     decode: Any = msgspec.msgpack.decode if msgpack else msgspec.json.decode
     try:
         entries = decode(raw, type=dict[str, _Entry])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError):  # what it is instead says the general form
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+        RecursionError,
+        ValueError,
+        TypeError,
+    ):  # what it is instead says the general form
         return from_mapping(_plain(raw, where, decode), where)
     return _columns(list(entries), [entry.files for entry in entries.values()], where)
 
@@ -119,7 +130,9 @@ def _plain(raw: bytes | memoryview, where: str, decode: Callable[[bytes | memory
 def from_mapping(partitions: object, where: str) -> PartitionColumns:
     """Columns from the parsed member ``{label: {"files": {table: key}}}``."""
     if not isinstance(partitions, dict):
-        raise CorruptDocument(f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}.")
+        raise CorruptDocument(
+            f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}."
+        )
     return _columns(list(partitions), [_files_of(label, entry, where) for label, entry in partitions.items()], where)
 
 
@@ -140,8 +153,14 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
 
 def _files_of(label: object, entry: object, where: str) -> dict[str, str]:
     files = entry.get("files") if isinstance(entry, dict) else None
-    if not isinstance(label, str) or not isinstance(files, dict) or not all(isinstance(text, str) for pair in files.items() for text in pair):
-        raise CorruptDocument(f"Partition {label!r} of the document {where} names no files; expected {{'files': {{table: key}}}}.")
+    if (
+        not isinstance(label, str)
+        or not isinstance(files, dict)
+        or not all(isinstance(text, str) for pair in files.items() for text in pair)
+    ):
+        raise CorruptDocument(
+            f"Partition {label!r} of the document {where} names no files; expected {{'files': {{table: key}}}}."
+        )
     return files
 
 
@@ -173,7 +192,9 @@ def _data(texts: pa.Array) -> memoryview:
 
 def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> memoryview:
     large = pa.large_string()
-    start, middle, end, nothing = (pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}, ', ""))
+    start, middle, end, nothing = (
+        pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}, ', "")
+    )
     entries = pc.binary_join_element_wise(start, labels.cast(large), middle, keys.cast(large), end, nothing)
     return _data(entries)[:-2]
 

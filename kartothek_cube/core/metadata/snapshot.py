@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.evaluate import matching_all
-from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.metadata.chain import Commit, chain_of, is_foreign
+from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
+from kartothek_cube.core.expressions.evaluate import matching_all
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.sorted_search import MANY, can_be_searched, matching_ranges
+from kartothek_cube.core.metadata.commit_log import Commit, chain_of, is_foreign
 from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.index import SecondaryIndex
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_type
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.ranges import MANY, can_be_searched, matching_ranges
-from kartothek_cube.core.rowkeys import IntArray, pack_one
 from kartothek_cube.errors import UnknownColumn
 
 __all__ = ["CommitResult", "Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
@@ -37,9 +37,11 @@ class CommitResult:
     tries : int
         How often it was put before it landed; more than 1 where others came first.
     reapplied : bool
-        Whether others had changed what it removes or replaces, so that it landed only because of ``on_conflict="reapply"``.
+        Whether others had changed what it removes or replaces, so that it landed only because of
+        ``on_conflict="reapply"``.
     skipped : bool
-        Whether nothing was written, as the dataset had the number of its ``txn`` or a later one already. ``id`` is in no history then.
+        Whether nothing was written, as the dataset had the number of its ``txn`` or a later one
+        already. ``id`` is in no history then.
     """
 
     id: str
@@ -75,7 +77,8 @@ class Snapshot:
     result : CommitResult | None
         Of the commit that returned this snapshot.
     lost : frozenset of str
-        Columns of secondary indices whose files an older snapshot does not have any more. They are made anew where one cannot do without.
+        Columns of secondary indices whose files an older snapshot does not have any more. They are
+        made anew where one cannot do without.
     """
 
     uuid: str
@@ -98,13 +101,19 @@ class Snapshot:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the only table."""
-        return self.schemas[SINGLE_TABLE] if SINGLE_TABLE in self.schemas else next(iter(self.schemas.values()), pa.schema([]))
+        return (
+            self.schemas[SINGLE_TABLE]
+            if SINGLE_TABLE in self.schemas
+            else next(iter(self.schemas.values()), pa.schema([]))
+        )
 
     @property
     def files(self) -> pa.Array:
         """File keys of the only table."""
         files = self.partitions.files
-        return files[SINGLE_TABLE] if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
+        return (
+            files[SINGLE_TABLE] if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
+        )
 
     @property
     def secondary_columns(self) -> frozenset[str]:
@@ -177,7 +186,10 @@ def with_key_types(schemas: Mapping[str, pa.Schema], keys: Sequence[str], uuid: 
     """The schemas with one type for each partition key: a table whose first rows were none may not know it, but all tables have the same partitions."""
     unknown = {f.name for s in schemas.values() for f in s if f.name in keys and pt.is_null(f.type)}
     types = {key: type_of_column(schemas, key, uuid) for key in unknown}
-    return {t: pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in s]) if unknown & {*s.names} else s for t, s in schemas.items()}
+    return {
+        t: pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in s]) if unknown & {*s.names} else s
+        for t, s in schemas.items()
+    }
 
 
 def make_snapshot(
@@ -188,14 +200,26 @@ def make_snapshot(
     partitions: PartitionColumns | None = None,
     known: pa.Table | None = None,
 ) -> Snapshot:
-    """Decode the partition values of a document and put everything together. ``known``: the values of the first partitions, as they were before."""
+    """Decode the partition values of a document and put everything together.
+
+    ``known``: the values of the first partitions, as they were before.
+    """
     columns = partitions or document.partitions or empty_partitions()
     keys = document.partition_keys or ()
     schemas = with_key_types(schemas, keys, document.uuid)
     any_schema = next(iter(schemas.values()), pa.schema([]))
     # A partition may lack some of the tables.
     files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())
-    return Snapshot(document.uuid, key, token, document, schemas, keys, columns, _values(files, keys, any_schema, document.uuid, known))
+    return Snapshot(
+        document.uuid,
+        key,
+        token,
+        document,
+        schemas,
+        keys,
+        columns,
+        _values(files, keys, any_schema, document.uuid, known),
+    )
 
 
 def _values(files: pa.Array, keys: tuple[str, ...], schema: pa.Schema, uuid: str, known: pa.Table | None) -> pa.Table:

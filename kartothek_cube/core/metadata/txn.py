@@ -26,7 +26,8 @@ class Txn:
     application : str
         Who numbers them, e.g. the id of a streaming query.
     number : int
-        0 to 2**63 - 1. A dataset takes each application's numbers in ascending order, and each at most once; some may be left out.
+        0 to 2**63 - 1. A dataset takes each application's numbers in ascending order, and each at
+        most once; some may be left out.
     """
 
     application: str
@@ -56,7 +57,9 @@ def parse_txn(value: object) -> Txn | None:
     if not isinstance(application, str) or isinstance(number, bool) or not hasattr(number, "__index__"):
         raise InvalidType(f'txn is a text and an integer, e.g. ("weekly sales", 18), not {value!r:.200}.')
     if not application:
-        raise InvalidInput("txn has an empty application id. Give each application, e.g. each streaming query, an id of its own.")
+        raise InvalidInput(
+            "txn has an empty application id. Give each application, e.g. each streaming query, an id of its own."
+        )
     number = operator.index(number)
     if not 0 <= number <= _MOST:
         raise InvalidInput(f"The number of txn is 0 to 2**63 - 1, not {number}; application {application!r}.")
@@ -95,9 +98,12 @@ def with_txn(txn: Txn | None, metadata: Mapping[str, Any]) -> dict[str, str]:
 def write_id(txn: Txn, uuids: Iterable[str]) -> str:
     """Id of a write to several datasets: the same one each time, so that a repeated one completes what stopped halfway.
 
-    Another one for other datasets: an application may give all writes of one of its batches the same number.
+    Another one for other datasets: an application may give all writes of one of its batches the
+    same number.
     """
-    return hashlib.blake2b(json.dumps([sorted(uuids), txn.application, txn.number]).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        json.dumps([sorted(uuids), txn.application, txn.number]).encode(), digest_size=16
+    ).hexdigest()
 
 
 def _numbers(metadata: Mapping[str, Any]) -> dict[str, int]:
@@ -108,4 +114,6 @@ def _numbers(metadata: Mapping[str, Any]) -> dict[str, int]:
             return numbers
     except (TypeError, ValueError, RecursionError):
         pass
-    raise CorruptDocument(f"The metadata {TXN_KEY!r} should be a JSON map application id → last number, but are {text!r:.200}. Nothing was written.")
+    raise CorruptDocument(
+        f"The metadata {TXN_KEY!r} should be a JSON map application id → last number, but are {text!r:.200}. Nothing was written."
+    )

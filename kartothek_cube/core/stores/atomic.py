@@ -29,8 +29,12 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def digest(data: bytes | bytearray | memoryview) -> str:
-    """Return the version of a content. Inode and time are none: ext4 hands out the same few inodes again and again."""
-    # Most processors have instructions for this one, which make it the fastest: a commit hashes the document three times.
+    """Return the version of a content.
+
+    Inode and time are none: ext4 hands out the same few inodes again and again.
+    """
+    # Most processors have instructions for this one, which make it the fastest: a commit hashes the
+    # document three times.
     return hashlib.sha256(data).hexdigest()
 
 
@@ -41,7 +45,8 @@ class FileWriter:
     Attributes
     ----------
     lock : {"inode", "sidecar"}
-        Whether a swap locks the file itself or a lock file beside it (for network file systems whose clients may see an old file for a while).
+        Whether a swap locks the file itself or a lock file beside it (for network file systems
+        whose clients may see an old file for a while).
     fsync : bool
         Whether content and folder are flushed to the disk before a write returns.
     perm : int | None
@@ -54,7 +59,8 @@ class FileWriter:
 
     def replace(self, path: str, fill: Fill) -> None:
         """Write a file, whatever was there."""
-        # Without the lock, a swap that has compared already would overwrite us although it saw the older content.
+        # Without the lock, a swap that has compared already would overwrite us although it saw the
+        # older content.
         with self._staged(path, fill) as staged, self._locked_if_there(path):
             os.replace(staged, path)
         self._sync_folder(path)
@@ -76,7 +82,8 @@ class FileWriter:
                     return False
                 with self._staged(path, lambda file: file.write(data)) as staged:
                     os.replace(staged, path)
-                # The lock file is for file systems where the replacement may not be what others see.
+                # The lock file is for file systems where the replacement may not be what others
+                # see.
                 landed = self.lock == "inode" or _reads_as(path, data)
         except FileNotFoundError:
             return False
@@ -122,7 +129,8 @@ class FileWriter:
         return os.open(path, flags, 0o666)
 
     def _make_folders(self, folder: str) -> None:
-        # A folder may vanish between two steps, because a delete elsewhere left it empty: `_open_new` tries again.
+        # A folder may vanish between two steps, because a delete elsewhere left it empty:
+        # `_open_new` tries again.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             if not os.path.isdir(os.path.dirname(folder)):
                 self._make_folders(os.path.dirname(folder))
@@ -181,7 +189,9 @@ def _link(staged: str, path: str) -> None:
         os.link(staged, path)
     except OSError as error:
         if error.errno in _NO_LINKS:
-            raise Unsupported(f"The file system of {path!r} has no hard links; new documents cannot be created safely on it.") from error
+            raise Unsupported(
+                f"The file system of {path!r} has no hard links; new documents cannot be created safely on it."
+            ) from error
         raise
 
 

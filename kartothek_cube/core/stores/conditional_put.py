@@ -24,7 +24,9 @@ def is_known_to_ignore_conditions(place: Hashable) -> bool:
     return _FOUND.get(place) is False
 
 
-def supports_conditional_put(place: Hashable, put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]) -> bool:
+def supports_conditional_put(
+    place: Hashable, put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]
+) -> bool:
     """Find out with an object of our own, once per process and place, whether a server refuses outdated puts.
 
     Parameters
@@ -32,15 +34,18 @@ def supports_conditional_put(place: Hashable, put_if: Callable[[str, bytes, Any]
     place : Hashable
         The bucket or container.
     put_if : Callable
-        Puts an object (key, data) on the condition that it has a version, or with None that it does not exist. Returns the
-        new version, empty if the server has none; raises `ConditionFailed` if the server refuses.
+        Puts an object (key, data) on the condition that it has a version, or with None that it does
+        not exist. Returns the new version, empty if the server has none; raises `ConditionFailed`
+        if the server refuses.
     delete : Callable
         Deletes the object of a key.
     """
-    # One lock per place, so that a server that does not answer blocks no other. `setdefault` is atomic.
+    # One lock per place, so that a server that does not answer blocks no other. `setdefault` is
+    # atomic.
     with _LOCKS.setdefault(place, threading.Lock()):
         if place not in _FOUND:
-            # If the answer to a put gets lost, its repetition is refused. This says nothing, so the round is repeated.
+            # If the answer to a put gets lost, its repetition is refused. This says nothing, so the
+            # round is repeated.
             rounds = (_try_round(put_if, delete) for _ in range(_ROUNDS))
             _FOUND[place] = next((verdict for verdict in rounds if verdict is not None), False)
         return _FOUND[place]

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import BinaryIO, Literal
 from urllib.parse import quote
 
-from kartothek_cube.core.store import (
+from kartothek_cube.core.stores.atomic import CAN_LOCK, FileWriter, digest, read
+from kartothek_cube.core.stores.contract import (
     Buffer,
     Buffers,
     Capabilities,
@@ -30,7 +31,6 @@ from kartothek_cube.core.store import (
     check_spans,
     copy_source,
 )
-from kartothek_cube.core.stores.atomic import CAN_LOCK, FileWriter, digest, read
 from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
 
 __all__ = ["LocalStore", "LocalVersion"]
@@ -53,15 +53,18 @@ class LocalVersion:
 class LocalStore(Store):
     """Objects as files below one directory, which is made when the first object is written.
 
-    The directory itself may be a symbolic link. Below it a link to a file of the store is read as that file, a link that leads out of the store is refused;
-    a linked folder can be read through, but nothing in it is listed, written or deleted: its files are somebody else's, or lie here under another key.
+    The directory itself may be a symbolic link. Below it a link to a file of the store is read as
+    that file, a link that leads out of the store is refused; a linked folder can be read through,
+    but nothing in it is listed, written or deleted: its files are somebody else's, or lie here
+    under another key.
 
     Parameters
     ----------
     root : str | os.PathLike
         The directory. A relative path becomes absolute at once.
     lock : {"inode", "sidecar"}
-        What a conditional put locks: the file itself, or a fixed ``<name>.lock~`` beside it (for network file systems).
+        What a conditional put locks: the file itself, or a fixed ``<name>.lock~`` beside it (for
+        network file systems).
     fsync : bool
         Whether a write returns only after the disk has it.
     perm : int | None
@@ -76,7 +79,14 @@ class LocalStore(Store):
     False
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, lock: Literal["inode", "sidecar"] = "inode", fsync: bool = True, perm: int | None = None) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        lock: Literal["inode", "sidecar"] = "inode",
+        fsync: bool = True,
+        perm: int | None = None,
+    ) -> None:
         if lock not in ("inode", "sidecar"):
             raise InvalidInput(f"lock={lock!r} is unknown; it is 'inode' or 'sidecar'.")
         self.root = os.path.abspath(os.fspath(root))
@@ -151,7 +161,9 @@ class LocalStore(Store):
 
     def put_if(self, key: str, data: Data, version: Version | None) -> LocalVersion:
         if not CAN_LOCK:
-            raise Unsupported(f"Commits to the local store {self.name} need file locks, which this platform does not have; reading works.")
+            raise Unsupported(
+                f"Commits to the local store {self.name} need file locks, which this platform does not have; reading works."
+            )
         with self._writing(key) as path:
             self._check_inside(key, path)
             if not self._swap(path, data, version):
@@ -222,7 +234,9 @@ class LocalStore(Store):
                     continue
                 if entry.is_dir(follow_symlinks=False) and recursive:
                     pending.append(f"{base}{entry.name}/")
-                elif entry.is_dir(follow_symlinks=False) or (entry.is_file() and not self._leads_out(entry.path, entry.is_symlink())):
+                elif entry.is_dir(follow_symlinks=False) or (
+                    entry.is_file() and not self._leads_out(entry.path, entry.is_symlink())
+                ):
                     yield base + entry.name, entry
             stem = ""
 
@@ -234,7 +248,9 @@ class LocalStore(Store):
         path = self._path(key)
         linked = self._linked_folder(key)
         if linked is not None:
-            raise InvalidInput(f"Key {key!r} of store {self.name} lies behind the symbolic link {linked!r}; nothing is written or deleted there.")
+            raise InvalidInput(
+                f"Key {key!r} of store {self.name} lies behind the symbolic link {linked!r}; nothing is written or deleted there."
+            )
         return path
 
     def _linked_folder(self, key: str) -> str | None:
@@ -264,7 +280,9 @@ class LocalStore(Store):
         path = self._own_path(key)
         with self._write_errors(key):
             if os.path.isdir(path):
-                raise InvalidInput(f"Key {key!r} of store {self.name} is a folder; a local store cannot hold an object of the same name.")
+                raise InvalidInput(
+                    f"Key {key!r} of store {self.name} is a folder; a local store cannot hold an object of the same name."
+                )
             yield path
 
     @contextlib.contextmanager
@@ -272,7 +290,9 @@ class LocalStore(Store):
         try:
             yield
         except NotADirectoryError as error:
-            raise InvalidInput(f"Key {key!r} of store {self.name} lies below a key that is an object; a local store cannot hold both.") from error
+            raise InvalidInput(
+                f"Key {key!r} of store {self.name} lies below a key that is an object; a local store cannot hold both."
+            ) from error
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and not isinstance(error, ReadOnlyStore):
                 raise ReadOnlyStore(f"Key {key!r} of store {self.name} cannot be written: {error.strerror}.") from error
@@ -285,7 +305,9 @@ def _reopen(root: str, lock: Literal["inode", "sidecar"], fsync: bool, perm: int
 
 def _local_version(version: Version) -> LocalVersion:
     if not isinstance(version, LocalVersion):
-        raise InvalidType(f"A version of a local store is a LocalVersion as `get_versioned` returns it, not {type(version).__name__}.")
+        raise InvalidType(
+            f"A version of a local store is a LocalVersion as `get_versioned` returns it, not {type(version).__name__}."
+        )
     return version
 
 

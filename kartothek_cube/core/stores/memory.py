@@ -10,7 +10,17 @@ from datetime import UTC, datetime
 from typing import NoReturn
 from urllib.parse import quote
 
-from kartothek_cube.core.store import Capabilities, Data, Entry, Listing, Store, Version, check_key, check_prefix, select
+from kartothek_cube.core.stores.contract import (
+    Capabilities,
+    Data,
+    Entry,
+    Listing,
+    Store,
+    Version,
+    check_key,
+    check_prefix,
+    select,
+)
 from kartothek_cube.errors import InvalidType
 
 __all__ = ["MemoryStore"]
@@ -40,7 +50,8 @@ class MemoryStore(Store):
     Parameters
     ----------
     name : str | None
-        Stores of the same name show the same objects, as ``hmemory://name`` does. Without a name, the store is new and empty.
+        Stores of the same name show the same objects, as ``hmemory://name`` does. Without a name,
+        the store is new and empty.
 
     Examples
     --------
@@ -107,4 +118,6 @@ class MemoryStore(Store):
         check_prefix(prefix)
         with self._space.lock:
             objects = dict(self._space.objects)
-        return select((Entry(key, len(found.data), found.modified) for key, found in objects.items()), prefix, recursive)
+        return select(
+            (Entry(key, len(found.data), found.modified) for key, found in objects.items()), prefix, recursive
+        )

@@ -1,20 +1,330 @@
-"""Store URLs: what they name, parsed without touching the store."""
+"""Store URLs: which store they name, parsed without touching it."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import re
-from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, unquote
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from kartothek_cube.core.stores.locations import OBJECT_SCHEMES, scheme_of
+from kartothek_cube.core.stores.contract import check_key
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["LOCAL_SCHEMES", "MEMORY_SCHEMES", "StoreUrl", "looks_like_url", "names_object_store", "parse_url"]
+__all__ = [
+    "LOCAL_SCHEMES",
+    "MEMORY_SCHEMES",
+    "OBJECT_SCHEMES",
+    "Kind",
+    "Location",
+    "StoreUrl",
+    "looks_like_url",
+    "names_object_store",
+    "parse_location",
+    "parse_url",
+    "scheme_of",
+]
+
+Kind: TypeAlias = Literal["s3", "azure", "gcs"]
+
+_S3 = ("s3", "hs3", "s3a", "s3n", "boto")
+
+_AZURE = ("azure", "hazure", "az")
+
+_HADOOP_AZURE = ("abfs", "abfss", "wasb", "wasbs")
+
+_GCS = ("gs", "gcs", "hgs", "hgcs")
+
+OBJECT_SCHEMES = frozenset({*_S3, *_AZURE, *_HADOOP_AZURE, *_GCS})
+
+_LOCATION_URL = re.compile(
+    r"(?:readonly\+)?[A-Za-z0-9]+://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?",
+    re.DOTALL,
+)
+
+_BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._\-]*")
+
+_ENDPOINT = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
+
+_AWS_HOST = re.compile(r"s3(?:[.-](?P<region>[a-z]{2}(?:-[a-z]+)+-\d))?\.amazonaws\.com(?::443)?")
+
+# What storefact and minimalkv take to set up their own clients or to make buckets.
+_IGNORED = frozenset(
+    {"create_if_missing", "bucket_creation_location", "project", "verify", "checksum", "socket_timeout"}
+    | {f"max_{what}" for what in ("connections", "block_size", "single_put_size")}
+)
+
+_COMMON = frozenset({"readonly", "check_conditions", "endpoint"})
+
+_KNOWN = {
+    "s3": _COMMON | {"region", "region_name", "is_secure", "force_bucket_suffix", "session_token"},
+    "azure": _COMMON | {"use_sas", "blob_endpoint", "default_endpoints_protocol", "account_name"},
+    "gcs": _COMMON,
+}
+
+_SETTING_BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+_NAMES = {"s3": "s3", "azure": "az", "gcs": "gs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the objects of one store are.
+
+    Attributes
+    ----------
+    kind : {"s3", "azure", "gcs"}
+        Whose protocol is spoken.
+    bucket, prefix : str
+        The bucket or container, and the folder inside it that counts as the root (empty, or without
+        slashes around it).
+    endpoint, account, region : str | None
+        The server's URL, the Azure account, the AWS region; None: as the environment of the process
+        says, else the provider's own.
+    check_conditions : bool | None
+        Whether the server is asked, before the first commit, if it heeds conditions; None: if it is
+        not the provider's own.
+    readonly : bool
+        Whether the URL forbids to write.
+    secrets : tuple
+        Credentials that were inside the URL, as pairs. They are in no text, but in a pickle.
+    """
+
+    kind: Kind
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    account: str | None = None
+    region: str | None = None
+    check_conditions: bool | None = None
+    readonly: bool = False
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def identity(self) -> Hashable:
+        """What tells the objects below the prefix from any other."""
+        return (self.kind, self.endpoint or self.account, self.bucket, self.prefix)
+
+    @property
+    def name(self) -> str:
+        """The URL without credentials."""
+        query = {
+            k: v for k, v in (("account_name", self.account), ("endpoint", self.endpoint), ("region", self.region)) if v
+        }
+        path = f"{self.bucket}/{quote(self.prefix, safe='/+=@,~')}" if self.prefix else self.bucket
+        return f"{_NAMES[self.kind]}://{path}" + (f"?{urlencode(query, safe=':/')}" if query else "")
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Location:
+        """Return the location with ``region``, ``endpoint`` and ``check_conditions`` as given; they win over the URL."""
+        given = {
+            name: settings[name]
+            for name in ("region", "endpoint", "check_conditions")
+            if settings.get(name) is not None
+        }
+        if "endpoint" in given:
+            _check_endpoint(given["endpoint"])
+        if "region" in given and self.kind != "s3":
+            raise InvalidInput(f"region= is for S3; {self.name} has none.")
+        return replace(self, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A URL taken apart: decoded, but for the user part."""
+
+    scheme: str
+    user: str | None = field(repr=False)
+    host: str
+    path: str
+    query: dict[str, str] = field(repr=False)
+
+    def flag(self, name: str, default: bool) -> bool:
+        if name not in self.query:
+            return default
+        try:
+            return _SETTING_BOOLEANS[self.query[name].lower()]
+        except KeyError:
+            return _refuse(self.scheme, f"{name} is neither true nor false")
+
+    def secrets(self, form: str) -> tuple[str, str]:
+        name, colon, secret = (self.user or "").partition(":")
+        if not (name and colon and secret):
+            _refuse(
+                self.scheme,
+                f"it looks like {form}, with special characters of the credentials percent-encoded ('/' as %2F, '+' as %2B)",
+            )
+        return unquote(name), unquote(secret)
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme, without the ``readonly+`` of old URLs."""
+    return url.partition("://")[0].lower().removeprefix("readonly+")
+
+
+def parse_location(url: str) -> Location:
+    """Parse the URL of an object store. No error repeats it, since it may hold credentials.
+
+    Raises
+    ------
+    InvalidInput
+        If it is malformed, or has parts that its scheme does not take.
+
+    Examples
+    --------
+    >>> parse_location("s3://sales-bucket/cubes?endpoint=http://minio:9000").name
+    's3://sales-bucket/cubes?endpoint=http://minio:9000'
+    >>> parse_location("hs3://key:secret@minio:9000/sales?is_secure=false&force_bucket_suffix=false")
+    Location(kind='s3', bucket='sales', prefix='', endpoint='http://minio:9000', account=None, region=None, check_conditions=None, readonly=False)
+    """
+    scheme = scheme_of(url)
+    match = _LOCATION_URL.fullmatch(url)
+    if match is None:
+        _refuse(scheme, "it is no URL")
+    parser, kind = _parser(scheme)
+    parts = _parts(scheme, match, kind)
+    location = parser(parts)
+    readonly = (
+        url.lower().startswith("readonly+")
+        or _is_readonly(scheme, match["fragment"] or "")
+        or parts.flag("readonly", False)
+    )
+    checks = parts.flag("check_conditions", True) if "check_conditions" in parts.query else None
+    return _checked(scheme, replace(location, readonly=readonly, check_conditions=checks))
+
+
+def _parser(scheme: str) -> tuple[Callable[[_Parts], Location], Kind]:
+    if scheme in _S3:
+        return _s3, "s3"
+    if scheme in _GCS:
+        return _gcs, "gcs"
+    return (_hadoop_azure if scheme in _HADOOP_AZURE else _azure), "azure"
+
+
+def _parts(scheme: str, match: re.Match[str], kind: Kind) -> _Parts:
+    user, at, host = match["authority"].rpartition("@")
+    query = {k: v for k, v in parse_qsl(match["query"] or "", keep_blank_values=True) if k not in _IGNORED}
+    unknown = sorted(query.keys() - _KNOWN[kind])
+    if kind == "gcs" and not at and "@" in (match["path"] or ""):
+        _refuse(scheme, "a '/' in the base64 before the '@' is written %2F, and an '@' in a path %40")
+    if unknown and not at and "@" in (match["query"] or ""):  # what follows may be a part of the secret
+        _refuse(scheme, "a '?' in credentials is written %3F")
+    if unknown:
+        _refuse(scheme, f"after its '?' it takes {sorted(_KNOWN[kind])}, not {unknown}")
+    return _Parts(scheme, user if at else None, host, unquote(match["path"] or "").strip("/"), query)
+
+
+def _s3(parts: _Parts) -> Location:
+    region = parts.query.get("region") or parts.query.get("region_name")
+    if parts.user is None:
+        return Location("s3", parts.host, parts.path, endpoint=parts.query.get("endpoint"), region=region)
+    key, secret = parts.secrets(f"{parts.scheme}://key:secret@endpoint/bucket")
+    bucket, _, prefix = parts.path.partition("/")
+    if parts.flag("force_bucket_suffix", True) and not bucket.lower().endswith(f"-{key.lower()}"):
+        bucket = f"{bucket}-{key.lower()}"
+    endpoint, region = _s3_endpoint(parts, region)
+    secrets = {"access_key_id": key, "secret_access_key": secret, "token": parts.query.get("session_token")}
+    return Location("s3", bucket, prefix, endpoint=endpoint, region=region, secrets=_present(secrets))
+
+
+def _s3_endpoint(parts: _Parts, region: str | None) -> tuple[str | None, str | None]:
+    """The server that an old URL names; Amazon's own is left to the client, which needs the region instead."""
+    amazon = _AWS_HOST.fullmatch(parts.host.lower())
+    if amazon or not parts.host:  # without a host it is Amazon for minimalkv
+        return parts.query.get("endpoint"), region or (amazon["region"] if amazon else None)
+    scheme = "https" if parts.flag("is_secure", True) else "http"
+    return parts.query.get("endpoint") or f"{scheme}://{parts.host}", region
+
+
+def _azure(parts: _Parts) -> Location:
+    endpoint = parts.query.get("blob_endpoint") or parts.query.get("endpoint")
+    if parts.user is None:
+        return Location("azure", parts.host, parts.path, endpoint=endpoint, account=parts.query.get("account_name"))
+    account, secret = parts.secrets(f"{parts.scheme}://account:key@container")
+    if endpoint is None and parts.query.get("default_endpoints_protocol", "https") == "http":
+        endpoint = f"http://{account}.blob.core.windows.net"
+    secrets = (("sas_token", secret.removeprefix("?")),) if parts.flag("use_sas", False) else (("access_key", secret),)
+    return Location("azure", parts.host, parts.path, endpoint=endpoint, account=account, secrets=secrets)
+
+
+def _hadoop_azure(parts: _Parts) -> Location:
+    endpoint, account = parts.query.get("blob_endpoint") or parts.query.get("endpoint"), parts.query.get("account_name")
+    if parts.user is None:
+        return Location("azure", parts.host, parts.path, endpoint=endpoint, account=account)
+    return Location("azure", unquote(parts.user), parts.path, endpoint=endpoint, account=parts.host.partition(".")[0])
+
+
+def _gcs(parts: _Parts) -> Location:
+    if parts.user is None:
+        return Location("gcs", parts.host, parts.path, endpoint=parts.query.get("endpoint"))
+    account = _service_account(parts)
+    endpoint = parts.query.get("endpoint") or json.loads(account).get(
+        "gcs_base_url"
+    )  # of an emulator, which may ignore conditions
+    return Location("gcs", parts.host, parts.path, endpoint=endpoint, secrets=(("service_account_key", account),))
+
+
+def _service_account(parts: _Parts) -> str:
+    encoded = unquote(parts.user or "").replace("+", "-").replace("/", "_")
+    try:
+        text = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+        valid = isinstance(json.loads(text), dict)
+    except (binascii.Error, ValueError):
+        valid = False
+    return text if valid else _refuse(parts.scheme, "before the '@' stands the JSON of a service account in base64")
+
+
+def _present(secrets: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, secret) for name, secret in secrets.items() if secret)
+
+
+def _is_readonly(scheme: str, fragment: str) -> bool:
+    if fragment not in ("", "wrap:readonly"):
+        _refuse(scheme, "after its '#' it takes wrap:readonly only; a '#' in a path is written %23")
+    return bool(fragment)
+
+
+def _checked(scheme: str, location: Location) -> Location:
+    if not _BUCKET.fullmatch(location.bucket):
+        _refuse(
+            scheme,
+            "it names no bucket or container; one looks like s3://bucket/prefix, az://container/prefix, gs://bucket/prefix or hs3://key:secret@host/bucket",
+        )
+    if location.prefix:
+        check_key(location.prefix)
+    if location.endpoint is not None:
+        _check_endpoint(location.endpoint)
+    return location
+
+
+def _has_valid_port(endpoint: str) -> bool:
+    try:
+        return urlsplit(endpoint).port != 0
+    except ValueError:
+        return False
+
+
+def _check_endpoint(endpoint: object) -> None:
+    if not isinstance(endpoint, str) or not _ENDPOINT.fullmatch(endpoint) or not _has_valid_port(endpoint):
+        raise InvalidInput(
+            "The endpoint of a store is a URL such as https://minio.example.com:9000, without user, password or query."
+        )
+
+
+def _refuse(scheme: str, reason: str) -> NoReturn:
+    raise InvalidInput(f"Malformed {scheme}:// URL: {reason}.")
+
 
 LOCAL_SCHEMES = frozenset({"hfs", "fs", "file"})
+
 MEMORY_SCHEMES = frozenset({"hmemory", "memory"})
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?", re.DOTALL)
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?", re.DOTALL
+)
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -58,11 +368,18 @@ def parse_url(url: str) -> StoreUrl | None:
     """
     match = _URL.fullmatch(url)
     if match is None:
-        raise InvalidInput(f"{_hidden(url)!r} is no store URL; one looks like hfs:///absolute/path, hfs://relative/path or hmemory://name.")
+        raise InvalidInput(
+            f"{_hidden(url)!r} is no store URL; one looks like hfs:///absolute/path, hfs://relative/path or hmemory://name."
+        )
     scheme = match["scheme"].lower()
     if scheme not in LOCAL_SCHEMES | MEMORY_SCHEMES:
         return None
-    return StoreUrl(scheme, _path(scheme, unquote(match["path"])), _settings(scheme, match["query"] or ""), _wrappers(match["fragment"] or ""))
+    return StoreUrl(
+        scheme,
+        _path(scheme, unquote(match["path"])),
+        _settings(scheme, match["query"] or ""),
+        _wrappers(match["fragment"] or ""),
+    )
 
 
 def _path(scheme: str, path: str) -> str:
@@ -71,7 +388,9 @@ def _path(scheme: str, path: str) -> str:
     if scheme == "file" and not path.startswith("/"):
         path = path.removeprefix("localhost")
         if not path.startswith("/"):
-            raise InvalidInput(f"A file:// URL has an absolute path after three slashes, as file:///{path}; for a relative one write hfs://{path}.")
+            raise InvalidInput(
+                f"A file:// URL has an absolute path after three slashes, as file:///{path}; for a relative one write hfs://{path}."
+            )
     return path
 
 
@@ -81,7 +400,9 @@ def _settings(scheme: str, query: str) -> dict[str, object]:
     known = {"readonly", "lock", "fsync"} if scheme in LOCAL_SCHEMES else {"readonly"}
     unknown = sorted(values.keys() - known)
     if unknown:
-        raise InvalidInput(f"A {scheme}:// URL takes {sorted(known)} after its '?', not {unknown}; a '?' in a path is written %3F.")
+        raise InvalidInput(
+            f"A {scheme}:// URL takes {sorted(known)} after its '?', not {unknown}; a '?' in a path is written %3F."
+        )
     return {name: value if name == "lock" else _boolean(name, value) for name, value in values.items()}
 
 
@@ -96,7 +417,9 @@ def _wrappers(fragment: str) -> tuple[str, ...]:
     if not fragment:
         return ()
     if not fragment.startswith("wrap:"):
-        raise InvalidInput(f"'#{fragment}' in a store URL is no wrapper as '#wrap:readonly'; a '#' in a path is written %23.")
+        raise InvalidInput(
+            f"'#{fragment}' in a store URL is no wrapper as '#wrap:readonly'; a '#' in a path is written %23."
+        )
     return tuple(fragment.removeprefix("wrap:").split("+"))
 
 

@@ -1,0 +1,1 @@
+"""The report of a cube: figures, advice, charts and the page."""

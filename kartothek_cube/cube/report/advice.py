@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, cell_order, neighbours
-from kartothek_cube.core.maintenance.verify_indices import rebuild
-from kartothek_cube.core.maintenance.verify_report import SEVERITIES, Finding, Severity, alike
-from kartothek_cube.core.markup import counted, show_bytes
-from kartothek_cube.core.rowkeys import IntArray
-from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.cube import Cube
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.display.html import show_bytes
+from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, cell_order, neighbours
+from kartothek_cube.core.maintenance.verify.indices import rebuild
+from kartothek_cube.core.maintenance.verify.report import SEVERITIES, Finding, Severity, alike
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
 from kartothek_cube.cube.report.facts import Advice
-from kartothek_cube.cube.report.measure import Measured
+from kartothek_cube.cube.report.measure import CubeStatistics
 
 __all__ = ["advice_of"]
 
@@ -53,17 +53,26 @@ class _Site:
 
 
 def advice_of(
-    prefix: str, cube: Cube | None, store: str, findings: Sequence[Finding], measured: Mapping[str, Measured], *, readable: bool = True
+    prefix: str,
+    cube: Cube | None,
+    store: str,
+    findings: Sequence[Finding],
+    measured: Mapping[str, CubeStatistics],
+    *,
+    readable: bool = True,
 ) -> tuple[Advice, ...]:
     """Everything that there is to say, errors first.
 
-    There are no commands where no URL names the store. As long as the cube cannot be loaded, because not all of its datasets are ``readable`` or fit
-    together, every mend is one for a single dataset.
+    There are no commands where no URL names the store. As long as the cube cannot be loaded,
+    because not all of its datasets are ``readable`` or fit together, every mend is one for a single
+    dataset.
     """
     loads = readable and not any(f.severity == "error" and f.check.startswith("cube-") for f in findings)
     base = f"kartothek_cube --url {shlex.quote(store)} {shlex.quote(prefix)}" if "://" in store and loads else ""
     site = _Site(prefix, cube, base, loads)
-    found = [_of_findings(site, group) for group in alike(findings)] + [a for name, m in measured.items() for a in _of_sizes(site, name, m)]
+    found = [_of_findings(site, group) for group in alike(findings)] + [
+        a for name, m in measured.items() for a in _of_sizes(site, name, m)
+    ]
     return tuple(sorted(found, key=lambda a: (SEVERITIES.index(a.severity), not a.call)))
 
 
@@ -85,17 +94,24 @@ def _mend(name: str, finding: Finding) -> tuple[str, tuple[str, ...]]:
         return f"compact_cube(cube, store, ktk_cube_dataset_ids=[{name!r}])", ("compact", "--include", name)
     if finding.check == "missing-file":
         removal = f"remove_partitions(cube, store, conditions, ktk_cube_dataset_ids=[{name!r}])"
-        return f"restore the file from a backup of the store, go back with undo, or give its partition up: {removal}", ()
+        return (
+            f"restore the file from a backup of the store, go back with undo, or give its partition up: {removal}",
+            (),
+        )
     column = finding.column
     if column is not None and finding.mend == rebuild(finding.dataset, column):
-        return f"build_cube_index(cube, store, [{column!r}], {name!r})", () if _PATTERN.search(column) else ("index", name, column)
+        return f"build_cube_index(cube, store, [{column!r}], {name!r})", () if _PATTERN.search(column) else (
+            "index",
+            name,
+            column,
+        )
     return finding.mend, ()
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def _of_sizes(site: _Site, name: str, found: Measured) -> Iterator[Advice]:
+def _of_sizes(site: _Site, name: str, found: CubeStatistics) -> Iterator[Advice]:
     """What the sizes of files say, as far as they are known."""
     known = found.sizes > 0
     if not known.any():
@@ -106,14 +122,21 @@ def _of_sizes(site: _Site, name: str, found: Measured) -> Iterator[Advice]:
         surplus = int(several.sum()) - len(np.unique(where[several]))
         severity: Severity = "warning" if surplus > _SURPLUS * len(found.sizes) else "info"
         call = "compact_cube(cube, store)" if site.loads else f"compact_dataset({site.uuid(name)!r}, store)"
-        yield Advice(severity, "small-files", name, _small_files(found.sizes[several], where[several]), call, site.command("compact"))
+        yield Advice(
+            severity,
+            "small-files",
+            name,
+            _small_files(found.sizes[several], where[several]),
+            call,
+            site.command("compact"),
+        )
     elif len(found.sizes) >= _MANY and (mean := found.sizes[known].mean()) < _TINY:
         text = f"{len(found.sizes):,} partitions of one file each have {show_bytes(mean)} on average. Fewer or coarser partition columns read faster."
         yield Advice("info", "small-partitions", name, text)
     yield from _skew(name, np.bincount(where, weights=found.sizes).astype(np.float64))
 
 
-def _mergeable(found: Measured, cube: Cube | None) -> npt.NDArray[np.bool_]:
+def _mergeable(found: CubeStatistics, cube: Cube | None) -> npt.NDArray[np.bool_]:
     """The files that a compaction would merge: small ones that lie beside each other, by their rows if those were counted."""
     snapshot, rows = found.snapshot, found.rows
     small = found.sizes > 0 if rows is None else (found.sizes > 0) & (2 * rows < TARGET_ROWS)
@@ -131,7 +154,7 @@ def _mergeable(found: Measured, cube: Cube | None) -> npt.NDArray[np.bool_]:
 
 def _small_files(sizes: IntArray, where: IntArray) -> str:
     """Many small files in a physical partition can be merged; many small partitions are a matter of the partition columns."""
-    place = counted(len(np.unique(where)), "physical partition")
+    place = pluralize(len(np.unique(where)), "physical partition")
     return f"{len(sizes):,} files of {show_bytes(sizes.mean())} on average lie in {place}. A query that needs a partition opens each of its files."
 
 
@@ -140,4 +163,9 @@ def _skew(name: str, partitions: npt.NDArray[np.float64]) -> Iterator[Advice]:
     most, middle = float(partitions.max()), float(np.median(partitions))
     if most >= _HUGE and most > _SKEWED * middle:
         text = f"The largest of {len(partitions):,} physical partitions has {show_bytes(most)}, half of them have no more than {show_bytes(middle)}."
-        yield Advice("info", "skew", name, f"{text} Whoever works on it needs as much memory and time; another partition column divides it.")
+        yield Advice(
+            "info",
+            "skew",
+            name,
+            f"{text} Whoever works on it needs as much memory and time; another partition column divides it.",
+        )

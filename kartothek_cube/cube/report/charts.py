@@ -1,4 +1,4 @@
-"""The figures of a report as HTML and SVG: heat maps, bars, lines. Pure."""
+"""The figures of a report as HTML and SVG, and its style sheet. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,130 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from kartothek_cube.core.markup import Markup, counted, escape, shortened, show_bytes, show_count
+from kartothek_cube.core.display.html import DARK_PAGE, LIGHT_PAGE, Markup, escape, show_bytes, show_count
+from kartothek_cube.core.text import pluralize, shortened
 from kartothek_cube.cube.report.facts import BETWEEN, Growth, HeatMap, Histogram
-from kartothek_cube.cube.report.style import LEVELS
 
-__all__ = ["bar", "heat_figure", "histogram_table", "sparkline"]
+__all__ = ["LEVELS", "STYLE", "bar", "heat_figure", "histogram_table", "sparkline"]
+
+# One hue from light to dark: people tell the steps apart however they see colours, and in print.
+_HEAT_LIGHT = ("#e9f1fa", "#c0d9f3", "#96bfe9", "#6da3da", "#2b76bb", "#0d5c9c", "#004174")
+
+_HEAT_DARK = ("#1b2835", "#223b55", "#285077", "#2d659b", "#468cd0", "#72abe6", "#a5ccf4")
+
+LEVELS = len(_HEAT_LIGHT)
+
+_LIGHT = "--bg:#ffffff;--fg:#1c2530;--quiet:#586573;--line:#dde3e9;--soft:#f5f7f9;--mark:#1f67a5;--error:#b3261e;--warning:#8a5a00;--info:#586573;"
+
+_DARK = "--bg:#11161b;--fg:#e4e9ee;--quiet:#9aa7b4;--line:#2b343d;--soft:#181f26;--mark:#57a1d6;--error:#ff8f85;--warning:#e8b04a;--info:#9aa7b4;"
+
+# From this step on the text changes its colour; between the two steps lies what neither ink could
+# be read on.
+_FLIP = 4
+
+
+def _theme(prefix: str, colours: str, heat: tuple[str, ...], inks: tuple[str, str]) -> str:
+    levels = "".join(f"--h{i}:{colour};--i{i}:{inks[i >= _FLIP]};" for i, colour in enumerate(heat))
+    return f"{prefix}.kartothek-report{{{colours}{levels}}}"
+
+
+_LIGHT_THEME = (_LIGHT, _HEAT_LIGHT, ("#1c2530", "#ffffff"))
+
+_DARK_THEME = (_DARK, _HEAT_DARK, ("#e4e9ee", "#0b1015"))
+
+_RULES = """
+.kartothek-report{background:var(--bg);color:var(--fg);font:14px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;
+font-variant-numeric:tabular-nums;box-sizing:border-box;max-width:1160px;margin:0 auto;padding:28px 24px 40px;text-align:left;overflow-wrap:anywhere}
+.kartothek-report *{box-sizing:border-box}
+.kartothek-report h1{font-size:24px;line-height:1.25;margin:0;font-weight:650}
+.kartothek-report h2{font-size:17px;margin:40px 0 4px;padding-top:16px;border-top:1px solid var(--line);font-weight:650}
+.kartothek-report h3{font-size:14px;margin:20px 0 6px;font-weight:650}
+.kartothek-report p{margin:2px 0 10px;max-width:72ch}
+.kartothek-report .quiet,.kartothek-report figcaption{color:var(--quiet)}
+.kartothek-report code{font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;color:inherit;background:var(--soft);
+padding:1px 4px;border-radius:3px}
+.kartothek-report .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(132px,1fr));gap:1px;padding:1px;margin:20px 0 0}
+.kartothek-report .tiles div{box-shadow:0 0 0 1px var(--line);padding:10px 14px}
+.kartothek-report .tiles :is(dt,dd){float:none;width:auto;margin:0;padding:0}
+.kartothek-report .tiles dt{color:var(--quiet);font-size:12.5px;font-weight:400}
+.kartothek-report .tiles dd{font-size:17px;line-height:1.35;font-weight:600}
+.kartothek-report .scroll{overflow-x:auto;max-width:100%;background:linear-gradient(to right,var(--bg) 30%,transparent) left/40px 100% no-repeat local,
+linear-gradient(to left,var(--bg) 30%,transparent) right/40px 100% no-repeat local,
+linear-gradient(to right,var(--line),transparent) left/12px 100% no-repeat,linear-gradient(to left,var(--line),transparent) right/12px 100% no-repeat}
+.kartothek-report table{border-collapse:collapse;table-layout:auto;width:100%;margin:6px 0 0;font-size:13px;color:inherit;border:0}
+.kartothek-report :is(th,td){text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0;border-bottom:1px solid var(--line);background:none;
+color:inherit;overflow-wrap:break-word;white-space:normal;max-width:none}
+.kartothek-report :is(thead,tr,tbody tr){background:none;border:0}
+.kartothek-report th{font-weight:600;color:var(--quiet);vertical-align:bottom;white-space:nowrap}
+.kartothek-report tfoot td{font-weight:600}
+.kartothek-report .n{text-align:right;white-space:nowrap}
+.kartothek-report .n+:not(.n){padding-left:10px}
+.kartothek-report td.w{overflow-wrap:anywhere;min-width:13em}
+.kartothek-report .tag{font-size:11.5px;color:var(--quiet);border:1px solid var(--line);border-radius:3px;padding:0 4px;margin-left:4px;white-space:nowrap}
+.kartothek-report .advice{list-style:none;margin:10px 0 0;padding:0}
+.kartothek-report .advice li{border-left:3px solid var(--line);padding:2px 0 4px 12px;margin:0 0 12px}
+.kartothek-report .advice li.error{border-color:var(--error)}
+.kartothek-report .advice li.warning{border-color:var(--warning)}
+.kartothek-report .error>b:first-child{color:var(--error)}
+.kartothek-report .warning>b:first-child{color:var(--warning)}
+.kartothek-report .advice .call{display:block;margin-top:3px}
+.kartothek-report .maps{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:8px 40px}
+.kartothek-report .maps.wide{grid-template-columns:minmax(0,1fr)}
+.kartothek-report figure{margin:8px 0 0;min-width:0}
+.kartothek-report figcaption{font-size:12.5px;margin:6px 0}
+.kartothek-report .heat table{border-collapse:separate;border-spacing:2px;width:auto}
+.kartothek-report .heat :is(th,td){border:0;padding:3px 8px;white-space:nowrap;font-size:12.5px;vertical-align:middle}
+.kartothek-report .heat th[scope=col]{white-space:normal;overflow-wrap:normal;vertical-align:bottom}
+.kartothek-report .heat th[scope=row]{text-align:left;font-weight:400;color:var(--fg);padding-left:0;white-space:normal;min-width:7em;
+max-width:26em;overflow-wrap:anywhere;position:sticky;left:0;background:var(--bg)}
+.kartothek-report .heat .edge{white-space:nowrap}
+.kartothek-report .heat tbody td{text-align:right;border-radius:3px;min-width:78px}
+.kartothek-report .heat .none{color:var(--quiet);outline:1px dashed var(--line);outline-offset:-1px}
+.kartothek-report .scale{display:inline-flex;vertical-align:-1px;margin:0 6px;border-radius:2px;overflow:hidden}
+.kartothek-report .scale i{width:16px;height:10px;display:block}
+.kartothek-report .bar{display:flex;align-items:center;gap:10px;min-width:150px;min-height:1.5em}
+.kartothek-report .bar span{flex:none;width:4.6em;text-align:right;white-space:nowrap}
+.kartothek-report .bar b{flex:1;height:12px}
+.kartothek-report .bar i{display:block;height:100%;border-radius:2px;background:var(--mark);min-width:1px}
+.kartothek-report .sizes{margin-bottom:24px}
+.kartothek-report .sizes :is(th,td){border:0;padding-top:2px;padding-bottom:2px}
+.kartothek-report .sizes td:nth-child(-n+2){width:1%}
+.kartothek-report .spark{min-width:160px;width:100%}
+.kartothek-report svg{display:block;width:100%;height:36px;overflow:visible}
+.kartothek-report svg .area{fill:var(--mark);opacity:.16}
+.kartothek-report svg .step{fill:none;stroke:var(--mark);stroke-width:1.5;vector-effect:non-scaling-stroke}
+.kartothek-report details{margin:8px 0}
+.kartothek-report summary{cursor:pointer;color:var(--quiet)}
+.kartothek-report td details{margin:0}
+@media (max-width:900px){.kartothek-report .tiles{grid-template-columns:repeat(3,1fr)}}
+@media (max-width:560px){.kartothek-report{padding:20px 14px 28px}.kartothek-report h1{font-size:20px}.kartothek-report .tiles{grid-template-columns:1fr 1fr}
+.kartothek-report .heat th[scope=row]{max-width:13em}}
+@media print{.kartothek-report{max-width:none;padding:0}.kartothek-report .scroll{overflow:visible;background:none}
+.kartothek-report :is(tr,li,figure h3,h2,h3){break-inside:avoid}.kartothek-report :is(h2,h3){break-after:avoid}
+.kartothek-report :is(.heat td,.scale i,.bar i){print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.kartothek-report details::details-content{content-visibility:visible;block-size:auto}}
+"""
+
+STYLE = "\n".join(
+    [
+        _theme("", *_LIGHT_THEME),
+        f"@media (prefers-color-scheme:dark){{{_theme('', *_DARK_THEME)}}}",
+        _theme(f"{LIGHT_PAGE} ", *_LIGHT_THEME),
+        _theme(f"{DARK_PAGE} ", *_DARK_THEME),
+        # A notebook has rules for everything that it shows, with a class and a position; ours count
+        # as much, and come later.
+        _RULES.strip().replace(".kartothek-report", ".kartothek-report.kartothek-report"),
+        *(
+            f".kartothek-report .heat .h{i},.kartothek-report .scale .h{i}{{background:var(--h{i});color:var(--i{i})}}"
+            for i in range(LEVELS)
+        ),
+    ]
+)
 
 _MOST_COLUMNS = 16
+
 _LABEL, _EDGE, _TITLE = 60, 28, 20
+
 # Where all numbers are about equal, small differences shall not look like large ones.
 _LEAST_RANGE = 30
 
@@ -33,7 +149,7 @@ def heat_figure(title: str, heat: HeatMap, numbers: Numbers, show: Callable[[flo
     )
     scale = "".join(f'<i class="h{i}"></i>' for i in range(LEVELS))
     more = len(heat.datasets) - len(columns)
-    rest = f"; {counted(more, 'more dataset')} not shown" if more > 0 else ""
+    rest = f"; {pluralize(more, 'more dataset')} not shown" if more > 0 else ""
     lowest = show(least) if least >= 1 else f"below {show(1)}"
     legend = f'<figcaption>{lowest} <span class="scale">{scale}</span> {show(most)}, logarithmic{rest}</figcaption>'
     return Markup(
@@ -51,8 +167,13 @@ def _column_title(dataset: str) -> str:
 def _row_title(label: str, partitions: int) -> str:
     """The values of a partition, or those of the first and the last of a band; pointing at them shows the whole."""
     if partitions > 1:
-        edges = f"{BETWEEN.rstrip()}</span> ".join(f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)) + "</span>"
-        return f'<th scope="row" title="{escape(label)}: {counted(partitions, "partition")}">{edges}</th>'
+        edges = (
+            f"{BETWEEN.rstrip()}</span> ".join(
+                f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)
+            )
+            + "</span>"
+        )
+        return f'<th scope="row" title="{escape(label)}: {pluralize(partitions, "partition")}">{edges}</th>'
     tip = f' title="{escape(label)}"' if len(label) > _LABEL else ""
     return f'<th scope="row"{tip}>{escape(shortened(label, _LABEL))}</th>'
 
@@ -112,7 +233,9 @@ def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
     xs, ys = _positions([moment for moment, _ in points], begin, end), [34 - 32 * n / most for _, n in points]
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
     line = f"M{xs[0]:.1f} {ys[0]:.1f}{steps}H300"
-    title = escape(f"{growth.dataset}: from {points[0][1]:,} to {counted(points[-1][1], 'file')} in {counted(growth.commits, 'commit')}")
+    title = escape(
+        f"{growth.dataset}: from {points[0][1]:,} to {pluralize(points[-1][1], 'file')} in {pluralize(growth.commits, 'commit')}"
+    )
     return Markup(
         f'<svg viewBox="0 0 300 36" preserveAspectRatio="none" role="img" aria-label="{title}"><title>{title}</title>'
         f'<path class="area" d="{line}V36H{xs[0]:.1f}Z"/><path class="step" d="{line}"/></svg>'

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from kartothek_cube.core.maintenance.verify_report import Severity
+from kartothek_cube.core.maintenance.verify.report import Severity
 
 __all__ = ["BETWEEN", "Advice", "DatasetFacts", "Growth", "HeatMap", "Histogram", "IndexFacts", "ReportFacts"]
 
@@ -20,8 +20,9 @@ BETWEEN = " … "
 class DatasetFacts:
     """One dataset: its columns, and how much there is of it.
 
-    ``partitions`` are physical ones, ``files`` and ``bytes`` those of its data; ``rows`` are stored rows, None if they were not counted.
-    ``smallest``, ``median`` and ``largest`` are sizes of files.
+    ``partitions`` are physical ones, ``files`` and ``bytes`` those of its data; ``rows`` are stored
+    rows, None if they were not counted. ``smallest``, ``median`` and ``largest`` are sizes of
+    files.
     """
 
     id: str
@@ -49,11 +50,13 @@ class HeatMap:
     datasets : tuple of str
         The columns.
     labels : tuple of str
-        The rows: values of the partition columns; of a band of neighbouring partitions those of the first and the last.
+        The rows: values of the partition columns; of a band of neighbouring partitions those of the
+        first and the last.
     partitions : tuple of int
         How many partitions each row has; 0 for the row of what is not cut by all partition columns.
     bytes, rows : tuple of tuple
-        One number for each row and dataset, None where there is no file; ``rows`` is empty if rows were not counted.
+        One number for each row and dataset, None where there is no file; ``rows`` is empty if rows
+        were not counted.
     """
 
     datasets: tuple[str, ...]
@@ -102,8 +105,8 @@ class Growth:
 class Advice:
     """Something to know or to mend, with the call and the command that mend it, if there are such.
 
-    ``call`` may also say in words what to do. ``more`` are further subjects of which the same is true, and ``count`` says how many there are with those
-    that are not listed.
+    ``call`` may also say in words what to do. ``more`` are further subjects of which the same is
+    true, and ``count`` says how many there are with those that are not listed.
     """
 
     severity: Severity
@@ -159,4 +162,6 @@ class ReportFacts:
 
 
 def _plain(value: object) -> object:
-    return value.isoformat() if isinstance(value, datetime) else dict(value) if isinstance(value, Mapping) else str(value)
+    return (
+        value.isoformat() if isinstance(value, datetime) else dict(value) if isinstance(value, Mapping) else str(value)
+    )

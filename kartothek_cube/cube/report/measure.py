@@ -10,16 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.metadata.history import HistoryEntry
+from kartothek_cube.core.arrow.sort_keys import IntArray, pack
+from kartothek_cube.core.metadata.history_entry import HistoryEntry
+from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rowkeys import IntArray, pack
-from kartothek_cube.cube.columns import get_payload_subset, visible_columns
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.picture import bands, show_value
+from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns
+from kartothek_cube.cube.query.plan_chart import bands, show_value
 from kartothek_cube.cube.report.facts import BETWEEN, DatasetFacts, Growth, HeatMap, Histogram, IndexFacts
 
-__all__ = ["Measured", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts"]
+__all__ = ["CubeStatistics", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts"]
 
 _MOST_ROWS = 30
 _MOST_POINTS = 240
@@ -27,7 +26,7 @@ _EDGES = (0, *(d * 10**e for e in range(3, 13) for d in (1, 3)))
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CubeStatistics:
     """A dataset with the size of each of its files, as far as the store says it, the rows if they were counted, and the indices that can be read."""
 
     snapshot: Snapshot
@@ -37,7 +36,7 @@ class Measured:
     history: Sequence[HistoryEntry] = ()
 
 
-def dataset_facts(name: str, found: Measured, cube: Cube | None) -> DatasetFacts:
+def dataset_facts(name: str, found: CubeStatistics, cube: Cube | None) -> DatasetFacts:
     """Columns and sizes of one dataset."""
     snapshot, sizes = found.snapshot, found.sizes
     columns = visible_columns(snapshot.schema.names)
@@ -65,11 +64,17 @@ def dataset_facts(name: str, found: Measured, cube: Cube | None) -> DatasetFacts
 # --- partitions × datasets --------------------------------------------------------------------------------------------
 
 
-def heat_map(measured: Mapping[str, Measured], columns: Sequence[str]) -> HeatMap:
-    """Bytes and rows by partition and dataset. More partitions than fit are put into bands; what lacks a partition column is one row of its own."""
+def heat_map(measured: Mapping[str, CubeStatistics], columns: Sequence[str]) -> HeatMap:
+    """Bytes and rows by partition and dataset.
+
+    More partitions than fit are put into bands; what lacks a partition column is one row of its
+    own.
+    """
     whole = {i: m for i, m in measured.items() if columns and set(columns) <= {*m.snapshot.values.column_names}}
     keys = dict(zip(whole, pack([m.snapshot.values for m in whole.values()], columns), strict=True)) if whole else {}
-    distinct, firsts = np.unique(np.concatenate(list(keys.values())), return_index=True) if keys else (np.zeros(0, np.int64),) * 2
+    distinct, firsts = (
+        np.unique(np.concatenate(list(keys.values())), return_index=True) if keys else (np.zeros(0, np.int64),) * 2
+    )
     starts = bands(len(distinct), _MOST_ROWS)
     band_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     where = {i: band_of[np.searchsorted(distinct, keys[i])] for i in whole}
@@ -82,11 +87,13 @@ def heat_map(measured: Mapping[str, Measured], columns: Sequence[str]) -> HeatMa
         labels=(*labels, *(["every partition"] if lacks else [])),
         partitions=(*np.diff(starts).tolist(), *([0] if lacks else [])),
         bytes=_sums([(rows_of[i], m.sizes) for i, m in measured.items()], n + lacks),
-        rows=_sums([(rows_of[i], m.rows) for i, m in measured.items() if m.rows is not None], n + lacks) if _counted(measured) else (),
+        rows=_sums([(rows_of[i], m.rows) for i, m in measured.items() if m.rows is not None], n + lacks)
+        if _counted(measured)
+        else (),
     )
 
 
-def _counted(measured: Mapping[str, Measured]) -> bool:
+def _counted(measured: Mapping[str, CubeStatistics]) -> bool:
     return all(m.rows is not None for m in measured.values())
 
 
@@ -128,12 +135,14 @@ def histogram(sizes: IntArray) -> Histogram:
     return Histogram(_EDGES[first : last + 2] if len(found) else (), tuple(counts[first : last + 1].tolist()))
 
 
-def index_facts(name: str, found: Measured) -> list[IndexFacts]:
+def index_facts(name: str, found: CubeStatistics) -> list[IndexFacts]:
     """How well the partition columns and the secondary indices of a dataset tell its files apart."""
     snapshot = found.snapshot
     keys = {c: snapshot.values.column(c) for c in snapshot.partition_keys if c in snapshot.values.column_names}
     partitions = [_selectivity(name, c, "partition", values, len(found.sizes)) for c, values in keys.items()]
-    return partitions + [_selectivity(name, c, "secondary", i.values, len(found.sizes)) for c, i in sorted(found.indices.items())]
+    return partitions + [
+        _selectivity(name, c, "secondary", i.values, len(found.sizes)) for c, i in sorted(found.indices.items())
+    ]
 
 
 def _selectivity(dataset: str, column: str, kind: str, values: pa.Array | pa.ChunkedArray, files: int) -> IndexFacts:
@@ -143,7 +152,7 @@ def _selectivity(dataset: str, column: str, kind: str, values: pa.Array | pa.Chu
     return IndexFacts(dataset, column, str(values.type), kind, len(counts), files, mean, most)
 
 
-def growth_of(name: str, found: Measured) -> Growth:
+def growth_of(name: str, found: CubeStatistics) -> Growth:
     """The files after each commit, by going back from those that there are."""
     snapshot = found.snapshot
     entries = {entry.commit: entry for entry in found.history}

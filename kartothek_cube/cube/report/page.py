@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from kartothek_cube.core.maintenance.verify_report import SEVERITIES
-from kartothek_cube.core.markup import Markup, code, counted, details, escape, or_dash, show_bytes, show_count, table
-from kartothek_cube.cube.report.charts import bar, heat_figure, histogram_table, sparkline
+from kartothek_cube.core.display.html import Markup, code, details, escape, or_dash, show_bytes, show_count, table
+from kartothek_cube.core.maintenance.verify.report import SEVERITIES
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, sparkline
 from kartothek_cube.cube.report.facts import Advice, DatasetFacts, Growth, IndexFacts, ReportFacts
-from kartothek_cube.cube.report.style import STYLE
 
 __all__ = ["article", "page"]
 
@@ -30,7 +30,15 @@ def page(facts: ReportFacts) -> str:
 
 def article(facts: ReportFacts) -> Markup:
     """What is on the page, with its style; notebooks show this."""
-    parts = (_head(facts), _health(facts.advice), _structure(facts), _partitions(facts), _files(facts), _indices(facts.indices), _commits(facts))
+    parts = (
+        _head(facts),
+        _health(facts.advice),
+        _structure(facts),
+        _partitions(facts),
+        _files(facts),
+        _indices(facts.indices),
+        _commits(facts),
+    )
     return Markup(f'<article class="kartothek-report"><style>{STYLE}</style>{"".join(parts)}</article>')
 
 
@@ -49,7 +57,9 @@ def _section(title: str, intro: str, *parts: Markup) -> Markup:
 def _head(facts: ReportFacts) -> Markup:
     where = f"{facts.store} · looked at {facts.made:%Y-%m-%d %H:%M} UTC"
     tiles = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in _totals(facts))
-    return Markup(f'<h1>Cube {escape(facts.uuid_prefix)}</h1><p class="quiet">{escape(where)}</p><dl class="tiles">{tiles}</dl>')
+    return Markup(
+        f'<h1>Cube {escape(facts.uuid_prefix)}</h1><p class="quiet">{escape(where)}</p><dl class="tiles">{tiles}</dl>'
+    )
 
 
 def _totals(facts: ReportFacts) -> Iterator[tuple[str, str]]:
@@ -75,19 +85,32 @@ def _verdict(advice: Iterable[Advice]) -> str:
 def _health(advice: tuple[Advice, ...]) -> Markup:
     urgent = [a for a in advice if a.severity != "info" or a.call]
     remarks = [a for a in advice if a.severity == "info" and not a.call]
-    parts = [Markup(f'<ul class="advice">{"".join(map(_advice, urgent))}</ul>')] if urgent else [Markup("<p>Nothing needs mending.</p>")]
+    parts = (
+        [Markup(f'<ul class="advice">{"".join(map(_advice, urgent))}</ul>')]
+        if urgent
+        else [Markup("<p>Nothing needs mending.</p>")]
+    )
     if remarks:
         word = _WORDS["info"][len(remarks) != 1]
-        parts.append(details(f"{len(remarks):,} {word}: nothing to do", Markup(f'<ul class="advice">{"".join(map(_advice, remarks))}</ul>')))
+        parts.append(
+            details(
+                f"{len(remarks):,} {word}: nothing to do",
+                Markup(f'<ul class="advice">{"".join(map(_advice, remarks))}</ul>'),
+            )
+        )
     return _section("Health", "", *parts)
 
 
 def _advice(advice: Advice) -> str:
     lines = f'<span class="call">mend: {code(advice.call)}</span>' if advice.call else ""
     lines += f'<span class="call">or <code>{escape(advice.command)}</code></span>' if advice.command else ""
-    times = f", {counted(advice.count, 'time')}" if advice.more else ""
+    times = f", {pluralize(advice.count, 'time')}" if advice.more else ""
     head = f'<b>{advice.severity}</b> {escape(advice.check)}{times} <span class="quiet">{escape(advice.subject)}</span>'
-    more = details(f"{len(advice.more):,} more of them", Markup("<br>".join(map(escape, advice.more)))) if advice.more else ""
+    more = (
+        details(f"{len(advice.more):,} more of them", Markup("<br>".join(map(escape, advice.more))))
+        if advice.more
+        else ""
+    )
     return f'<li class="{advice.severity}">{head}<br>{escape(advice.message)}{lines}{more}</li>'
 
 
@@ -95,10 +118,19 @@ def _advice(advice: Advice) -> str:
 
 
 def _structure(facts: ReportFacts) -> Markup:
-    lines = f"Cells by {_typed(facts.dimensions)}; partitioned by {_typed(facts.partitions)}." if facts.dimensions else "The metadata describe no cube."
+    lines = (
+        f"Cells by {_typed(facts.dimensions)}; partitioned by {_typed(facts.partitions)}."
+        if facts.dimensions
+        else "The metadata describe no cube."
+    )
     head = ("dataset", "cells by", "partitioned by", "secondary indices", "payload", "document")
     rows = [
-        (_name(d), *(or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices)), _payload(d.payload), d.encoding)
+        (
+            _name(d),
+            *(or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices)),
+            _payload(d.payload),
+            d.encoding,
+        )
         for d in facts.datasets
     ]
     return _section("Structure", lines, _scroll(table(head, rows)))
@@ -164,7 +196,16 @@ def _indices(indices: tuple[IndexFacts, ...]) -> Markup:
 
 def _index(i: IndexFacts) -> tuple[str, ...]:
     share = i.mean / i.files if i.files else 0.0
-    return i.dataset, i.column, bar(share, f"{i.mean:,.1f}"), f"{share:.1%}", show_count(i.most), show_count(i.values), i.type, i.kind
+    return (
+        i.dataset,
+        i.column,
+        bar(share, f"{i.mean:,.1f}"),
+        f"{share:.1%}",
+        show_count(i.most),
+        show_count(i.values),
+        i.type,
+        i.kind,
+    )
 
 
 def _commits(facts: ReportFacts) -> Markup:
@@ -173,7 +214,11 @@ def _commits(facts: ReportFacts) -> Markup:
     when = f", from {begin:%Y-%m-%d %H:%M} until now" if begin is not None else ""
     head = ("dataset", "files", "first", "now", "commits", "since")
     rows = [_growth(g, sparkline(g, begin, facts.made)) for g in facts.growth]
-    return _section("Commits", f"Files after each commit whose history is kept{when}.", _scroll(table(head, rows, numbers=(2, 3, 4, 5))))
+    return _section(
+        "Commits",
+        f"Files after each commit whose history is kept{when}.",
+        _scroll(table(head, rows, numbers=(2, 3, 4, 5))),
+    )
 
 
 def _growth(g: Growth, line: Markup) -> tuple[str, ...]:
@@ -181,4 +226,11 @@ def _growth(g: Growth, line: Markup) -> tuple[str, ...]:
         return g.dataset, "another library wrote last" if g.foreign else "no history is kept", "", "", "", ""
     (since, first), (_, last) = g.points[0], g.points[-1]
     when = f"{since:%Y-%m-%d %H:%M}" if since is not None else ""
-    return g.dataset, Markup(f'<div class="spark">{line}</div>'), show_count(first), show_count(last), show_count(g.commits), when
+    return (
+        g.dataset,
+        Markup(f'<div class="spark">{line}</div>'),
+        show_count(first),
+        show_count(last),
+        show_count(g.commits),
+        when,
+    )

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from kartothek_cube.core.change import OnConflict, check_on_conflict
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.txn import Txn
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.commit import commit_cube_write, write_input
-from kartothek_cube.cube.converters import converter_str_set_optional
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.input_data import materialize, read_input
-from kartothek_cube.cube.write_plan import plan_append, plan_removal, plan_update
+from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.write.commit import commit_cube_write, write_input
+from kartothek_cube.cube.write.input_data import materialize, read_input
+from kartothek_cube.cube.write.plan import plan_append, plan_removal, plan_update
 from kartothek_cube.typing import Columns, IntoConditions, IntoCubeData, StoreLike, UserMetadata
 
 __all__ = ["append_to_cube", "remove_from_members", "remove_partitions", "update_cube"]
@@ -35,8 +35,8 @@ def append_to_cube(
 ) -> dict[str, DatasetMetadata]:
     """Add rows to datasets of a cube; nothing is removed.
 
-    A cell that is there already gets a newer row: queries see the newest one. ``data``, ``metadata`` and
-    ``df_serializer`` are as in `build_cube`; the metadata is merged key by key.
+    A cell that is there already gets a newer row: queries see the newest one. ``data``,
+    ``metadata`` and ``df_serializer`` are as in `build_cube`; the metadata is merged key by key.
 
     Returns
     -------
@@ -46,11 +46,13 @@ def append_to_cube(
     Raises
     ------
     InvalidInput
-        For unknown datasets, and for columns or types that are not those of the dataset ("Schema violation").
+        For unknown datasets, and for columns or types that are not those of the dataset ("Schema
+        violation").
     MultiTableCommitAborted
         If there are no rows for a dataset.
     CommitConflict
-        If somebody else deleted or replaced a dataset in between, or changed its indices. What others append meanwhile is no conflict.
+        If somebody else deleted or replaced a dataset in between, or changed its indices. What
+        others append meanwhile is no conflict.
 
     Examples
     --------
@@ -89,14 +91,16 @@ def update_cube(
     data, cube, store, metadata, df_serializer
         As in `append_to_cube`; ``{}`` for no rows.
     remove_conditions : Condition, Conjunction or iterable of Condition, or None
-        Conditions on the cube's partition columns: the partitions in which they hold are removed. None removes nothing.
+        Conditions on the cube's partition columns: the partitions in which they hold are removed.
+        None removes nothing.
     ktk_cube_dataset_ids : iterable of str, optional
-        The datasets concerned, by default those in ``data``. A dataset that is partitioned by none of the condition
-        columns loses everything, and so has to be named.
+        The datasets concerned, by default those in ``data``. A dataset that is partitioned by none
+        of the condition columns loses everything, and so has to be named.
     on_conflict : {"raise", "reapply"}
-        What happens where somebody else has, since this call began, changed what it removes. ``"raise"``: `CommitConflict`. ``"reapply"``:
-        what the conditions select by then goes all the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the page
-        *Many writers*.
+        What happens where somebody else has, since this call began, changed what it removes.
+        ``"raise"``: `CommitConflict`. ``"reapply"``: what the conditions select by then goes all
+        the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the
+        page *Many writers*.
     options : optional
         What `options` returns: settings for this call.
 
@@ -107,7 +111,8 @@ def update_cube(
     MultiTableCommitAborted
         If a dataset would end up without partitions.
     CommitConflict
-        If somebody else has, since this call began, added or removed partitions in which the conditions hold. Nothing is visible.
+        If somebody else has, since this call began, added or removed partitions in which the
+        conditions hold. Nothing is visible.
 
     Examples
     --------
@@ -122,7 +127,11 @@ def update_cube(
     [2, 3]
     """
     with operation("update_cube", options, cube=cube):
-        rows, names, opened = read_input(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_instrumented(store)
+        rows, names, opened = (
+            read_input(data, cube),
+            converter_str_set_optional(ktk_cube_dataset_ids),
+            open_instrumented(store),
+        )
         plan = partial(
             plan_update,
             cube,
@@ -157,7 +166,8 @@ def remove_partitions(
     conditions : Condition, Conjunction or iterable of Condition, optional
         None removes everything.
     ktk_cube_dataset_ids : iterable of str, optional
-        The datasets concerned, by default all. One that is partitioned by none of the condition columns has to be named.
+        The datasets concerned, by default all. One that is partitioned by none of the condition
+        columns has to be named.
     on_conflict : {"raise", "reapply"}
         As in `update_cube`.
     options : optional
@@ -181,16 +191,26 @@ def remove_partitions(
     [2]
     """
     with operation("remove_partitions", options, cube=cube):
-        return remove_from_members(cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict)
+        return remove_from_members(
+            cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict
+        )
 
 
 def remove_from_members(
-    cube: Cube, store: Store, conditions: IntoConditions, ktk_cube_dataset_ids: object, metadata: object, on_conflict: OnConflict, txn: Txn | None = None
+    cube: Cube,
+    store: Store,
+    conditions: IntoConditions,
+    ktk_cube_dataset_ids: object,
+    metadata: object,
+    on_conflict: OnConflict,
+    txn: Txn | None = None,
 ) -> dict[str, DatasetMetadata]:
     """What `remove_partitions` does; a number that its application has used before is skipped."""
     members = load_cube(cube, store)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
-    write = plan_removal(cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn)
+    write = plan_removal(
+        cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn
+    )
     landed = {**members, **commit_cube_write(store, write, {})}
     return {i: DatasetMetadata.of(landed[i]) for i in members}

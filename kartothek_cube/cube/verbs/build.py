@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from kartothek_cube.core.change import OnConflict, check_on_conflict
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.compat.serializers import ParquetSerializer
-from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.commit.change import OnConflict, check_on_conflict
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.serializers import ParquetSerializer
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.commit import write_input
-from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_named
-from kartothek_cube.cube.input_data import materialize, read_input
-from kartothek_cube.cube.write_plan import check_arguments, check_extension, plan_build, plan_extend
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube
+from kartothek_cube.cube.members.discovery import dataset_ids, load_cube, load_named
+from kartothek_cube.cube.write.commit import write_input
+from kartothek_cube.cube.write.input_data import materialize, read_input
+from kartothek_cube.cube.write.plan import check_arguments, check_extension, plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.typing import Columns, IntoCubeData, StoreLike, UserMetadata
 
@@ -43,16 +42,18 @@ def build_cube(
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube, the seed among them.
 
-    Rows that are in memory are checked before the first file is written; a stream is written as it comes, and what is wrong
-    with it is found before anything is visible. The enrichments become visible before the seed, whose rows make them count.
-    The rules are on the page *Cubes* of the documentation.
+    Rows that are in memory are checked before the first file is written; a stream is written as it
+    comes, and what is wrong with it is found before anything is visible. The enrichments become
+    visible before the seed, whose rows make them count. The rules are on the page *Cubes* of the
+    documentation.
 
     Parameters
     ----------
     data : DataFrame, dict, or iterable of such
-        A frame (the seed), a dict dataset id → frame, or an iterable of these. A frame is a pandas frame or anything
-        with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB). Rows that come one block after the other, from a generator
-        or a ``RecordBatchReader``, may be more than memory holds: what waits takes no more than ``options(bytes_in_flight=...)``.
+        A frame (the seed), a dict dataset id → frame, or an iterable of these. A frame is a pandas
+        frame or anything with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB). Rows that come one
+        block after the other, from a generator or a ``RecordBatchReader``, may be more than memory
+        holds: what waits takes no more than ``options(bytes_in_flight=...)``.
     cube : Cube
         The cube.
     store : str, path, store or callable
@@ -62,12 +63,15 @@ def build_cube(
     overwrite : bool, default False
         Replace existing datasets of this cube; all of them must be in ``data``.
     partition_on : dict, optional
-        Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not partitioned.
+        Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not
+        partitioned.
     df_serializer : ParquetSerializer or CsvSerializer, optional
         How files are written; by default with ZSTD compression, small ones with SNAPPY.
     on_conflict : {"raise", "reapply"}
-        What happens where somebody else has, since this call began, changed what it overwrites. ``"raise"``: `CommitConflict`. ``"reapply"``:
-        whatever is there by then goes all the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the page *Many writers*.
+        What happens where somebody else has, since this call began, changed what it overwrites.
+        ``"raise"``: `CommitConflict`. ``"reapply"``: whatever is there by then goes all the same
+        (the last writer wins), and ``commit.reapplied`` of the results says so. See the page *Many
+        writers*.
     options : optional
         What `options` returns: settings for this call.
 
@@ -79,14 +83,15 @@ def build_cube(
     Raises
     ------
     InvalidInput, InvalidType
-        For data that does not fit the cube: missing columns, nulls in partition, dimension or index columns, duplicate
-        cells. The message names dataset and column.
+        For data that does not fit the cube: missing columns, nulls in partition, dimension or index
+        columns, duplicate cells. The message names dataset and column.
     AlreadyExists
         If a dataset exists and ``overwrite`` is False.
     MultiTableCommitAborted
         If a dataset is empty, or the datasets would not make a valid cube.
     CommitConflict
-        If somebody else has, since this call began, created a dataset or added or removed partitions of one that is overwritten.
+        If somebody else has, since this call began, created a dataset or added or removed
+        partitions of one that is overwritten.
 
     Examples
     --------
@@ -104,7 +109,14 @@ def build_cube(
         existing = existing_for_build(cube, opened)
         rule = check_on_conflict(on_conflict)
         plan = partial(
-            plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+            plan_build,
+            cube,
+            existing=existing,
+            metadata=metadata,
+            partition_on=keys,
+            serializer=df_serializer,
+            overwrite=overwrite,
+            on_conflict=rule,
         )
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
@@ -136,8 +148,8 @@ def extend_cube(
 ) -> dict[str, DatasetMetadata]:
     """Add datasets to an existing cube, or with ``overwrite`` replace some that are not the seed.
 
-    Arguments, results and errors are those of `build_cube`; the cube has to exist and to be valid, and a payload column
-    may exist in one dataset only.
+    Arguments, results and errors are those of `build_cube`; the cube has to exist and to be valid,
+    and a payload column may exist in one dataset only.
 
     Examples
     --------
@@ -156,6 +168,13 @@ def extend_cube(
         existing = load_cube(cube, opened)
         rule = check_on_conflict(on_conflict)
         plan = partial(
-            plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+            plan_extend,
+            cube,
+            existing=existing,
+            metadata=metadata,
+            partition_on=keys,
+            serializer=df_serializer,
+            overwrite=overwrite,
+            on_conflict=rule,
         )
         return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}

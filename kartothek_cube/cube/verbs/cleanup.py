@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import THREADS, Executor
-from kartothek_cube.core.store import Entry, Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import load_members
+from kartothek_cube.core.maintenance.garbage.report import GarbageReport
+from kartothek_cube.core.maintenance.garbage.run import GarbageScope, sweep, tracked_keys
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Entry, Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, require_cube
+from kartothek_cube.cube.members.discovery import load_members
 from kartothek_cube.errors import CorruptDocument, KeyNotFound, Unsupported
 from kartothek_cube.typing import StoreLike
 
@@ -21,13 +21,17 @@ __all__ = ["CleanupReport", "cleanup_cube", "cleanup_cube_on", "tracked_keys"]
 CleanupReport = GarbageReport
 
 
-def cleanup_cube(cube: Cube, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport:
+def cleanup_cube(
+    cube: Cube, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None
+) -> GarbageReport:
     """Remove files under the cube's prefix that no dataset of it names, nor the history that is kept, and that are older than ``options(grace=...)``.
 
-    Such files are left by overwrites, removals and writes that failed. What is younger than the grace period (one day) waits, because a write that is
-    under way may still need it. What a commit replaced stays for ``options(retain=...)`` (seven days), counted from the commit, so that readers of older
-    snapshots can go on. ``options(grace=timedelta(0), retain=timedelta(0))`` removes all at once, as kartothek does: say so only if nobody writes or
-    reads. Ages are found, and histories and datasets looked after, as by `garbage_collect_dataset`.
+    Such files are left by overwrites, removals and writes that failed. What is younger than the
+    grace period (one day) waits, because a write that is under way may still need it. What a commit
+    replaced stays for ``options(retain=...)`` (seven days), counted from the commit, so that
+    readers of older snapshots can go on. ``options(grace=timedelta(0), retain=timedelta(0))``
+    removes all at once, as kartothek does: say so only if nobody writes or reads. Ages are found,
+    and histories and datasets looked after, as by `garbage_collect_dataset`.
 
     Parameters
     ----------
@@ -41,16 +45,19 @@ def cleanup_cube(cube: Cube, store: StoreLike, *, dry_run: bool = False, options
     Returns
     -------
     GarbageReport
-        The keys that were or would be removed, and those that wait; as of `garbage_collect_dataset`.
+        The keys that were or would be removed, and those that wait; as of
+        `garbage_collect_dataset`.
 
     Notes
     -----
-    Calls of the store: one listing of the whole prefix, one of its documents, and the document of each dataset; the rest is as for one dataset.
+    Calls of the store: one listing of the whole prefix, one of its documents, and the document of
+    each dataset; the rest is as for one dataset.
 
     Raises
     ------
     CorruptDocument
-        If a dataset of the cube cannot be read: nobody knows then which files it names, so nothing is removed.
+        If a dataset of the cube cannot be read: nobody knows then which files it names, so nothing
+        is removed.
 
     Examples
     --------
@@ -83,7 +90,9 @@ def _unnamed(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:
     try:
         members = load_members(cube.uuid_prefix, store)
     except (KeyNotFound, CorruptDocument, Unsupported) as error:
-        raise CorruptDocument(f"A dataset of cube {cube.uuid_prefix!r} cannot be read, so its files cannot be told from garbage: {error}") from error
+        raise CorruptDocument(
+            f"A dataset of cube {cube.uuid_prefix!r} cannot be read, so its files cannot be told from garbage: {error}"
+        ) from error
     tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
     return [e for e in entries if e.key not in tracked and not _of_other_cube(cube, e.key)]
 

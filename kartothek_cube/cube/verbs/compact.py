@@ -6,35 +6,36 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.dataset.plan_write import check_serializer
-from kartothek_cube.core.evaluate import Mask
-from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, CellOrder, cell_order, check_target_rows
-from kartothek_cube.core.maintenance.compaction_report import CompactionReport
-from kartothek_cube.core.maintenance.compaction_run import Compaction, plan_files, run_compaction, selected_partitions
+from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
+from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.expressions.evaluate import Mask
+from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS, CellOrder, cell_order, check_target_rows
+from kartothek_cube.core.maintenance.compaction.report import CompactionReport
+from kartothek_cube.core.maintenance.compaction.run import Compaction, plan_files, run_compaction, selected_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import THREADS, Executor
-from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.scan import partition_mask
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.plan import partition_mask
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.write.arguments import check_serializer
 from kartothek_cube.cube.arguments import chosen_members, partition_clauses, partition_conditions
-from kartothek_cube.cube.conditions import Conjunction
-from kartothek_cube.cube.constants import (
+from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
     LEGACY_DIMENSION_COLUMNS,
     LEGACY_PARTITION_COLUMNS,
+    Cube,
+    require_cube,
 )
-from kartothek_cube.cube.converters import converter_str_set_optional
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import load_cube
+from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete
 from kartothek_cube.typing import Columns, IntoConditions, IntoPredicates, StoreLike
 
@@ -54,9 +55,10 @@ def compact_cube(
 ) -> dict[str, CompactionReport]:
     """Merge small files of the datasets of a cube into larger ones. Every query answers as before.
 
-    Files with the same partition values are merged with the files beside them and sorted by the dimension columns. Of a cell that
-    several of them have, the newest row stays: no query could see the others. Files of half of ``target_rows`` or more stay as they
-    are. Schemas, indices and metadata stay. The old files are garbage, which `cleanup_cube` removes.
+    Files with the same partition values are merged with the files beside them and sorted by the
+    dimension columns. Of a cell that several of them have, the newest row stays: no query could see
+    the others. Files of half of ``target_rows`` or more stay as they are. Schemas, indices and
+    metadata stay. The old files are garbage, which `cleanup_cube` removes.
 
     Parameters
     ----------
@@ -65,31 +67,36 @@ def compact_cube(
     target_rows : int, default 1,000,000
         Most rows of a merged file. The rows of one such file are in memory at a time.
     conditions : Condition, Conjunction or iterable of Condition, optional
-        Conditions on the cube's partition columns: only physical partitions in which they hold. A dataset that is partitioned by
-        none of these columns is left alone, unless it is named: then all of it is meant.
+        Conditions on the cube's partition columns: only physical partitions in which they hold. A
+        dataset that is partitioned by none of these columns is left alone, unless it is named: then
+        all of it is meant.
     ktk_cube_dataset_ids : str or iterable of str, optional
         Only these datasets; by default all.
     dry_run : bool, default False
         Only say what would be done. Footers of files are read.
     df_serializer : FileFormat, optional
-        How the merged files are written, e.g. ``ParquetSerializer("ZSTD")``. By default as the newest of the merged files: its
-        format, and in Parquet its codec, but ZSTD instead of SNAPPY where small files become a large one.
+        How the merged files are written, e.g. ``ParquetSerializer("ZSTD")``. By default as the
+        newest of the merged files: its format, and in Parquet its codec, but ZSTD instead of SNAPPY
+        where small files become a large one.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     dict
-        Dataset id → `CompactionReport`, as of `compact_dataset`, also of datasets in which nothing was to be done.
+        Dataset id → `CompactionReport`, as of `compact_dataset`, also of datasets in which nothing
+        was to be done.
 
     Raises
     ------
     InvalidInput
-        For a cube that does not exist or is not valid, for unknown datasets, and for conditions on other columns.
+        For a cube that does not exist or is not valid, for unknown datasets, and for conditions on
+        other columns.
     CommitConflict
         If somebody removed one of the merged files meanwhile; rows that were added are no conflict.
     CubeCommitIncomplete
-        If that happened to some of the datasets. The message lists what landed; the cube is whole and the call can be repeated.
+        If that happened to some of the datasets. The message lists what landed; the cube is whole
+        and the call can be repeated.
     CorruptData
         If a file cannot be read or has a cell twice.
 
@@ -114,7 +121,9 @@ def compact_cube(
     (2, 60)
     """
     with operation("compact_cube", options, cube=cube):
-        return compact_cube_on(THREADS, cube, store, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer)
+        return compact_cube_on(
+            THREADS, cube, store, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer
+        )
 
 
 def compact_cube_on(
@@ -150,8 +159,13 @@ def _selected(base: Snapshot, conjunction: Conjunction, *, named: bool) -> Mask:
     return partition_mask(base, clauses)
 
 
-def _run(store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: bool, executor: Executor) -> dict[str, CompactionReport]:
-    """One dataset after the other. A conflict in one of them does not keep the others from being compacted."""
+def _run(
+    store: Store, cube: Cube, work: Mapping[str, Compaction], *, dry_run: bool, executor: Executor
+) -> dict[str, CompactionReport]:
+    """One dataset after the other.
+
+    A conflict in one of them does not keep the others from being compacted.
+    """
     reports: dict[str, CompactionReport] = {}
     conflicts: dict[str, CommitConflict] = {}
     for name, compaction in work.items():
@@ -185,11 +199,14 @@ def compact_dataset(
     df_serializer: FileFormat | None = None,
     options: Overrides | None = None,
 ) -> CompactionReport:
-    """Merge small files of a dataset into larger ones. All rows stay, and one commit makes it visible.
+    """Merge small files of a dataset into larger ones.
 
-    Files with the same partition values are merged with the files beside them, in their order. Files of half of ``target_rows``
-    or more stay as they are. Schema, indices and metadata stay; files are never changed in place, so the old ones are garbage
-    afterwards and who reads them meanwhile can go on.
+    All rows stay, and one commit makes it visible.
+
+    Files with the same partition values are merged with the files beside them, in their order.
+    Files of half of ``target_rows`` or more stay as they are. Schema, indices and metadata stay;
+    files are never changed in place, so the old ones are garbage afterwards and who reads them
+    meanwhile can go on.
 
     Parameters
     ----------
@@ -200,41 +217,45 @@ def compact_dataset(
     target_rows : int, default 1,000,000
         Most rows of a merged file.
     predicates : list of list of tuple, optional
-        Only the physical partitions in which they may hold, as partition values and indices say. They take whole partitions,
-        so their columns are partition keys or have a secondary index.
+        Only the physical partitions in which they may hold, as partition values and indices say.
+        They take whole partitions, so their columns are partition keys or have a secondary index.
     dry_run : bool, default False
         Only say what would be done. Footers of files are read.
     factory : DatasetFactory, optional
-        Instead of ``dataset_uuid`` and ``store``. The newest state of the dataset counts, whatever the factory has read.
+        Instead of ``dataset_uuid`` and ``store``. The newest state of the dataset counts, whatever
+        the factory has read.
     df_serializer : FileFormat, optional
-        How the merged files are written, e.g. ``ParquetSerializer("ZSTD")``. By default as the newest of the merged files: its
-        format, and in Parquet its codec.
+        How the merged files are written, e.g. ``ParquetSerializer("ZSTD")``. By default as the
+        newest of the merged files: its format, and in Parquet its codec.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     CompactionReport
-        Files, rows and bytes before and after, the physical partitions that changed, and the id of the commit; None where nothing
-        was to be done. A notebook shows it as a table.
+        Files, rows and bytes before and after, the physical partitions that changed, and the id of
+        the commit; None where nothing was to be done. A notebook shows it as a table.
 
     Raises
     ------
     DatasetNotFound, KeyNotFound
         If the dataset, or one of its files, does not exist.
     InvalidRequest
-        If predicates name a column that is neither partition key nor indexed, or the document lists no partitions.
+        If predicates name a column that is neither partition key nor indexed, or the document lists
+        no partitions.
     InvalidInput, InvalidType
         If ``target_rows`` is no positive number, or predicates do not fit the dataset.
     CommitConflict
-        If somebody removed one of the merged files meanwhile. Nothing is visible. Rows that were added meanwhile are no conflict.
+        If somebody removed one of the merged files meanwhile. Nothing is visible. Rows that were
+        added meanwhile are no conflict.
     CorruptData
         If a file cannot be read.
 
     Notes
     -----
-    Rows are read and written piece by piece; they take about ``options(bytes_in_flight=...)``. A dataset of a cube is compacted as
-    by `compact_cube`: each file sorted by its dimension columns, of a cell that several of the merged files have the newest row.
+    Rows are read and written piece by piece; they take about ``options(bytes_in_flight=...)``. A
+    dataset of a cube is compacted as by `compact_cube`: each file sorted by its dimension columns,
+    of a cell that several of the merged files have the newest row.
 
     Examples
     --------
@@ -254,7 +275,9 @@ def compact_dataset(
     CompactionReport('sales': nothing to do for 2 partitions)
     """
     with operation("compact_dataset", options):
-        return compact_dataset_on(THREADS, dataset_uuid, store, target_rows, predicates, dry_run, factory, df_serializer)
+        return compact_dataset_on(
+            THREADS, dataset_uuid, store, target_rows, predicates, dry_run, factory, df_serializer
+        )
 
 
 def compact_dataset_on(
@@ -268,7 +291,7 @@ def compact_dataset_on(
     df_serializer: FileFormat | None,
 ) -> CompactionReport:
     """Compact a dataset as `compact_dataset` does, inside an operation; the executor reads footers and merges files."""
-    source = source_of(dataset_uuid, store, factory)
+    source = dataset_ref(dataset_uuid, store, factory)
     limit, dry = check_target_rows(target_rows), check_flag(dry_run, "dry_run")
     serializer = None if df_serializer is None else check_serializer(df_serializer)
     if not dry:
@@ -290,5 +313,7 @@ def _noted_order(base: Snapshot) -> CellOrder | None:
         (KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS),
         (KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS),
     )
-    dimensions, partitions = (next((metadata[k] for k in names if isinstance(metadata.get(k), list)), None) for names in keys)
+    dimensions, partitions = (
+        next((metadata[k] for k in names if isinstance(metadata.get(k), list)), None) for names in keys
+    )
     return None if dimensions is None else cell_order(base, dimensions, partitions or ())

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
+from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
+from kartothek_cube.core.metadata.naming import new_id
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import THREADS, Executor
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.consistency import check_infos, infos_of
-from kartothek_cube.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
-from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
-from kartothek_cube.cube.selection import check_uuids, given_datasets
-from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.arguments import check_uuids, given_datasets
+from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED, Cube, require_cube
+from kartothek_cube.cube.members.consistency import check_infos, infos_of
+from kartothek_cube.cube.members.discovery import dataset_ids, load_members, load_named
+from kartothek_cube.errors import (
+    AlreadyExists,
+    CommitOutcomeUnknown,
+    CubeCommitIncomplete,
+    InvalidInput,
+    InvalidRequest,
+    InvalidType,
+    MultiTableCommitAborted,
+)
 from kartothek_cube.typing import IntoDatasets, StoreLike
 
-__all__ = ["copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
+__all__ = ["check_other_store", "copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy"]
 
 
 def copy_cube(
@@ -38,22 +45,25 @@ def copy_cube(
 ) -> None:
     """Copy a cube, or some of its datasets, to another store.
 
-    What is copied are the datasets as they are when the call begins, without garbage. Everything is checked before the first
-    file is written. The copies become visible when all files are there, the seed last, so that a new cube appears whole. Documents
-    keep their encoding and their metadata; the history of a copy begins anew.
+    What is copied are the datasets as they are when the call begins, without garbage. Everything is
+    checked before the first file is written. The copies become visible when all files are there,
+    the seed last, so that a new cube appears whole. Documents keep their encoding and their
+    metadata; the history of a copy begins anew.
 
     Parameters
     ----------
     cube : Cube
         The cube.
     src_store, tgt_store : str, path, store or callable
-        Where it lies, and where the copy goes; everything that `open_store` takes. They must not be the same place.
+        Where it lies, and where the copy goes; everything that `open_store` takes. They must not be
+        the same place.
     overwrite : bool, default False
-        Replace datasets that exist in the target, each by one swap of its document. Their files become garbage. Between the
-        first swap and the last one readers see old and new datasets side by side.
+        Replace datasets that exist in the target, each by one swap of its document. Their files
+        become garbage. Between the first swap and the last one readers see old and new datasets
+        side by side.
     datasets : str, iterable of str, or dict, optional
-        Which datasets, by id, or as a dict dataset id → `DatasetMetadata` with their states. By default all. Together with
-        what is in the target and stays they have to make a valid cube.
+        Which datasets, by id, or as a dict dataset id → `DatasetMetadata` with their states. By
+        default all. Together with what is in the target and stays they have to make a valid cube.
     renamed_cube_prefix : str, optional
         Prefix of the copy.
     renamed_datasets : dict, optional
@@ -64,16 +74,19 @@ def copy_cube(
     Raises
     ------
     InvalidInput
-        If both stores are the same place, a name is none or would be that of two datasets, or the datasets would not make a valid cube
-        in the target. `InvalidRequest`, which is also a ``RuntimeError``, if there is no such cube or dataset.
+        If both stores are the same place, a name is none or would be that of two datasets, or the
+        datasets would not make a valid cube in the target. `InvalidRequest`, which is also a
+        ``RuntimeError``, if there is no such cube or dataset.
     AlreadyExists
         If a dataset exists in the target under its new name and ``overwrite`` is False.
     KeyNotFound, CorruptDocument
         If a dataset of the cube is incomplete or cannot be read.
     MultiTableCommitAborted
-        If the copy failed later on, e.g. because a file has vanished. The target is as before, but for garbage.
+        If the copy failed later on, e.g. because a file has vanished. The target is as before, but
+        for garbage.
     CubeCommitIncomplete
-        If it failed between two documents, and what landed could not be taken back because it had replaced a dataset. The message lists it.
+        If it failed between two documents, and what landed could not be taken back because it had
+        replaced a dataset. The message lists it.
     CommitOutcomeUnknown
         If the store does not say whether a document was written. Nothing was deleted.
 
@@ -107,7 +120,7 @@ def copy_cube_on(
     copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
     source, target = open_instrumented(src_store), open_instrumented(tgt_store)
     check_store_can_commit(target)
-    refuse_same_store(cube, source, target)
+    check_other_store(cube, source, target)
     snapshots = _by_new_name(cube, _chosen(cube, source, datasets), renamed)
     publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
@@ -122,17 +135,20 @@ def _renamed(given: object) -> dict[str, str]:
 
 
 def _target_cube(cube: Cube, prefix: str | None, renamed: Mapping[str, str]) -> Cube:
-    names = {"seed_dataset": renamed.get(cube.seed_dataset, cube.seed_dataset), "uuid_prefix": cube.uuid_prefix if prefix is None else prefix}
+    names = {
+        "seed_dataset": renamed.get(cube.seed_dataset, cube.seed_dataset),
+        "uuid_prefix": cube.uuid_prefix if prefix is None else prefix,
+    }
     copy = cube.copy(**names)
     for name in renamed.values():
         copy.ktk_dataset_uuid(name)
     return copy
 
 
-def refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
+def check_other_store(cube: Cube, source: Store, target: Store) -> None:
     """One place may have two names that the stores do not see through: what is put into one shows in the other."""
     if source != target:
-        probe = f"{cube.ktk_dataset_uuid(cube.seed_dataset)}/.test_store_difference.{fresh_id()}"
+        probe = f"{cube.ktk_dataset_uuid(cube.seed_dataset)}/.test_store_difference.{new_id()}"
         try:
             target.put(probe, b"")
             same = source.contains(probe)
@@ -140,7 +156,9 @@ def refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
             target.delete(probe)
         if not same:
             return
-    raise InvalidInput(f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}.")
+    raise InvalidInput(
+        f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}."
+    )
 
 
 def _chosen(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snapshot]:
@@ -155,7 +173,9 @@ def _chosen(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snap
         raise InvalidRequest(f"{cube} not found in source store {source.name}.")
     missing = sorted((wanted or frozenset()) - set(found))
     if missing:
-        raise InvalidRequest(f"{cube}, datasets {{{', '.join(map(repr, missing))}}} do not exist in source store {source.name}.")
+        raise InvalidRequest(
+            f"{cube}, datasets {{{', '.join(map(repr, missing))}}} do not exist in source store {source.name}."
+        )
     return found
 
 
@@ -167,22 +187,29 @@ def _by_new_name(cube: Cube, chosen: Mapping[str, Snapshot], renamed: Mapping[st
         owners.setdefault(new, []).append(old)
     shared = [f"{', '.join(old)} would all be {new}" for new, old in owners.items() if len(old) > 1]
     if shared:
-        raise InvalidInput(f"renamed_datasets gives one name to several datasets of cube {cube.uuid_prefix!r}: {'; '.join(shared)}.")
+        raise InvalidInput(
+            f"renamed_datasets gives one name to several datasets of cube {cube.uuid_prefix!r}: {'; '.join(shared)}."
+        )
     return {names[i]: snapshot for i, snapshot in chosen.items()}
 
 
 # --- plan and run -----------------------------------------------------------------------------------------------------
 
 
-def plan_cube_copy(cube: Cube, snapshots: Mapping[str, Snapshot], source: Store, target: Store, *, overwrite: bool) -> dict[str, PreparedCopy]:
+def plan_cube_copy(
+    cube: Cube, snapshots: Mapping[str, Snapshot], source: Store, target: Store, *, overwrite: bool
+) -> dict[str, PreparedCopy]:
     """Check a copy of these datasets, given by their ids in the target, and plan it; the order is that in which they become visible.
 
-    ``cube`` is the cube as it is called in the target. Nothing is written. Errors are those of `copy_cube`.
+    ``cube`` is the cube as it is called in the target. Nothing is written. Errors are those of
+    `copy_cube`.
     """
     existing = dataset_ids(cube.uuid_prefix, target)
     present = sorted(existing & set(snapshots))
     if present and not overwrite:
-        raise AlreadyExists(f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False')
+        raise AlreadyExists(
+            f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False'
+        )
     # What is replaced need not be readable.
     kept = load_named(cube.uuid_prefix, target, existing - set(snapshots))
     _check_result(cube, {**kept, **snapshots})
@@ -195,7 +222,9 @@ def _check_result(cube: Cube, members: Mapping[str, Snapshot]) -> None:
     metadata = {i: s.document.metadata for i, s in sorted(members.items()) if i != cube.seed_dataset}
     others = [i for i, m in metadata.items() if m.get(KTK_CUBE_METADATA_KEY_IS_SEED, m.get(LEGACY_IS_SEED))]
     if others:
-        raise InvalidInput(f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}')
+        raise InvalidInput(
+            f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}'
+        )
 
 
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
@@ -207,7 +236,9 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
             begun.append(name)
             publish_copy(copy)
     except CommitOutcomeUnknown as error:
-        raise CommitOutcomeUnknown(f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(begun[:-1])}. {error}") from error
+        raise CommitOutcomeUnknown(
+            f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(begun[:-1])}. {error}"
+        ) from error
     except BaseException as error:
         left = _take_back(copies, begun)
         if not isinstance(error, Exception):
@@ -217,7 +248,9 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
             raise CubeCommitIncomplete(
                 f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(left)}. Not landed: {pending}. Reason: {error}"
             ) from error
-        raise MultiTableCommitAborted(f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}") from error
+        raise MultiTableCommitAborted(
+            f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}"
+        ) from error
 
 
 def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:

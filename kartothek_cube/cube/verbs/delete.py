@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from kartothek_cube.core.arguments import converter_str_set_optional
 from kartothek_cube.core.maintenance.delete import Deletion, find_deletion, find_listed_deletion, run_deletion
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import THREADS, Executor
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.converters import converter_str_set_optional
+from kartothek_cube.core.runtime.executor import THREADS, Executor
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.arguments import check_uuids, given_datasets
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import dataset_ids
-from kartothek_cube.cube.selection import check_uuids, given_datasets
+from kartothek_cube.cube.members.discovery import dataset_ids
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, ReadOnlyStore
 from kartothek_cube.typing import IntoDatasets, StoreLike
 
@@ -34,9 +34,11 @@ def delete_cube(
 ) -> None:
     """Delete a cube, or some of its datasets: history, index files, data files, schema files and documents, in either encoding.
 
-    The cube need not be valid, and a dataset need not have its schema file. Files that no document names stay, also those of older snapshots; call
-    `cleanup_cube` with ``options(grace=timedelta(0), retain=timedelta(0))`` before if they are to go as well. Of a dataset whose document is damaged,
-    everything goes that lies below ``<uuid>/``; what it named elsewhere nobody knows, so that stays, and a warning is logged. There is no grace period:
+    The cube need not be valid, and a dataset need not have its schema file. Files that no document
+    names stay, also those of older snapshots; call `cleanup_cube` with
+    ``options(grace=timedelta(0), retain=timedelta(0))`` before if they are to go as well. Of a
+    dataset whose document is damaged, everything goes that lies below ``<uuid>/``; what it named
+    elsewhere nobody knows, so that stays, and a warning is logged. There is no grace period:
     whoever queries the cube meanwhile gets an error. If the call is interrupted, call it again.
 
     Parameters
@@ -44,8 +46,8 @@ def delete_cube(
     cube, store
         As in `query_cube`.
     datasets : str, iterable of str, or dict, optional
-        Which datasets, by id or as a dict dataset id → `DatasetMetadata`; those that do not exist are passed over. By default
-        all. What is deleted is the dataset as it is now.
+        Which datasets, by id or as a dict dataset id → `DatasetMetadata`; those that do not exist
+        are passed over. By default all. What is deleted is the dataset as it is now.
     options : optional
         What `options` returns: settings for this call.
 
@@ -83,13 +85,16 @@ def delete_cube_on(executor: Executor, cube: Cube, store: StoreLike, datasets: I
 def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) -> dict[str, Deletion]:
     """What to remove of each dataset by uuid, in the order in which the datasets go; errors as of `delete_cube`.
 
-    The seed goes first: from the first file on a query fails, and once its document is gone there is no cube. The other way
-    round an interrupted deletion would leave a cube that answers, with fewer columns. A document goes after all files that it
-    names: while it is there, the next call finds them.
+    The seed goes first: from the first file on a query fails, and once its document is gone there
+    is no cube. The other way round an interrupted deletion would leave a cube that answers, with
+    fewer columns. A document goes after all files that it names: while it is there, the next call
+    finds them.
     """
     present = _present(require_cube(cube), store, datasets)
     if not store.capabilities.writable:
-        raise ReadOnlyStore(f"The store {store.name} cannot be written to, so cube {cube.uuid_prefix!r} cannot be deleted.")
+        raise ReadOnlyStore(
+            f"The store {store.name} cannot be written to, so cube {cube.uuid_prefix!r} cannot be deleted."
+        )
     plans: dict[str, Deletion] = {}
     for name in sorted(present, key=lambda i: (i != cube.seed_dataset, i)):
         uuid = cube.ktk_dataset_uuid(name)
@@ -102,7 +107,12 @@ def _plan(store: Store, uuid: str) -> Deletion:
     try:
         return replace(find_deletion(store, uuid), garbage=())
     except CorruptDocument as error:
-        _LOGGER.warning("Dataset %r cannot be read, so everything below %r is deleted, and files that it named elsewhere stay: %s", uuid, f"{uuid}/", error)
+        _LOGGER.warning(
+            "Dataset %r cannot be read, so everything below %r is deleted, and files that it named elsewhere stay: %s",
+            uuid,
+            f"{uuid}/",
+            error,
+        )
         return find_listed_deletion(store, uuid)
 
 

@@ -6,20 +6,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, or_dash, show_count, table
+from kartothek_cube.core.display.html import Markup, details, escape, in_notebook, or_dash, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.columns import get_payload_subset, visible_columns
-from kartothek_cube.cube.constants import (
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.cube import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
     KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    Cube,
+    get_payload_subset,
+    visible_columns,
 )
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import cube_of, list_cube_prefixes, read_members
+from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members
 from kartothek_cube.typing import AsOf, StoreLike
 
 __all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
@@ -84,12 +86,20 @@ class CubeDescription:
         return "\n".join([*head, *(line for d in self.datasets for line in _dataset_lines(d, width))])
 
     def _repr_html_(self) -> str:
-        facts = (("dimensions", _typed(self.dimensions)), ("partitions", _typed(self.partitions)), ("indices", ", ".join(self.index_columns) or "(none)"))
+        facts = (
+            ("dimensions", _typed(self.dimensions)),
+            ("partitions", _typed(self.partitions)),
+            ("indices", ", ".join(self.index_columns) or "(none)"),
+        )
         lines = "".join(f'<br><span class="q">{name}:</span> {escape(value)}' for name, value in facts)
         head = Markup(f"<strong>Cube {escape(self.uuid_prefix)}</strong>{lines}")
         seed_first = sorted(self.datasets, key=lambda d: d.id != self.seed_dataset)
         rows = (_cells(d, is_seed=d.id == self.seed_dataset) for d in seed_first)
-        return in_notebook(head, table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)), *_metadata(self.datasets))
+        return in_notebook(
+            head,
+            table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)),
+            *_metadata(self.datasets),
+        )
 
 
 def _typed(columns: Mapping[str, str]) -> str:
@@ -99,7 +109,7 @@ def _typed(columns: Mapping[str, str]) -> str:
 def _dataset_lines(dataset: DatasetDescription, width: int) -> list[str]:
     keys = ", ".join(dataset.partition_keys) or "nothing"
     return [
-        f"  {dataset.id:<{width}}  cells by {', '.join(dataset.dimensions)}; {counted(dataset.files, 'file')}, partitioned by {keys}",
+        f"  {dataset.id:<{width}}  cells by {', '.join(dataset.dimensions)}; {pluralize(dataset.files, 'file')}, partitioned by {keys}",
         f"  {'':<{width}}  {_typed(dataset.payload)}",
     ]
 
@@ -113,7 +123,11 @@ def _cells(d: DatasetDescription, *, is_seed: bool) -> tuple[str, ...]:
 
 def _payload(payload: Mapping[str, str]) -> str:
     """Columns with their types; many of them open on a click."""
-    return or_dash(_typed(payload) if payload else "") if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(_typed(payload)))
+    return (
+        or_dash(_typed(payload) if payload else "")
+        if len(payload) <= _SHOWN_COLUMNS
+        else details(f"{len(payload):,} columns", escape(_typed(payload)))
+    )
 
 
 def _metadata(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
@@ -125,7 +139,9 @@ def _metadata(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
             yield details(f"metadata of {d.id}", Markup(f"<pre>{escape(text)}</pre>"))
 
 
-def describe_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None) -> CubeDescription:
+def describe_cube(
+    uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None
+) -> CubeDescription:
     """A cube at a glance, from its documents and schemas alone; ``as_of`` as in `query_cube`.
 
     Raises

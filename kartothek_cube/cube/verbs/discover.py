@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.cube.columns import get_payload_subset, visible_columns
-from kartothek_cube.cube.consistency import check_infos, infos_of
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import cube_of, dataset_ids, load_cube, read_members
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.cube import Cube, get_payload_subset, visible_columns
+from kartothek_cube.cube.members.consistency import check_infos, infos_of
+from kartothek_cube.cube.members.discovery import cube_of, dataset_ids, load_cube, read_members
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.typing import AsOf, Columns, StoreLike
 
@@ -43,7 +42,9 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str
 def discover_datasets_unchecked(
     uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> dict[str, DatasetMetadata]:
-    """The datasets under a prefix, by id; ``as_of`` as in `query_cube`. One that is incomplete is left out, with a warning in the log.
+    """The datasets under a prefix, by id; ``as_of`` as in `query_cube`.
+
+    One that is incomplete is left out, with a warning in the log.
 
     Examples
     --------
@@ -51,11 +52,15 @@ def discover_datasets_unchecked(
     >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
     {}
     """
-    found = read_members(uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
+    found = read_members(
+        uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of
+    )
     return {i: DatasetMetadata.of(s) for i, s in found.items()}
 
 
-def discover_datasets(cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None) -> dict[str, DatasetMetadata]:
+def discover_datasets(
+    cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
+) -> dict[str, DatasetMetadata]:
     """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together. ``as_of`` as in `query_cube`.
 
     Examples
@@ -68,7 +73,10 @@ def discover_datasets(cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids:
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()}
+    return {
+        i: DatasetMetadata.of(s)
+        for i, s in load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()
+    }
 
 
 def discover_cube(
@@ -97,7 +105,9 @@ def discover_cube(
     return cube, {i: DatasetMetadata.of(s).load_partition_indices() for i, s in members.items()}
 
 
-def _discover(uuid_prefix: str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None) -> tuple[Cube, dict[str, Snapshot]]:
+def _discover(
+    uuid_prefix: str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None
+) -> tuple[Cube, dict[str, Snapshot]]:
     members = read_members(uuid_prefix, open_instrumented(store), only, as_of=as_of)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)

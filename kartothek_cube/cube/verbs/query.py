@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.arrow.pandas import to_frame
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.groups import Group
-from kartothek_cube.cube.intention import QueryArguments
-from kartothek_cube.cube.load import PartitionLoader
-from kartothek_cube.cube.plan import QueryPlan
-from kartothek_cube.cube.planning import make_plan
-from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
+from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.run import grouped_tables, iter_groups, whole_table
+from kartothek_cube.cube.query.groups import Group
+from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.cube.query.planning import make_plan
 from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def query_cube(
 ) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
 
-    The cells of the seed dataset decide which rows there are; every other dataset is joined to them by its dimension
-    columns. A condition on the payload of a dataset keeps only cells that the dataset has. The rules are on the page
-    *The query system* of the documentation.
+    The cells of the seed dataset decide which rows there are; every other dataset is joined to them
+    by its dimension columns. A condition on the payload of a dataset keeps only cells that the
+    dataset has. The rules are on the page *The query system* of the documentation.
 
     Parameters
     ----------
@@ -51,33 +51,37 @@ def query_cube(
     store : str, path, store or callable
         Where it lies; everything that `open_store` takes.
     conditions : Condition, Conjunction or iterable of Condition, optional
-        What the rows have to satisfy, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. A null
-        satisfies ``!=`` if it is stored, and no other condition.
+        What the rows have to satisfy, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. A
+        null satisfies ``!=`` if it is stored, and no other condition.
     datasets : str, iterable of str, or dict, optional
         Which datasets take part; the seed must be among them. By default all.
     dimension_columns : str or iterable of str, optional
-        Dimension columns of the result, in the order in which its rows are sorted. With fewer than the cube has, each
-        projected cell comes once.
+        Dimension columns of the result, in the order in which its rows are sorted. With fewer than
+        the cube has, each projected cell comes once.
     partition_by : str or iterable of str, optional
         Indexed columns; one frame for each combination of their values.
     payload_columns : str or iterable of str, optional
         Payload to return. By default all.
     as_of : str or datetime, optional
-        A moment (without a zone: UTC), or the id of a commit: the cube as it was then, see `history`. The id of a write to the cube takes the datasets as
-        it left them. With the id of a commit to one dataset, the others are as of its time. A dataset that did not exist then is absent.
+        A moment (without a zone: UTC), or the id of a commit: the cube as it was then, see
+        `history`. The id of a write to the cube takes the datasets as it left them. With the id of
+        a commit to one dataset, the others are as of its time. A dataset that did not exist then is
+        absent.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     list of pandas.DataFrame
-        Without ``partition_by`` one frame; with it one frame a value, ascending. Columns in alphabetical order, rows
-        ordered by dimension columns, then partition columns. No rows: no frame.
+        Without ``partition_by`` one frame; with it one frame a value, ascending. Columns in
+        alphabetical order, rows ordered by dimension columns, then partition columns. No rows: no
+        frame.
 
     Raises
     ------
     InvalidInput
-        For a cube that does not exist or is not valid, for unknown or unsuitable columns, and if history does not reach back to ``as_of``.
+        For a cube that does not exist or is not valid, for unknown or unsuitable columns, and if
+        history does not reach back to ``as_of``.
     InvalidType
         For a constant that does not fit the type of its column.
 
@@ -96,7 +100,9 @@ def query_cube(
     """
     with operation("query_cube", options, cube=cube) as op:
         opened = open_instrumented(store)
-        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
+        plan = make_plan(
+            QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened
+        )
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
         return [op.returned(to_frame(table)) for table in tables if table.num_rows]
 
@@ -114,8 +120,8 @@ def query_cube_arrow(
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
 
-    No rows: a table without rows, with all columns and types. Null is a value of its own here, so that integers stay
-    integers.
+    No rows: a table without rows, with all columns and types. Null is a value of its own here, so
+    that integers stay integers.
 
     Examples
     --------
@@ -132,7 +138,9 @@ def query_cube_arrow(
     """
     with operation("query_cube_arrow", options, cube=cube) as op:
         opened = open_instrumented(store)
-        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        plan = make_plan(
+            QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened
+        )
         return op.returned(whole_table(plan, opened))
 
 
@@ -150,14 +158,17 @@ def iter_cube(
 ) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
 
-    Arguments and errors are those of `query_cube`; they are checked by the call, not by the first step.
+    Arguments and errors are those of `query_cube`; they are checked by the call, not by the first
+    step.
 
     Yields
     ------
     key : dict
-        Values of the ``partition_by`` columns; without ``partition_by`` those of the partition columns.
+        Values of the ``partition_by`` columns; without ``partition_by`` those of the partition
+        columns.
     table : pyarrow.Table
-        The rows of the group, ordered by dimension columns, then partition columns. Empty groups are left out.
+        The rows of the group, ordered by dimension columns, then partition columns. Empty groups
+        are left out.
 
     Examples
     --------
@@ -173,7 +184,9 @@ def iter_cube(
     """
     with operation("iter_cube", options, cube=cube) as op:
         opened = open_instrumented(store)
-        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
+        plan = make_plan(
+            QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened
+        )
         return op.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
 
 
@@ -189,9 +202,12 @@ def plan_cube_query(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
-    """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
+    """The plan of a query: which files each group reads and how they are joined.
 
-    No data file is read. The plan is a picklable value without a store; `load_group` loads one of its ``groups`` anywhere.
+    Arguments and errors as in `query_cube`.
+
+    No data file is read. The plan is a picklable value without a store; `load_group` loads one of
+    its ``groups`` anywhere.
 
     Examples
     --------

@@ -14,22 +14,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.dataset.arguments import check_flag
-from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.maintenance.verify import VerifyPass
-from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
-from kartothek_cube.core.markup import counted
+from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
+from kartothek_cube.core.maintenance.verify.run import VerifyPass
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import map_files
-from kartothek_cube.core.rowkeys import IntArray
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.runtime.executor import map_files
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.facts import ReportFacts
-from kartothek_cube.cube.report.measure import Measured, dataset_facts, growth_of, heat_map, histogram, index_facts
+from kartothek_cube.cube.report.measure import (
+    CubeStatistics,
+    dataset_facts,
+    growth_of,
+    heat_map,
+    histogram,
+    index_facts,
+)
 from kartothek_cube.cube.report.page import article, page
 from kartothek_cube.cube.verbs.verify import Verified, verified
 from kartothek_cube.typing import StoreLike
@@ -94,7 +101,7 @@ class CubeReport(str):
         facts = self.facts
         files, size = sum(d.files for d in facts.datasets), sum(d.bytes for d in facts.datasets)
         found = sum(a.count for a in facts.advice if a.severity != "info")
-        what = f"{counted(len(facts.datasets), 'dataset')}, {counted(files, 'file')}, {size:,} bytes, {found:,} errors and warnings"
+        what = f"{pluralize(len(facts.datasets), 'dataset')}, {pluralize(files, 'file')}, {size:,} bytes, {found:,} errors and warnings"
         return f"CubeReport({facts.uuid_prefix!r}: {what})"
 
     def _repr_html_(self) -> str:
@@ -102,12 +109,21 @@ class CubeReport(str):
 
 
 def cube_report(
-    cube: Cube | str, store: StoreLike, *, deep: bool = False, rows: bool | None = None, now: datetime | None = None, options: Overrides | None = None
+    cube: Cube | str,
+    store: StoreLike,
+    *,
+    deep: bool = False,
+    rows: bool | None = None,
+    now: datetime | None = None,
+    options: Overrides | None = None,
 ) -> CubeReport:
-    """What a cube is made of and how it fares, as one HTML page that needs nothing else. Nothing is changed.
+    """What a cube is made of and how it fares, as one HTML page that needs nothing else.
 
-    The page shows the datasets with their columns, bytes and rows by partition and dataset, the sizes of files, how well indices tell files apart, how
-    the datasets grew from commit to commit, and what `verify_cube` finds, with the call and the command that mend it.
+    Nothing is changed.
+
+    The page shows the datasets with their columns, bytes and rows by partition and dataset, the
+    sizes of files, how well indices tell files apart, how the datasets grew from commit to commit,
+    and what `verify_cube` finds, with the call and the command that mend it.
 
     Parameters
     ----------
@@ -118,7 +134,8 @@ def cube_report(
     deep : bool, default False
         Verify the data, too; reads all of it.
     rows : bool, optional
-        Whether to count rows, for which the footer of every file is read. By default where there are no more than 2,000 files.
+        Whether to count rows, for which the footer of every file is read. By default where there
+        are no more than 2,000 files.
     now : datetime, optional
         The moment that the page names, instead of the present one.
     options : optional
@@ -127,7 +144,8 @@ def cube_report(
     Returns
     -------
     CubeReport
-        A text; ``save("report.html")`` writes it, ``facts`` has the figures. A damaged cube has a report, too.
+        A text; ``save("report.html")`` writes it, ``facts`` has the figures. A damaged cube has a
+        report, too.
 
     Raises
     ------
@@ -162,7 +180,7 @@ def cube_report(
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
-def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, Measured]:
+def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, CubeStatistics]:
     """The datasets that can be read, with the sizes of their files by the listing, and the rows by the footers."""
     files = [(s.uuid, key) for s in found.members.values() for key in _files(s).to_pylist()] if count else []
     with closing(map_files(partial(_rows, store), files, store=store)) as rows:
@@ -171,7 +189,11 @@ def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, Measur
 
 def _files(snapshot: Snapshot) -> pa.Array:
     """The file of each partition; of a damaged document, which names none at all, nulls."""
-    return snapshot.files if len(snapshot.files) == len(snapshot.partitions) else pa.nulls(len(snapshot.partitions), pa.string())
+    return (
+        snapshot.files
+        if len(snapshot.files) == len(snapshot.partitions)
+        else pa.nulls(len(snapshot.partitions), pa.string())
+    )
 
 
 def _rows(store: Store, file: tuple[str, str | None]) -> int:
@@ -183,16 +205,23 @@ def _rows(store: Store, file: tuple[str, str | None]) -> int:
         return 0
 
 
-def _measure(store: Store, look: VerifyPass, rows: Iterator[int] | None) -> Measured:
+def _measure(store: Store, look: VerifyPass, rows: Iterator[int] | None) -> CubeStatistics:
     assert look.subject is not None
     snapshot = look.subject.snapshot
     sizes = _sizes(store, look.subject, ask=rows is not None)
-    counted = None if rows is None else np.fromiter(islice(rows, len(snapshot.partitions)), dtype=np.int64, count=len(snapshot.partitions))
-    return Measured(snapshot, sizes, counted, look.indices.loaded, look.history.entries)
+    counted = (
+        None
+        if rows is None
+        else np.fromiter(islice(rows, len(snapshot.partitions)), dtype=np.int64, count=len(snapshot.partitions))
+    )
+    return CubeStatistics(snapshot, sizes, counted, look.indices.loaded, look.history.entries)
 
 
 def _sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
-    """The size of each file; 0 where it is missing. Where a listing has no sizes, files whose footers are read anyway are asked for it."""
+    """The size of each file; 0 where it is missing.
+
+    Where a listing has no sizes, files whose footers are read anyway are asked for it.
+    """
     entries, files = subject.entries.values(), _files(subject.snapshot)
     keys = pa.array([e.key for e in entries], type=pa.string())
     positions = pc.index_in(files, value_set=keys)
@@ -203,7 +232,7 @@ def _sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
     return taken
 
 
-def _facts(store: Store, found: Verified, measured: Mapping[str, Measured], now: datetime) -> ReportFacts:
+def _facts(store: Store, found: Verified, measured: Mapping[str, CubeStatistics], now: datetime) -> ReportFacts:
     cube = found.cube
     columns = cube.partition_columns if cube is not None else ()
     types = {f.name: str(f.type) for m in measured.values() for f in m.snapshot.schema}
@@ -220,5 +249,12 @@ def _facts(store: Store, found: Verified, measured: Mapping[str, Measured], now:
         sizes=histogram(np.concatenate([np.zeros(0, np.int64), *(m.sizes for m in ordered.values())])),
         indices=tuple(i for name, m in ordered.items() for i in index_facts(name, m)),
         growth=tuple(growth_of(name, m) for name, m in ordered.items()),
-        advice=advice_of(found.prefix, cube, store.name, found.report.findings, ordered, readable=cube is not None and len(measured) == len(found.looks)),
+        advice=advice_of(
+            found.prefix,
+            cube,
+            store.name,
+            found.report.findings,
+            ordered,
+            readable=cube is not None and len(measured) == len(found.looks),
+        ),
     )

@@ -9,18 +9,18 @@ from itertools import islice
 
 import numpy as np
 
-from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.markup import in_notebook, show_bytes, show_count, table
+from kartothek_cube.core.display.html import in_notebook, show_bytes, show_count, table
+from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import THREADS, Executor, map_files
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
+from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.arguments import check_not_loaded
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import read_members
-from kartothek_cube.cube.selection import check_not_loaded
+from kartothek_cube.cube.members.discovery import read_members
 from kartothek_cube.typing import AsOf, IntoDatasets, StoreLike
 
 __all__ = ["CubeStats", "collect_stats", "collect_stats_on"]
@@ -39,14 +39,24 @@ class CubeStats(dict[str, dict[str, int]]):
 
     def _repr_html_(self) -> str:
         rows = [_figures(name, stats) for name, stats in self.items()]
-        total = {figure: sum(stats[figure] for stats in self.values()) for figure in ("blobsize", "files", "partitions", "rows")}
+        total = {
+            figure: sum(stats[figure] for stats in self.values())
+            for figure in ("blobsize", "files", "partitions", "rows")
+        }
         head = ("dataset", "partitions", "files", "rows", "size", "mean file")
-        return in_notebook(table(head, rows, numbers=range(1, 6), foot=_figures("total", total) if len(self) > 1 else ()))
+        return in_notebook(
+            table(head, rows, numbers=range(1, 6), foot=_figures("total", total) if len(self) > 1 else ())
+        )
 
 
 def _figures(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
     mean = show_bytes(stats["blobsize"] / stats["files"]) if stats["files"] else ""
-    return name, *(show_count(stats[figure]) for figure in ("partitions", "files", "rows")), show_bytes(stats["blobsize"]), mean
+    return (
+        name,
+        *(show_count(stats[figure]) for figure in ("partitions", "files", "rows")),
+        show_bytes(stats["blobsize"]),
+        mean,
+    )
 
 
 def collect_stats(
@@ -73,13 +83,15 @@ def collect_stats(
     Returns
     -------
     CubeStats
-        A dict, which a notebook shows as a table: dataset id → ``{"blobsize": bytes of the data files, "files": ..., "partitions": ..., "rows": ...}``.
-        Rows are stored rows: those that a later append overrides count, too. A partitioned dataset without partitions is absent.
+        A dict, which a notebook shows as a table: dataset id → ``{"blobsize": bytes of the data
+        files, "files": ..., "partitions": ..., "rows": ...}``. Rows are stored rows: those that a
+        later append overrides count, too. A partitioned dataset without partitions is absent.
 
     Raises
     ------
     KeyNotFound
-        If a data file is missing, or the schema file of a dataset that needs one. What is counted without a broken dataset is asked for by naming the others.
+        If a data file is missing, or the schema file of a dataset that needs one. What is counted
+        without a broken dataset is asked for by naming the others.
     CorruptDocument
         If the document of a dataset cannot be read.
 
@@ -98,7 +110,9 @@ def collect_stats(
         return collect_stats_on(THREADS, cube, store, datasets, as_of)
 
 
-def collect_stats_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None) -> CubeStats:
+def collect_stats_on(
+    executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None
+) -> CubeStats:
     """Count as `collect_stats` does, inside an operation; the executor reads the footers."""
     opened = open_instrumented(store)
     if isinstance(datasets, Mapping):

@@ -6,22 +6,21 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.stream import checked_limit, limited_batches
-from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import map_in_threads
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import AnyOperation, operation
-from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.groups import Group, GroupContext, GroupPartition
-from kartothek_cube.cube.intention import QueryArguments
-from kartothek_cube.cube.load import PartitionLoader
-from kartothek_cube.cube.plan import QueryPlan
-from kartothek_cube.cube.planning import make_plan
-from kartothek_cube.cube.run import iter_groups
+from kartothek_cube.core.dataset.read import checked_limit, limited_batches
+from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.telemetry import AnyOperation, operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
+from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.run import iter_groups
+from kartothek_cube.cube.query.groups import Group, GroupContext, GroupPartition
+from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.cube.query.planning import make_plan
 from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
@@ -41,25 +40,27 @@ def stream_cube(
 ) -> pa.RecordBatchReader:
     """Query a cube and get its rows batch by batch, with bounded memory.
 
-    The rows are those of `query_cube_arrow`, one physical partition after the other and ordered by dimension columns inside
-    each; they are not sorted as a whole. The next partitions are loaded while a batch is used, as many as fit into the option
-    ``bytes_in_flight``, and at least one. The arguments are checked by the call; data are read when the first batch is asked
-    for, of the state that the cube had when the call was made.
+    The rows are those of `query_cube_arrow`, one physical partition after the other and ordered by
+    dimension columns inside each; they are not sorted as a whole. The next partitions are loaded
+    while a batch is used, as many as fit into the option ``bytes_in_flight``, and at least one. The
+    arguments are checked by the call; data are read when the first batch is asked for, of the state
+    that the cube had when the call was made.
 
     Parameters
     ----------
     cube, store, conditions, datasets, dimension_columns, payload_columns, as_of
         As in `query_cube`.
     limit : int, optional
-        Stop after so many rows; partitions behind them are not read but for those that are on their way.
+        Stop after so many rows; partitions behind them are not read but for those that are on their
+        way.
     options : optional
         What `options` returns: settings for this call and for the loading of its batches.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        Columns in alphabetical order, types as in `query_cube_arrow`. Everything that speaks Arrow takes it: Polars, DuckDB,
-        ``pyarrow.dataset.write_dataset``.
+        Columns in alphabetical order, types as in `query_cube_arrow`. Everything that speaks Arrow
+        takes it: Polars, DuckDB, ``pyarrow.dataset.write_dataset``.
 
     Raises
     ------
@@ -80,7 +81,9 @@ def stream_cube(
     """
     with operation("stream_cube", options, cube=cube) as op:
         rows, opened = checked_limit(limit), open_instrumented(store)
-        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        plan = make_plan(
+            QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened
+        )
         return _reader(plan, opened, rows, op)
 
 
@@ -99,8 +102,8 @@ def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = N
     Returns
     -------
     pyarrow.RecordBatchReader
-        The rows of the groups in group order, ordered by dimension columns, then partition columns inside each. No batch
-        holds rows of two groups.
+        The rows of the groups in group order, ordered by dimension columns, then partition columns
+        inside each. No batch holds rows of two groups.
 
     Raises
     ------
@@ -123,7 +126,9 @@ def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = N
 
 
 def _reader(plan: QueryPlan, store: Store, limit: int | None, op: AnyOperation) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(plan.schema, op.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
+    return pa.RecordBatchReader.from_batches(
+        plan.schema, op.lasting(limited_batches(_tables(iter_groups(plan, store)), limit))
+    )
 
 
 def _tables(groups: Iterator[tuple[dict[str, object], pa.Table]]) -> Generator[pa.Table, None, None]:
@@ -146,14 +151,15 @@ def count_cube(
 ) -> int:
     """Count the rows of a query without reading payload.
 
-    A physical partition of the seed that is one file, of which nothing is filtered, is counted by the footer of its file. Of
-    every other one the columns of its cells and of the conditions are read. Conditions on partition columns filter nothing inside a
-    partition.
+    A physical partition of the seed that is one file, of which nothing is filtered, is counted by
+    the footer of its file. Of every other one the columns of its cells and of the conditions are
+    read. Conditions on partition columns filter nothing inside a partition.
 
     Parameters
     ----------
     cube, store, conditions, datasets, dimension_columns, as_of
-        As in `query_cube`. With fewer dimension columns than the cube has, projected cells are counted.
+        As in `query_cube`. With fewer dimension columns than the cube has, projected cells are
+        counted.
     options : optional
         What `options` returns: settings for this call.
 
@@ -182,7 +188,14 @@ def count_cube(
         # Without payload only the seed and what restricts it take part.
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
         loader = PartitionLoader(opened)
-        return sum(map_in_threads(lambda group: _count(group, loader, opened), plan.slices, store=opened, phase=Phase("read", "partitions")))
+        return sum(
+            map_in_threads(
+                lambda group: _count(group, loader, opened),
+                plan.slices,
+                store=opened,
+                phase=Phase("read", "partitions"),
+            )
+        )
 
 
 def _count(group: Group, loader: PartitionLoader, store: Store) -> int:

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kartothek_cube.core.dataset.arguments import check_flag
-from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
-from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
+from kartothek_cube.core.arguments import check_flag
+from kartothek_cube.core.maintenance.verify.report import Counts, Finding, VerifyReport, report_of
+from kartothek_cube.core.maintenance.verify.run import VerifyPass, verify, verify_rows
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid
-from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import map_in_threads
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.telemetry import operation
-from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
-from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.discovery import dataset_ids
-from kartothek_cube.cube.verify_cells import overridden_findings, unseen_findings
-from kartothek_cube.cube.verify_members import find_cube, member_findings
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, require_cube
+from kartothek_cube.cube.members.discovery import dataset_ids
+from kartothek_cube.cube.verify import find_cube, member_findings, overridden_findings, unseen_findings
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
 from kartothek_cube.typing import StoreLike
 
 __all__ = ["Verified", "verified", "verify_cube"]
 
 
-def verify_cube(cube: Cube | str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
+def verify_cube(
+    cube: Cube | str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None
+) -> VerifyReport:
     """Say what is wrong with a cube: `verify_dataset` for each of its datasets, and whether they fit together. Nothing is changed.
 
     Parameters
@@ -37,15 +37,16 @@ def verify_cube(cube: Cube | str, store: StoreLike, deep: bool = False, *, optio
     store : str, path, store or callable
         Where it lies; everything that `open_store` takes.
     deep : bool, default False
-        Read the data: what `verify_dataset` does, and nulls, order and repetitions of cells, cells that newer files override,
-        and those of enrichments that the seed lacks.
+        Read the data: what `verify_dataset` does, and nulls, order and repetitions of cells, cells
+        that newer files override, and those of enrichments that the seed lacks.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     VerifyReport
-        The findings, errors first; ``ok`` says that there is no error, ``clean`` that there is no warning either.
+        The findings, errors first; ``ok`` says that there is no error, ``clean`` that there is no
+        warning either.
 
     Raises
     ------
@@ -92,7 +93,10 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
     if known is not None:
         findings.extend(member_findings(known, members))
     if deep:
-        looks = {name: verify_rows(store, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
+        looks = {
+            name: verify_rows(store, look, known.dimension_columns if known is not None else ())
+            for name, look in looks.items()
+        }
         findings.extend(_deep_findings(known, members, store))
     every = (*findings, *(f for look in looks.values() for f in look.findings))
     counts = sum((look.counts for look in looks.values()), Counts())
@@ -101,26 +105,42 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
 
 def _prefix(prefix: str) -> str:
     if KTK_CUBE_UUID_SEPERATOR in check_uuid(prefix):
-        raise InvalidInput(f"The prefix of a cube has no {KTK_CUBE_UUID_SEPERATOR!r}, but {prefix!r} was given. verify_dataset verifies a single dataset.")
+        raise InvalidInput(
+            f"The prefix of a cube has no {KTK_CUBE_UUID_SEPERATOR!r}, but {prefix!r} was given. verify_dataset verifies a single dataset."
+        )
     return prefix
 
 
 def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
     names = sorted(dataset_ids(prefix, store))
     if not names:
-        raise DatasetNotFound(f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'.")
-    looks = map_in_threads(lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
+        raise DatasetNotFound(
+            f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'."
+        )
+    looks = map_in_threads(
+        lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep),
+        names,
+        phase=Phase("verify", "datasets"),
+    )
     return dict(zip(names, looks, strict=True))
 
 
 def _members(looks: Mapping[str, VerifyPass]) -> dict[str, Snapshot]:
     """The datasets whose document and schemas can be read."""
-    return {name: look.subject.snapshot for name, look in looks.items() if look.subject is not None and look.subject.snapshot.schemas}
+    return {
+        name: look.subject.snapshot
+        for name, look in looks.items()
+        if look.subject is not None and look.subject.snapshot.schemas
+    }
 
 
 def _deep_findings(cube: Cube | None, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
     if cube is None:
         return
-    whole = {name: s for name, s in members.items() if set(s.tables) == {SINGLE_TABLE} and set(s.values.column_names) == set(s.partition_keys)}
+    whole = {
+        name: s
+        for name, s in members.items()
+        if set(s.tables) == {SINGLE_TABLE} and set(s.values.column_names) == set(s.partition_keys)
+    }
     yield from overridden_findings(cube, whole, store)
     yield from unseen_findings(cube, whole, store)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kartothek_cube.spark.datasource.register import register
+from kartothek_cube.spark.datasource.source import register
 
 __all__ = ["register"]

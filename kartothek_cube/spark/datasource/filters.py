@@ -1,7 +1,8 @@
 """Spark's filters as comparisons of this library, where both mean the same. Pure.
 
-What Spark compares and what we compare differs in three points: for Spark NaN is a value, equal to itself and greater than all others, for us it is null;
-a null satisfies no filter of Spark but ``IS NULL``, while it satisfies our ``!=`` and ``not in``; and Spark has its own types of columns.
+What Spark compares and what we compare differs in three points: for Spark NaN is a value, equal to
+itself and greater than all others, for us it is null; a null satisfies no filter of Spark but ``IS
+NULL``, while it satisfies our ``!=`` and ``not in``; and Spark has its own types of columns.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from kartothek_cube.core.predicates import Clause, constants_of, is_null, parse_predicates
-from kartothek_cube.core.schema import check_literal
+from kartothek_cube.core.arrow.schema import check_literal
+from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null, parse_predicates
 from kartothek_cube.errors import KartothekCubeError
 
 __all__ = ["Pushed", "Translated", "comparable", "push", "translate"]
@@ -60,9 +61,12 @@ class Pushed:
 
 
 def push(filters: Iterable[Filter], kinds: Mapping[str, pa.DataType], *, cube: bool = False) -> Pushed:
-    """Divide the work between us and Spark. What cannot be said exactly is used to leave files out, and given back.
+    """Divide the work between us and Spark.
 
-    ``kinds`` has the stored types of the columns, ``cube`` says that the comparisons become conditions of a cube, which know no null and no decimals.
+    What cannot be said exactly is used to leave files out, and given back.
+
+    ``kinds`` has the stored types of the columns, ``cube`` says that the comparisons become
+    conditions of a cube, which know no null and no decimals.
     """
     filters = list(filters)
     found = [translate(f, kinds, cube=cube) for f in filters]
@@ -118,7 +122,11 @@ def _has_nan(values: Iterable[Any]) -> bool:
 
 def _number(value: object, kind: pa.DataType) -> Any:
     """Unsigned integers of 64 bits are decimals for Spark."""
-    return int(value) if isinstance(value, Decimal) and pt.is_integer(kind) and value == value.to_integral_value() else value
+    return (
+        int(value)
+        if isinstance(value, Decimal) and pt.is_integer(kind) and value == value.to_integral_value()
+        else value
+    )
 
 
 def _is_valid(clause: Clause, kind: pa.DataType, cube: bool) -> bool:
@@ -143,5 +151,15 @@ def comparable(kind: pa.DataType) -> bool:
     kind = _value_type(kind)
     if pt.is_timestamp(kind):
         return kind.tz is None and kind.unit != "ns"
-    plain = (pt.is_boolean, pt.is_integer, pt.is_float32, pt.is_float64, pt.is_string, pt.is_large_string, pt.is_binary, pt.is_date32, pt.is_decimal128)
+    plain = (
+        pt.is_boolean,
+        pt.is_integer,
+        pt.is_float32,
+        pt.is_float64,
+        pt.is_string,
+        pt.is_large_string,
+        pt.is_binary,
+        pt.is_date32,
+        pt.is_decimal128,
+    )
     return any(applies(kind) for applies in plain)

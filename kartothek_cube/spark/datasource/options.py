@@ -1,4 +1,7 @@
-"""Options of the data source: texts as Spark hands them over, checked and turned into a value. Pure."""
+"""Options of the data source: texts as Spark hands them over, checked and turned into a value.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from kartothek_cube.core.naming import meant
 from kartothek_cube.core.stores.urls import LOCAL_SCHEMES, looks_like_url, names_object_store, parse_url
+from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["SourceOptions", "Use", "dataset_uuid", "parse_options"]
@@ -21,20 +24,24 @@ _NEW_CUBE = frozenset({"dimension_columns", "partition_columns", "index_columns"
 _WRITING = frozenset({"partition_on", "secondary_indices", "timestamps", "txn", *_NEW_CUBE})
 # Spark's own options of a stream or of a table in its catalog, which come along with ours.
 _OF_SPARK = frozenset({"checkpointlocation", "provider", "owner"})
-# It is before all options of a table that is made in the catalog; whoever reads the table then gets no options at all (PySpark 4.3).
+# It is before all options of a table that is made in the catalog; whoever reads the table then gets
+# no options at all (PySpark 4.3).
 _PREFIX = "option."
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options of a reader or writer ask for. None is what was not given, ``()`` an empty list.
+    """What the options of a reader or writer ask for.
+
+    None is what was not given, ``()`` an empty list.
 
     Attributes
     ----------
     store : str
         URL or absolute path: it is opened by processes that run in other directories.
     cube, dataset : str, optional
-        At least one. Both: ``dataset`` is the id of a dataset of the cube. ``dataset`` alone is the uuid of any dataset.
+        At least one. Both: ``dataset`` is the id of a dataset of the cube. ``dataset`` alone is the
+        uuid of any dataset.
     table : str
         Table of a dataset.
     columns : tuple of str, optional
@@ -84,7 +91,8 @@ def dataset_uuid(options: SourceOptions) -> str:
 def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOptions:
     """Check options as Spark hands them over: names in lower case, values as texts.
 
-    Lists are written ``"a,b"``, or as JSON where a name contains a comma; a transaction ``"application,number"``.
+    Lists are written ``"a,b"``, or as JSON where a name contains a comma; a transaction
+    ``"application,number"``.
 
     Parameters
     ----------
@@ -96,7 +104,8 @@ def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOption
     Raises
     ------
     InvalidInput
-        Naming the option that is unknown, missing, of no use here, contradicted by another, or has a value of another form.
+        Naming the option that is unknown, missing, of no use here, contradicted by another, or has
+        a value of another form.
 
     Examples
     --------
@@ -109,7 +118,9 @@ def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOption
     given = {name: value for key, value in options.items() if (name := key.lower()) not in _OF_SPARK}
     _check_names(given, use)
     if not given.get("store"):
-        raise InvalidInput('The option store is missing: the URL or path of the store, e.g. .option("store", "hfs:///data/store").')
+        raise InvalidInput(
+            'The option store is missing: the URL or path of the store, e.g. .option("store", "hfs:///data/store").'
+        )
     parsed = SourceOptions(**{name: _PARSERS.get(name, _text)(name, value) for name, value in given.items()})
     _check_together(parsed, given)
     return parsed
@@ -124,12 +135,20 @@ def _check_names(given: Mapping[str, str], use: Use) -> None:
             "Spark does not hand the options of a table of its catalog to those who read it. Use CREATE TEMPORARY VIEW ... USING kartothek_cube."
         )
     if "path" in given:
-        raise InvalidInput("The data source kartothek_cube takes no path: the store goes into the option store, the name into cube or dataset.")
+        raise InvalidInput(
+            "The data source kartothek_cube takes no path: the store goes into the option store, the name into cube or dataset."
+        )
     for name in given:
         if name not in known:
-            raise InvalidInput(f"The data source kartothek_cube has no option {name!r}.{meant([name], known)} To {use} there are: {useful}.")
+            raise InvalidInput(
+                f"The data source kartothek_cube has no option {name!r}.{did_you_mean([name], known)} To {use} there are: {useful}."
+            )
         if name in useless:
-            why = ", where the query and the number of the batch are the transaction" if (name, use) == ("txn", "stream") else ""
+            why = (
+                ", where the query and the number of the batch are the transaction"
+                if (name, use) == ("txn", "stream")
+                else ""
+            )
             raise InvalidInput(f"The option {name} means nothing to {use}{why}. To {use} there are: {useful}.")
 
 
@@ -139,11 +158,17 @@ def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:
             "Give the option cube (the uuid prefix of a cube), dataset (the uuid of a dataset), or both: cube and the id of one of its datasets."
         )
     if options.cube is None and (surplus := sorted(_NEW_CUBE & set(given))):
-        raise InvalidInput(f"The option {surplus[0]} describes a new cube, but there is no option cube, only dataset={options.dataset!r}.")
+        raise InvalidInput(
+            f"The option {surplus[0]} describes a new cube, but there is no option cube, only dataset={options.dataset!r}."
+        )
     if options.cube is not None and "secondary_indices" in given:
-        raise InvalidInput(f"The indices of a cube are the option index_columns, not secondary_indices (cube {options.cube!r}).")
+        raise InvalidInput(
+            f"The indices of a cube are the option index_columns, not secondary_indices (cube {options.cube!r})."
+        )
     if options.cube is not None and "table" in given:
-        raise InvalidInput(f"The datasets of a cube have one table; leave the option table out (cube {options.cube!r}).")
+        raise InvalidInput(
+            f"The datasets of a cube have one table; leave the option table out (cube {options.cube!r})."
+        )
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -191,7 +216,9 @@ def _json(name: str, value: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise InvalidInput(f'The option {name}={value!r} is no JSON list: {error}. Names without commas can be written "a,b".') from None
+        raise InvalidInput(
+            f'The option {name}={value!r} is no JSON list: {error}. Names without commas can be written "a,b".'
+        ) from None
 
 
 def _columns(name: str, value: str) -> tuple[str, ...]:
@@ -226,7 +253,9 @@ def _timestamps(name: str, value: str) -> str:
 def _txn(name: str, value: str) -> tuple[str, int]:
     application, _, number = value.rpartition(",")
     if not application.strip() or not number.strip().isdecimal():
-        raise InvalidInput(f'The option {name}={value!r} is no transaction: write "application,number", e.g. "nightly,20260131".')
+        raise InvalidInput(
+            f'The option {name}={value!r} is no transaction: write "application,number", e.g. "nightly,20260131".'
+        )
     return application.strip(), int(number)
 
 
@@ -238,5 +267,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "push_down": _flag,
     "timestamps": _timestamps,
     "txn": _txn,
-    **dict.fromkeys(("partition_on", "secondary_indices", "dimension_columns", "partition_columns", "index_columns"), _names),
+    **dict.fromkeys(
+        ("partition_on", "secondary_indices", "dimension_columns", "partition_columns", "index_columns"), _names
+    ),
 }

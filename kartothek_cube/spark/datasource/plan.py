@@ -9,31 +9,29 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
-from kartothek_cube.core.dataset.load import stream_tables
-from kartothek_cube.core.dataset.plan import make_file_plan
-from kartothek_cube.core.dataset.requests import check_table, checked_columns
-from kartothek_cube.core.files import FileRequest
+from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
+from kartothek_cube.core.expressions.conjunction import Conjunction, condition_class
+from kartothek_cube.core.expressions.predicates import Clause, parse_predicates
+from kartothek_cube.core.io.reader import FileRequest
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.predicates import Clause, parse_predicates
-from kartothek_cube.core.scan import ScanTask
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store, store_factory
-from kartothek_cube.cube.conditions import Conjunction
-from kartothek_cube.cube.conjunction import condition_class
-from kartothek_cube.cube.consistency import infos_of
+from kartothek_cube.core.scan.arguments import check_table, checked_columns
+from kartothek_cube.core.scan.execute import stream_tables
+from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.groups import Group
-from kartothek_cube.cube.intention import QueryArguments, make_intention
-from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.members.consistency import infos_of
+from kartothek_cube.cube.query.groups import Group
+from kartothek_cube.cube.query.intention import QueryArguments, make_intention
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
 from kartothek_cube.typing import StoreLike
 
-__all__ = ["CubeView", "DatasetView", "FileItem", "View", "load_items", "view_of"]
+__all__ = ["CubeView", "DatasetView", "FileItem", "ReadTarget", "load_items", "view_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class FileItem:
 Item: TypeAlias = Group | FileItem
 
 
-class View(Protocol):
+class ReadTarget(Protocol):
     """One state of a cube or dataset, and how a read of it is planned."""
 
     @property
@@ -85,14 +83,18 @@ class CubeView:
 
     @cached_property
     def _columns(self) -> pa.Schema:
-        return make_intention(QueryArguments(self.cube), infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
+        return make_intention(
+            QueryArguments(self.cube), infos_of({i: d.snapshot for i, d in self.datasets.items()})
+        ).schema
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
         """The stored types of columns, in their order; of all columns, in alphabetical order, for None."""
         known = self._columns
         unknown = [c for c in columns or () if c not in known.names]
         if unknown:
-            raise UnknownColumn(f"Cube {self.cube.uuid_prefix!r} has no column {', '.join(map(repr, unknown))}; it has {', '.join(known.names)}.")
+            raise UnknownColumn(
+                f"Cube {self.cube.uuid_prefix!r} has no column {', '.join(map(repr, unknown))}; it has {', '.join(known.names)}."
+            )
         return known if columns is None else pa.schema([known.field(c) for c in columns])
 
     def clauses(self, conditions: str | None) -> Sequence[Clause]:
@@ -132,13 +134,13 @@ class DatasetView:
         return [FileItem(plan.request, task) for task in plan.tasks()]
 
 
-def view_of(options: SourceOptions) -> View:
+def view_of(options: SourceOptions) -> ReadTarget:
     """The state that a reader was asked for."""
     store = store_factory(options.store)
     if options.cube is not None and options.dataset is None:
         cube, datasets = discover_cube(options.cube, store, as_of=options.as_of)
         return CubeView(cube, store, datasets)
-    source = source_of(dataset_uuid(options), store, None, options.as_of)
+    source = dataset_ref(dataset_uuid(options), store, None, options.as_of)
     return DatasetView(source, source.snapshot(), options.table)
 
 

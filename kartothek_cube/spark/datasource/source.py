@@ -1,4 +1,4 @@
-"""The class that Spark knows: names, schema, and which reader or writer does the work."""
+"""The class that Spark knows as the source ``kartothek_cube``, and its registration in a session."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from kartothek_cube.spark.actions import task_errors
 from kartothek_cube.spark.datasource.options import parse_options
-from kartothek_cube.spark.errors import task_errors
+from kartothek_cube.spark.session import cores, find_session
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from kartothek_cube.spark.datasource.plan import View
+    from kartothek_cube.spark.datasource.plan import ReadTarget
 
-__all__ = ["KartothekCubeSource"]
+__all__ = ["KartothekCubeSource", "register"]
 
 
 class KartothekCubeSource(DataSource):
@@ -25,8 +27,9 @@ class KartothekCubeSource(DataSource):
     """
 
     cores: int | None = None
-    # Spark keeps the source of a ``load()`` as it is after `schema`, and makes each reader from a copy of it.
-    _view: View | None = None
+    # Spark keeps the source of a ``load()`` as it is after `schema`, and makes each reader from a
+    # copy of it.
+    _view: ReadTarget | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -34,7 +37,10 @@ class KartothekCubeSource(DataSource):
         return "kartothek_cube"
 
     def schema(self) -> StructType:
-        """Columns and types of what is read. All plans that Spark makes later are of the state that was found here."""
+        """Columns and types of what is read.
+
+        All plans that Spark makes later are of the state that was found here.
+        """
         from kartothek_cube.spark.datasource.plan import view_of
         from kartothek_cube.spark.datasource.read import source_schema
 
@@ -47,7 +53,8 @@ class KartothekCubeSource(DataSource):
         """The batch reader."""
         from kartothek_cube.spark.datasource.read import make_reader
 
-        # The reader leaves it behind when it travels to the tasks; so must the source, which travels along.
+        # The reader leaves it behind when it travels to the tasks; so must the source, which
+        # travels along.
         view, self._view = self._view, None
         with task_errors():
             return make_reader(parse_options(self.options, "read"), schema, self.cores, view)
@@ -61,7 +68,46 @@ class KartothekCubeSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """The streaming writer."""
-        from kartothek_cube.spark.datasource.stream import make_stream_writer
+        from kartothek_cube.spark.datasource.write import make_stream_writer
 
         with task_errors():
             return make_stream_writer(parse_options(self.options, "stream"), schema, overwrite)
+
+
+_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Make the format ``kartothek_cube`` known to a session and switch on that filters may reach it.
+
+    Calling it twice does no harm.
+
+    Parameters
+    ----------
+    spark : SparkSession, optional
+        By default the active session; classic or Connect.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no session.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pandas as pd
+    >>> from kartothek_cube.api.cube import Cube, build_cube
+    >>> from kartothek_cube.spark import register
+    >>> store = f"hfs://{Path.cwd()}/store"
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> register(spark)
+    >>> spark.read.format("kartothek_cube").options(store=store, cube="sales", conditions="UNITS > 3").load().collect()
+    [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
+    """
+    session = find_session(spark)
+    # Without it Spark refuses every read with the option push_down.
+    session.conf.set(_PUSH_DOWN, "true")
+    # Spark plans a read in a process that knows neither session nor cluster: what it needs of them
+    # travels in the class.
+    session.dataSource.register(type("KartothekCubeSource", (KartothekCubeSource,), {"cores": cores(session, None)}))

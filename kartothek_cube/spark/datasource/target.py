@@ -8,28 +8,28 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.commit import check_store_can_commit
-from kartothek_cube.core.dataset.plan_write import plan_new, plan_update
-from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest
-from kartothek_cube.core.dataset.run import CommitOptions, MetadataArguments, StagedWrite, commit_staged
+from kartothek_cube.core.commit.commit import check_store_can_commit
+from kartothek_cube.core.commit.dataset_write import CommitOptions, MetadataArguments, StagedWrite, commit_staged
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import Txn, is_applied
-from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.core.snapshots import find_snapshot
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.commit import commit_cube_write
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.write.arguments import plan_new, plan_update
+from kartothek_cube.core.write.prepare import Schemas, WriteRequest
+from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import dataset_ids
-from kartothek_cube.cube.duplicates import check_duplicates
+from kartothek_cube.cube.members.discovery import dataset_ids
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.verbs.discover import discover_cube
-from kartothek_cube.cube.write_plan import CubeWrite, plan_append, plan_build, plan_extend
+from kartothek_cube.cube.write.commit import commit_cube_write
+from kartothek_cube.cube.write.duplicates import check_duplicates
+from kartothek_cube.cube.write.plan import CubeWrite, plan_append, plan_build, plan_extend
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, Rows, checked_schemas
+from kartothek_cube.spark.write.rows import CubeRows, DatasetRows, Rows, checked_schemas
 
-__all__ = ["ANY", "Layout", "Wanted", "WritePlan", "layout_of", "plan_write", "publish_files", "version_of"]
+__all__ = ["ANY", "Layout", "SourceWrite", "WritePlan", "layout_of", "plan_write", "publish_files", "version_of"]
 
 ANY = "any version"
 
@@ -38,7 +38,7 @@ Layout: TypeAlias = tuple[tuple[str, ...], frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SourceWrite:
     """What is to be written: the options, the columns of the rows in stored types, whether former rows go. Small, as it travels to every task."""
 
     options: SourceOptions
@@ -61,7 +61,7 @@ class WritePlan(Protocol):
         """Publish files that were staged so."""
 
 
-def plan_write(wanted: Wanted) -> WritePlan:
+def plan_write(wanted: SourceWrite) -> WritePlan:
     """Check a write against the store as it is now.
 
     Raises
@@ -102,13 +102,20 @@ class DatasetWritePlan:
         commit_staged(store, staged, MetadataArguments(), CommitOptions(creates=self.request.replace, txn=txn))
 
 
-def _plan_dataset(wanted: Wanted, store: Store) -> DatasetWritePlan:
+def _plan_dataset(wanted: SourceWrite, store: Store) -> DatasetWritePlan:
     options, uuid = wanted.options, dataset_uuid(wanted.options)
     base = find_snapshot(store, uuid)
     if base is not None and wanted.overwrite:
         keys = base.partition_keys if options.partition_on is None else options.partition_on
         indices = sorted(base.secondary_columns) if options.secondary_indices is None else options.secondary_indices
-        request = plan_new(uuid, base, list(keys), list(indices), overwrite=True, storage_format="msgpack" if base.is_msgpack else "json")
+        request = plan_new(
+            uuid,
+            base,
+            list(keys),
+            list(indices),
+            overwrite=True,
+            storage_format="msgpack" if base.is_msgpack else "json",
+        )
     else:
         request = plan_update(uuid, base, list(options.partition_on or ()), list(options.secondary_indices or ()))
     schemas = checked_schemas(request, options.table, wanted.schema)
@@ -143,12 +150,17 @@ class CubeWritePlan:
         commit_cube_write(store, replace(self.write, txn=txn), {self.name: list(receipts)})
 
 
-def _plan_cube(wanted: Wanted, store: Store) -> CubeWritePlan:
+def _plan_cube(wanted: SourceWrite, store: Store) -> CubeWritePlan:
     options = wanted.options
     assert options.cube is not None
     if not dataset_ids(options.cube, store):
         cube = _new_cube(options)
-        return CubeWritePlan(cube.seed_dataset, plan_build(cube, {cube.seed_dataset: wanted.schema}, {}, partition_on=_keys(options, cube.seed_dataset, None)))
+        return CubeWritePlan(
+            cube.seed_dataset,
+            plan_build(
+                cube, {cube.seed_dataset: wanted.schema}, {}, partition_on=_keys(options, cube.seed_dataset, None)
+            ),
+        )
     cube, datasets = discover_cube(options.cube, store)
     existing = {i: d.snapshot for i, d in datasets.items()}
     name = options.dataset or cube.seed_dataset
@@ -156,15 +168,29 @@ def _plan_cube(wanted: Wanted, store: Store) -> CubeWritePlan:
     return CubeWritePlan(name, _plan_member(wanted, store, cube, name, existing))
 
 
-def _plan_member(wanted: Wanted, store: Store, cube: Cube, name: str, existing: dict[str, Snapshot]) -> CubeWrite:
+def _plan_member(wanted: SourceWrite, store: Store, cube: Cube, name: str, existing: dict[str, Snapshot]) -> CubeWrite:
     options, rows, base = wanted.options, {name: wanted.schema}, existing.get(name)
     if base is not None and not wanted.overwrite:
         if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
-            raise InvalidInput(f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}.")
+            raise InvalidInput(
+                f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}."
+            )
         return plan_append(cube, rows, existing)
     if wanted.overwrite and name == cube.seed_dataset:
-        return plan_build(_with_indices(cube, options), rows, existing_for_build(cube, store), overwrite=True, partition_on=_keys(options, name, base))
-    return plan_extend(_with_indices(cube, options), rows, existing, overwrite=wanted.overwrite, partition_on=_keys(options, name, base))
+        return plan_build(
+            _with_indices(cube, options),
+            rows,
+            existing_for_build(cube, store),
+            overwrite=True,
+            partition_on=_keys(options, name, base),
+        )
+    return plan_extend(
+        _with_indices(cube, options),
+        rows,
+        existing,
+        overwrite=wanted.overwrite,
+        partition_on=_keys(options, name, base),
+    )
 
 
 def _new_cube(options: SourceOptions) -> Cube:
@@ -175,7 +201,13 @@ def _new_cube(options: SourceOptions) -> Cube:
         )
     assert options.cube is not None
     seed = {} if options.dataset is None else {"seed_dataset": options.dataset}
-    return Cube(options.dimension_columns, options.partition_columns, options.cube, index_columns=options.index_columns or (), **seed)
+    return Cube(
+        options.dimension_columns,
+        options.partition_columns,
+        options.cube,
+        index_columns=options.index_columns or (),
+        **seed,
+    )
 
 
 def _keys(options: SourceOptions, name: str, base: Snapshot | None) -> dict[str, Sequence[str]] | None:
@@ -195,19 +227,26 @@ def _check_cube(options: SourceOptions, cube: Cube, base: Snapshot | None) -> No
         ("partition_columns", options.partition_columns, cube.partition_columns),
     ]:
         if given is not None and tuple(given) != tuple(known):
-            raise InvalidInput(f"Cube {options.cube!r} exists with the {argument} {list(known)}, not {list(given)}. Leave the option {argument} out.")
+            raise InvalidInput(
+                f"Cube {options.cube!r} exists with the {argument} {list(known)}, not {list(given)}. Leave the option {argument} out."
+            )
     surplus = sorted(set(options.index_columns or ()) - base.indexed_columns) if base is not None else []
     if surplus:
-        raise InvalidInput(f"The dataset of cube {options.cube!r} has no index on {surplus}. Leave them out of index_columns; build_cube_index makes an index.")
+        raise InvalidInput(
+            f"The dataset of cube {options.cube!r} has no index on {surplus}. Leave them out of index_columns; build_cube_index makes an index."
+        )
 
 
 # --- the commit -------------------------------------------------------------------------------------------------------
 
 
-def publish_files(wanted: Wanted, layout: Layout, receipts: Sequence[Receipt], txn: Txn | None, seen: Hashable = ANY) -> None:
+def publish_files(
+    wanted: SourceWrite, layout: Layout, receipts: Sequence[Receipt], txn: Txn | None, seen: Hashable = ANY
+) -> None:
     """Commit files that were staged for a plan, planned again for the store as it is now.
 
-    ``layout`` is that for which they were staged, ``seen`` the version of the dataset that may be replaced; `ANY`: whatever is there.
+    ``layout`` is that for which they were staged, ``seen`` the version of the dataset that may be
+    replaced; `ANY`: whatever is there.
 
     Raises
     ------
@@ -225,7 +264,9 @@ def publish_files(wanted: Wanted, layout: Layout, receipts: Sequence[Receipt], t
             "Nothing of them is visible. Write them again."
         )
     if wanted.overwrite and seen is not ANY and version_of(base) != seen:
-        raise CommitConflict(f"{_where(wanted)} was changed while the rows that replace it were written. Nothing of them is visible. Write them again.")
+        raise CommitConflict(
+            f"{_where(wanted)} was changed while the rows that replace it were written. Nothing of them is visible. Write them again."
+        )
     plan.commit(open_store(wanted.options.store), receipts, txn)
 
 
@@ -239,6 +280,6 @@ def version_of(base: Snapshot | None) -> Hashable:
     return None if base is None else base.token
 
 
-def _where(wanted: Wanted) -> str:
+def _where(wanted: SourceWrite) -> str:
     options = wanted.options
     return f"Dataset {dataset_uuid(options)!r}" if options.dataset is not None else f"Cube {options.cube!r}"

@@ -13,7 +13,11 @@ from tests.support.report_cubes import CUBE, full_store
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="not installed: chromium (make system-deps)")
 
 # What a notebook says of its page: its theme, and the colours of text and ground.
-THEMES = {"": "color:#212121;background:#fff", "light": "color:#212121;background:#fff", "dark": "color:#e0e0e0;background:#111"}
+THEMES = {
+    "": "color:#212121;background:#fff",
+    "light": "color:#212121;background:#fff",
+    "dark": "color:#e0e0e0;background:#111",
+}
 
 
 def notebook(*shown, theme=""):
@@ -33,7 +37,12 @@ def awkward():
         cube,
         store,
     )
-    shown = [describe_cube(cube.uuid_prefix, store), collect_stats(cube, store), plan_cube_query(cube, store), cube_report(cube, store)]
+    shown = [
+        describe_cube(cube.uuid_prefix, store),
+        collect_stats(cube, store),
+        plan_cube_query(cube, store),
+        cube_report(cube, store),
+    ]
     for key in store.list("", recursive=True).keys:
         if "very_long" in key and "/" in key:
             store.delete(key)
@@ -65,12 +74,22 @@ def test_pages_fit_and_have_their_pictures_and_colours(tmp_path):
     assert {name: one["over"] for name, one in found.items() if one["over"] > 0} == {}
     assert {name: one["empty"] for name, one in found.items() if one["empty"]} == {}
     assert {name: one["clipped"] for name, one in found.items() if one["clipped"]} == {}
-    assert {name: one["wide"] for name, one in found.items() if one["wide"] and name[0] not in ("notebook", "dark notebook", "awkward")} == {}
+    assert {
+        name: one["wide"]
+        for name, one in found.items()
+        if one["wide"] and name[0] not in ("notebook", "dark notebook", "awkward")
+    } == {}
     assert {name: one["dim"] for name, one in found.items() if one["dim"]} == {}
     assert all(one["texts"] > 50 for (name, _), one in found.items() if name != "drawing")
     assert all(one["pictures"] >= (1 if name == "drawing" else 5) for (name, _), one in found.items())
     light, dark = "rgb(255, 255, 255)", "rgb(17, 22, 27)"
     grounds = {name: one["ground"] for (name, width), one in found.items() if width == "1280"}
-    assert [grounds[name] for name in ("report", "cell", "dark cell", "light cell", "light cell of code")] == [dark, dark, dark, light, light]
+    assert [grounds[name] for name in ("report", "cell", "dark cell", "light cell", "light cell of code")] == [
+        dark,
+        dark,
+        dark,
+        light,
+        light,
+    ]
     assert grounds["drawing"] == "rgb(20, 24, 29)"
     assert len({found[name, "1280"]["ink"] for name in ("dark cell", "light cell")}) == 2

@@ -39,7 +39,16 @@ class Demo:
 
 
 def start(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "--size", "small", "--store", str(folder / "store"), "--chart", str(folder / "chart.png")]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--size",
+        "small",
+        "--store",
+        str(folder / "store"),
+        "--chart",
+        str(folder / "chart.png"),
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

@@ -66,7 +66,9 @@ def test_five_queries_have_equal_answers(store, run_kartothek, tmp_path):
 
 def test_rows_that_kartothek_appends_win(store, run_kartothek):
     rows = run_kartothek(HEAD + APPEND, store)
-    found = query_cube(open_cube("grocery", store), store, C("UNITS") > 1000 - 1, datasets=["sales"], payload_columns=["UNITS"])[0]
+    found = query_cube(
+        open_cube("grocery", store), store, C("UNITS") > 1000 - 1, datasets=["sales"], payload_columns=["UNITS"]
+    )[0]
     cells = {(r.PRODUCT_ID, r.STORE_ID, r.WEEK): r.UNITS for r in found.itertuples()}
     assert len(rows) == 5
     assert all(cells[product, shop, week] == units + 1000 for product, shop, week, units in rows)

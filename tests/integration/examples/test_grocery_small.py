@@ -72,11 +72,18 @@ def assert_same_rows(connection: duckdb.DuckDBPyConnection, found: pa.Table, que
     """Rows in any order, columns by name, types as DuckDB has them."""
     connection.register("found", found)
     columns = ", ".join(sorted(found.column_names))
-    types = [dict(row[:2] for row in connection.execute(f"describe select {columns} from ({q})").fetchall()) for q in ("select * from found", query)]
+    types = [
+        dict(row[:2] for row in connection.execute(f"describe select {columns} from ({q})").fetchall())
+        for q in ("select * from found", query)
+    ]
     assert types[0] == types[1]
     assert len(connection.execute(f"describe {query}").fetchall()) == found.num_columns
-    surplus = connection.execute(f"select {columns} from found except all select {columns} from ({query}) limit 5").fetchall()
-    missing = connection.execute(f"select {columns} from ({query}) except all select {columns} from found limit 5").fetchall()
+    surplus = connection.execute(
+        f"select {columns} from found except all select {columns} from ({query}) limit 5"
+    ).fetchall()
+    missing = connection.execute(
+        f"select {columns} from ({query}) except all select {columns} from found limit 5"
+    ).fetchall()
     assert (surplus, missing) == ([], [])
 
 
@@ -93,30 +100,50 @@ def test_a_query_without_arguments_joins_everything(demo, cube, reference):
     ("conditions", "where"),
     [
         (C("DISPLAY") != "0", "DISPLAY <> '0'"),
-        ((C("DEPARTMENT") == "MEAT") & (C("MAILER") != "0") & (C("STORE_CLASS") == "C"), "DEPARTMENT = 'MEAT' and MAILER <> '0' and STORE_CLASS = 'C'"),
+        (
+            (C("DEPARTMENT") == "MEAT") & (C("MAILER") != "0") & (C("STORE_CLASS") == "C"),
+            "DEPARTMENT = 'MEAT' and MAILER <> '0' and STORE_CLASS = 'C'",
+        ),
         ((C("PERIOD") == 3) & (C("PRICE") >= 20.0), "PERIOD = 3 and PRICE >= 20"),
         (C("RESPONSE_CLASS") == "elastic", "RESPONSE_CLASS = 'elastic'"),
     ],
 )
 def test_a_conditional_query_answers_as_duckdb_does(demo, cube, reference, conditions, where):
-    assert_same_rows(reference, query_cube_arrow(cube, demo.store, conditions), f"select * from ({JOINED}) where {where}")
+    assert_same_rows(
+        reference, query_cube_arrow(cube, demo.store, conditions), f"select * from ({JOINED}) where {where}"
+    )
 
 
 def test_departments_are_groups_with_their_cells(demo, cube, reference):
-    found = {key["DEPARTMENT"]: table.num_rows for key, table in iter_cube(cube, demo.store, partition_by="DEPARTMENT", payload_columns=["UNITS"])}
+    found = {
+        key["DEPARTMENT"]: table.num_rows
+        for key, table in iter_cube(cube, demo.store, partition_by="DEPARTMENT", payload_columns=["UNITS"])
+    }
     assert found == dict(reference.execute("select DEPARTMENT, count(*) from job group by all").fetchall())
 
 
 def test_every_physical_partition_is_one_file(demo, cube):
     stats = collect_stats(cube, demo.store)
-    assert {name: (s["partitions"], s["files"]) for name, s in stats.items()} == {name: (n, n) for name, n in PARTITIONS.items()}
+    assert {name: (s["partitions"], s["files"]) for name, s in stats.items()} == {
+        name: (n, n) for name, n in PARTITIONS.items()
+    }
 
 
 def test_index_columns_of_the_cube_are_indexed(demo):
     store = open_store(demo.store)
     keys = [entry.key for entry in store.list("grocery++", recursive=True).entries if "/indices/" in entry.key]
     columns = {key.split("/indices/")[1].split("/")[0] for key in keys}
-    assert columns == {"PRODUCT_ID", "STORE_ID", "WEEK", "DEPARTMENT", "BRAND", "MAILER", "CAMPAIGN_TYPE", "STORE_CLASS", "RESPONSE_CLASS"}
+    assert columns == {
+        "PRODUCT_ID",
+        "STORE_ID",
+        "WEEK",
+        "DEPARTMENT",
+        "BRAND",
+        "MAILER",
+        "CAMPAIGN_TYPE",
+        "STORE_CLASS",
+        "RESPONSE_CLASS",
+    }
 
 
 def test_the_figures_by_which_the_demonstration_judges_itself_are_those_of_duckdb(reference, expected_figures):

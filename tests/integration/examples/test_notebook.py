@@ -18,7 +18,11 @@ from tests.support.browser import CHROMIUM, WIDTHS, opened
 
 REPOSITORY = Path(__file__).parents[3]
 NOTEBOOK = REPOSITORY / "examples" / "grocery.ipynb"
-MISSING = [name for name in ("nbclient", "nbconvert", "ipykernel", "matplotlib", "pyspark") if importlib.util.find_spec(name) is None]
+MISSING = [
+    name
+    for name in ("nbclient", "nbconvert", "ipykernel", "matplotlib", "pyspark")
+    if importlib.util.find_spec(name) is None
+]
 needs_jupyter = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")
 
 
@@ -38,7 +42,14 @@ def run(tmp_path_factory):
     """A folder with what `make notebook` makes, and the store that the notebook leaves."""
     folder = tmp_path_factory.mktemp("notebook")
     command = [sys.executable, REPOSITORY / "scripts" / "notebook.py", NOTEBOOK, folder]
-    done = subprocess.run(command, cwd=folder, env=os.environ | {"STORE": f"hfs://{folder}/store"}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"STORE": f"hfs://{folder}/store"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -46,18 +57,32 @@ def run(tmp_path_factory):
 def outputs(folder, kind):
     """All outputs of a kind, as text."""
     cells = json.loads((folder / "grocery.ipynb").read_text(encoding="utf-8"))["cells"]
-    found = [output["data"][kind] for cell in cells for output in cell.get("outputs", []) if kind in output.get("data", {})]
+    found = [
+        output["data"][kind] for cell in cells for output in cell.get("outputs", []) if kind in output.get("data", {})
+    ]
     return ["".join(data) for data in found]
 
 
 @pytest.mark.slow
 @needs_jupyter
 def test_every_cell_runs_in_order_and_complains_of_nothing(run):
-    code = [cell for cell in json.loads((run / "grocery.ipynb").read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    code = [
+        cell
+        for cell in json.loads((run / "grocery.ipynb").read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-    printed = [(output["name"], "".join(output["text"])) for cell in code for output in cell["outputs"] if output["output_type"] == "stream"]
+    printed = [
+        (output["name"], "".join(output["text"]))
+        for cell in code
+        for output in cell["outputs"]
+        if output["output_type"] == "stream"
+    ]
     assert [name for name, _ in printed] == ["stdout", "stdout"]
-    assert [text.splitlines()[0] for _, text in printed] == ["Query of cube 'grocery'", "update_cube grocery: write 0 of 2 files"]
+    assert [text.splitlines()[0] for _, text in printed] == [
+        "Query of cube 'grocery'",
+        "update_cube grocery: write 0 of 2 files",
+    ]
 
 
 @pytest.mark.slow
@@ -65,7 +90,13 @@ def test_every_cell_runs_in_order_and_complains_of_nothing(run):
 def test_it_shows_description_statistics_plan_findings_report_and_chart(run):
     shown = outputs(run, "text/html")
     texts = [re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL).split() for html in shown]
-    for words in ("Cube grocery dimensions:", "dataset partitions files", "Query of cube", "Verified cube", "Cube grocery hfs:"):
+    for words in (
+        "Cube grocery dimensions:",
+        "dataset partitions files",
+        "Query of cube",
+        "Verified cube",
+        "Cube grocery hfs:",
+    ):
         assert any(" ".join(text).startswith(words) for text in texts), words
     assert [html.startswith("<svg") for html in shown].count(True) == 1
     assert len(outputs(run, "image/png")) == 1
@@ -88,7 +119,11 @@ def test_its_page_loads_nothing(run, page):
     html = (run / page).read_text(encoding="utf-8")
     assert "<script" not in html
     assert re.findall(r"<link|@import|<iframe", html) == []
-    assert [found for found in re.findall(r"""(?:src=|url\()\s*["']?([^"')>]{1,40})""", html) if not found.startswith(("data:", "#"))] == []
+    assert [
+        found
+        for found in re.findall(r"""(?:src=|url\()\s*["']?([^"')>]{1,40})""", html)
+        if not found.startswith(("data:", "#"))
+    ] == []
 
 
 @pytest.mark.slow

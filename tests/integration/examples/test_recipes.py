@@ -12,7 +12,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube import C, collect_stats, count_cube, list_cubes, open_cube, open_store, plan_cube_query, query_cube, query_cube_arrow, verify_cube
+from kartothek_cube import (
+    C,
+    collect_stats,
+    count_cube,
+    list_cubes,
+    open_cube,
+    open_store,
+    plan_cube_query,
+    query_cube,
+    query_cube_arrow,
+    verify_cube,
+)
 from kartothek_cube.api.dataset import history, read_table
 
 REPOSITORY = Path(__file__).parents[3]
@@ -56,7 +67,9 @@ def frame(shop, store, **arguments):
 
 def in_order(rows, like):
     """The same rows in the order and with the columns of a query."""
-    return rows[like.columns].sort_values(["COUNTRY_CODE", "MONTH", "PRODUCT_ID", "STORE_ID", "SALES_DATE"], ignore_index=True)
+    return rows[like.columns].sort_values(
+        ["COUNTRY_CODE", "MONTH", "PRODUCT_ID", "STORE_ID", "SALES_DATE"], ignore_index=True
+    )
 
 
 def assert_has_sales(shop, store, first, last):
@@ -67,7 +80,11 @@ def assert_has_sales(shop, store, first, last):
 
 def test_daily_append(recipe, shop, store, capsys):
     recipe.main()
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[:3]] == ["2024-04-28:", "2024-04-29:", "2024-04-30:"]
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[:3]] == [
+        "2024-04-28:",
+        "2024-04-29:",
+        "2024-04-30:",
+    ]
     assert_has_sales(shop, store, "2024-03-01", "2024-04-30")
     recipe.main()
     assert capsys.readouterr().out == "no day is lacking\n"
@@ -88,7 +105,12 @@ def test_forecast_per_group(recipe, shop, store, capsys):
     recipe.main()
     brands = shop.sales("2024-03-01", "2024-04-30").merge(shop.products(), on="PRODUCT_ID").groupby("BRAND").size()
     assert capsys.readouterr().out.splitlines()[:3] == [f"{brand}: {n:,} rows" for brand, n in brands.items()]
-    rows = query_cube(open_cube("recipe_shop", store), store, (C("PRODUCT_ID") == 3) & (C("STORE_ID") == 12), payload_columns=["UNITS", "EXPECTED"])[0]
+    rows = query_cube(
+        open_cube("recipe_shop", store),
+        store,
+        (C("PRODUCT_ID") == 3) & (C("STORE_ID") == 12),
+        payload_columns=["UNITS", "EXPECTED"],
+    )[0]
     by_day = rows.set_index("SALES_DATE").sort_index()
     before = [by_day["UNITS"][f"2024-04-{day:02}"] for day in (1, 8, 15, 22)]
     assert by_day["EXPECTED"]["2024-04-29"] == sum(before) / 4
@@ -124,7 +146,9 @@ def test_streaming(recipe, shop, store):
     assert pq.read_table("shop.parquet").sort_by(order) == german.sort_by(order)
     prices = read_table("recipe_prices", store)
     assert len(prices) == count_cube(shop.CUBE, store)
-    assert prices.groupby("PRODUCT_ID")["PRICE"].agg(["min", "max"]).round(6).values.tolist() == [[price, price] for price in shop.PRICES.values()]
+    assert prices.groupby("PRODUCT_ID")["PRICE"].agg(["min", "max"]).round(6).values.tolist() == [
+        [price, price] for price in shop.PRICES.values()
+    ]
 
 
 def test_copy_to_another_store(recipe, shop, store):
@@ -194,7 +218,10 @@ def test_recipes_can_follow_one_another_in_one_store(shop, store):
     for name in ("late_dimension_table", "undo_a_bad_load"):
         load(name).main()
     assert set(collect_stats(shop.CUBE, store)) == {"sales"}
-    assert pc.sum(query_cube_arrow(shop.CUBE, store)["UNITS"]).as_py() == shop.sales("2024-03-01", "2024-04-30")["UNITS"].sum()
+    assert (
+        pc.sum(query_cube_arrow(shop.CUBE, store)["UNITS"]).as_py()
+        == shop.sales("2024-03-01", "2024-04-30")["UNITS"].sum()
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -17,7 +17,9 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "streaming.py"
 
 def test_a_killed_stream_has_every_row_once(tmp_path):
     store = f"hfs://{tmp_path}/store"
-    done = subprocess.run([sys.executable, EXAMPLE, "--size", "small", "--store", store], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, "--size", "small", "--store", store], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every row is there once." in done.stdout
     assert "it has to repeat week 6" in done.stdout

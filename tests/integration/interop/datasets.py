@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kartothek_cube.core.schema import stored_schema
+from kartothek_cube.core.arrow.schema import stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +156,9 @@ class Other:
         """One more step; ``answer`` names what it says."""
         assert answer not in {step["answer"] for step in self.steps}
         assert answer not in self.answers, answer
-        self.steps.append({"answer": answer, "do": do, "uuid": uuid, **arguments, **({"to": f"{answer}"} if do == "read" else {})})
+        self.steps.append(
+            {"answer": answer, "do": do, "uuid": uuid, **arguments, **({"to": f"{answer}"} if do == "read" else {})}
+        )
 
     def go(self) -> None:
         """Run the steps in one process."""
@@ -229,7 +231,11 @@ class Kind:
     def array(self, values: Sequence[Any]) -> pa.Array:
         if pa.types.is_float16(self.type):
             values = [np.float16(v) for v in values]  # older pyarrow takes nothing else
-        return pa.array(values, self.type.value_type).dictionary_encode() if pa.types.is_dictionary(self.type) else pa.array(values, self.type)
+        return (
+            pa.array(values, self.type.value_type).dictionary_encode()
+            if pa.types.is_dictionary(self.type)
+            else pa.array(values, self.type)
+        )
 
 
 def anywhere(kind: pa.DataType, *deliveries: Sequence[Any]) -> Kind:
@@ -241,7 +247,11 @@ FLOATS = ([1.5, -0.25, None], [1.5, 1e10, 2.0], [-0.25, 7.0, None])
 TEXTS = (["DE", "FR, Süd 1%", None], ["DE", "IT", "x"], ["FR, Süd 1%", "", None])
 BYTES = ([b"DE", "ä".encode(), None], [b"DE", b"IT", b"\xff\x00"], [b"FR", b"a b", None])
 PAIRS = ([b"DE", b"FR", b"IT"], [b"DE", b"IT", b"ES"], [b"FR", b"PT", b"SE"])
-DATES = ([D(2024, 2, 29), D(1969, 12, 31), None], [D(2024, 2, 29), D(2020, 1, 1), D(2020, 1, 1)], [D(1969, 12, 31), D(2021, 5, 6), None])
+DATES = (
+    [D(2024, 2, 29), D(1969, 12, 31), None],
+    [D(2024, 2, 29), D(2020, 1, 1), D(2020, 1, 1)],
+    [D(1969, 12, 31), D(2021, 5, 6), None],
+)
 MOMENTS = (
     [T(2024, 2, 29, 1, 2, 3), T(2020, 1, 1, 0, 0, 0, 5), None],
     [T(2024, 2, 29, 1, 2, 3), T(2020, 1, 1), T(1969, 1, 1)],
@@ -266,16 +276,28 @@ KINDS = {
     "timestamp": anywhere(pa.timestamp("us"), *MOMENTS),
     "timestamp_with_zone": Kind(pa.timestamp("us", "Europe/Berlin"), ZONED, index=True),
     "int_with_nulls": Kind(pa.int64(), ([1, None], [2, None], [3, None])),
-    "decimal": Kind(pa.decimal128(4, 2), [[Decimal(v) for v in values] for values in (("1.10", "22.55"), ("33.10", "-0.55"), ("0.01", "44.00"))]),
+    "decimal": Kind(
+        pa.decimal128(4, 2),
+        [[Decimal(v) for v in values] for values in (("1.10", "22.55"), ("33.10", "-0.55"), ("0.01", "44.00"))],
+    ),
     "time": Kind(pa.time64("us"), ([dt.time(1, 2, 3), None], [dt.time(4), dt.time(5)], [dt.time(23, 59), None])),
-    "time_in_seconds": Kind(pa.time32("s"), ([dt.time(1, 2, 3), None], [dt.time(4), dt.time(5)], [dt.time(23, 59), None])),
-    "duration": Kind(pa.duration("s"), ([dt.timedelta(1), None], [dt.timedelta(2), dt.timedelta(3)], [dt.timedelta(seconds=-4), None])),
+    "time_in_seconds": Kind(
+        pa.time32("s"), ([dt.time(1, 2, 3), None], [dt.time(4), dt.time(5)], [dt.time(23, 59), None])
+    ),
+    "duration": Kind(
+        pa.duration("s"),
+        ([dt.timedelta(1), None], [dt.timedelta(2), dt.timedelta(3)], [dt.timedelta(seconds=-4), None]),
+    ),
     "list": Kind(pa.list_(pa.int16()), ([[1, 2], None], [[3], []], [[4], None])),
     "list_of_text": Kind(pa.list_(pa.large_string()), ([["a", None], None], [["b"], []], [["c"], None])),
     "list_of_fixed_size": Kind(pa.list_(pa.int64(), 2), ([[1, 2], None], [[3, 4], [5, 6]], [[7, 8], None])),
     "struct": Kind(
         pa.struct([("a", pa.int64()), ("b", pa.string())]),
-        ([{"a": 1, "b": "x"}, {"a": 5, "b": None}], [{"a": 2, "b": "y"}, {"a": 3, "b": "z"}], [{"a": 4, "b": "w"}, {"a": 6, "b": ""}]),
+        (
+            [{"a": 1, "b": "x"}, {"a": 5, "b": None}],
+            [{"a": 2, "b": "y"}, {"a": 3, "b": "z"}],
+            [{"a": 4, "b": "w"}, {"a": 6, "b": ""}],
+        ),
     ),
     "null": Kind(pa.null(), ([None, None], [None, None], [None, None])),
 }

@@ -16,8 +16,9 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 SECONDS = 600
 
-# kartothek 5.3 was made for pyarrow < 7, where the statistics of date columns were integers. With the oldest pyarrow that can still be installed, pruning row
-# groups by a date dies with a TypeError; where it does, the row group is read.
+# kartothek 5.3 was made for pyarrow < 7, where the statistics of date columns were integers. With
+# the oldest pyarrow that can still be installed, pruning row groups by a date dies with a
+# TypeError; where it does, the row group is read.
 PRUNE_DATES = """
 import kartothek.serialization._parquet as _parquet
 def _accepts(*args, _inner=_parquet._predicate_accepts, **kwargs):
@@ -63,7 +64,9 @@ def python311() -> str | None:
 
 def is_python311(program: str) -> bool:
     """Whether it runs (the shim of a version manager may not) and is Python 3.11."""
-    done = subprocess.run([program, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() == "(3, 11)"
 
 
@@ -93,7 +96,17 @@ def is_complete(library: Library) -> bool:
 def create(library: Library, base: str, program: Path) -> None:
     """Make the environment; the mark comes last."""
     subprocess.run([base, "-m", "venv", "--clear", library.folder], check=True)
-    install = [program, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", library.requirements]
+    install = [
+        program,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "-r",
+        library.requirements,
+    ]
     subprocess.run(install, check=True)
     shutil.copyfile(library.requirements, library.folder / "complete.txt")
 
@@ -110,7 +123,9 @@ class Runner:
         """Run a script; its arguments are in ``sys.argv[1:]``."""
         command = [self.program, "-W", "ignore", "-c", self.library.prelude + script, *map(str, args)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder, env=environment, timeout=SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=self.folder, env=environment, timeout=SECONDS
+        )
         assert done.returncode == 0, f"the script failed with {self.library.name}:\n{done.stderr}"
         lines = done.stdout.strip().splitlines()
         assert lines, f"the script printed no answer: its last line should be print(json.dumps(...))\n{done.stderr}"

@@ -1,4 +1,7 @@
-"""A cube that is written by turns: by us and by the real kartothek 5.3. Both give the same answers after every turn."""
+"""A cube that is written by turns: by us and by the real kartothek 5.3.
+
+Both give the same answers after every turn.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,29 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube, query_cube_arrow, remove_partitions, update_cube
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_store
-from tests.support.grocery import CUBE, DEPARTMENTS, PARTITION_ON, QUERIES, cube_json, enrichments, first_delivery, next_delivery, sales
+from kartothek_cube.api.cube import (
+    C,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    query_cube,
+    query_cube_arrow,
+    remove_partitions,
+    update_cube,
+)
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_store
+from tests.support.grocery import (
+    CUBE,
+    DEPARTMENTS,
+    PARTITION_ON,
+    QUERIES,
+    cube_json,
+    enrichments,
+    first_delivery,
+    next_delivery,
+    sales,
+)
 
 HEAD = """
 import json, pathlib, sys
@@ -72,14 +94,19 @@ class Kartothek:
         folder.mkdir()
         for name, frame in data.items():
             # Written here as pandas 1.5 wrote it: no types of pandas 3.
-            frame.astype({c: object for c in frame if pd.api.types.is_string_dtype(frame[c])}).to_parquet(folder / f"{name}.parquet")
+            frame.astype({c: object for c in frame if pd.api.types.is_string_dtype(frame[c])}).to_parquet(
+                folder / f"{name}.parquet"
+            )
         answer = self.run(HEAD + script, self.url, cube_json(), folder, json.dumps(PARTITION_ON), json.dumps(QUERIES))
         return answer, folder
 
     def frames(self):
         """Its answers: query → list of rows, one list a frame."""
         counts, folder = self(ASK)
-        return {name: [pq.read_table(folder / f"{name} {i}.parquet").to_pylist() for i in range(n)] for name, n in counts.items()}
+        return {
+            name: [pq.read_table(folder / f"{name} {i}.parquet").to_pylist() for i in range(n)]
+            for name, n in counts.items()
+        }
 
 
 @pytest.fixture
@@ -98,7 +125,10 @@ def plain_rows(rows):
 
 
 def our_frames(store):
-    return {name: [plain_rows(frame.to_dict("records")) for frame in query_cube(CUBE, store, **eval(query))] for name, query in QUERIES.items()}
+    return {
+        name: [plain_rows(frame.to_dict("records")) for frame in query_cube(CUBE, store, **eval(query))]
+        for name, query in QUERIES.items()
+    }
 
 
 def assert_same_answers(store, kartothek):
@@ -114,7 +144,13 @@ def assert_same_answers(store, kartothek):
 
 
 def build_ours(store):
-    build_cube(first_delivery(), CUBE, store, metadata={"sales": {"who": "we"}}, partition_on={k: v for k, v in PARTITION_ON.items() if k in first_delivery()})
+    build_cube(
+        first_delivery(),
+        CUBE,
+        store,
+        metadata={"sales": {"who": "we"}},
+        partition_on={k: v for k, v in PARTITION_ON.items() if k in first_delivery()},
+    )
     extend_cube(enrichments(), CUBE, store, partition_on={k: v for k, v in PARTITION_ON.items() if k in enrichments()})
 
 

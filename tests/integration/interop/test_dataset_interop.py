@@ -1,4 +1,7 @@
-"""Single datasets, written and updated by turns: by us and by the real kartothek 5.3. Both read the same rows after every turn."""
+"""Single datasets, written and updated by turns: by us and by the real kartothek 5.3.
+
+Both read the same rows after every turn.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     write_single_partition,
 )
-from kartothek_cube.core.options import options
-from kartothek_cube.core.schema import stored_schema
-from kartothek_cube.core.snapshots import load_index, load_snapshot
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.stores.open import open_store
 from tests.integration.interop.datasets import KINDS, Other, expected, numbers, plain, plain_value
 
 # kartothek cannot update a column of times with a zone, whoever wrote it; and pandas has no maps.
@@ -69,7 +72,9 @@ def first_turn_here(store):
     for name, kind in KINDS.items():
         store_dataframes_as_dataset(store, f"ours_{name}", [kind.rows(0)], **kind.layout)
     store_dataframes_as_dataset(store, "ours_json", [ONE], metadata={"owner": "we"}, **LAYOUT)
-    store_dataframes_as_dataset(store, "ours_msgpack", [ONE], metadata={"owner": "we"}, metadata_storage_format="msgpack", **LAYOUT)
+    store_dataframes_as_dataset(
+        store, "ours_msgpack", [ONE], metadata={"owner": "we"}, metadata_storage_format="msgpack", **LAYOUT
+    )
     store_dataframes_as_dataset(store, "ours_two_keys", [ONE], partition_on=["q", "p"], secondary_indices=["i1"])
     store_dataframes_as_dataset(store, "ours_tables", [TABLES], **LAYOUT)
     store_dataframes_as_dataset(store, "ours_built", [ONE], metadata={"owner": "we"}, partition_on=["p"])
@@ -77,8 +82,12 @@ def first_turn_here(store):
     store_dataframes_as_dataset(store, "ours_grown", [ONE.drop_columns(["v1"])], **LAYOUT)
     update(store, "ours_grown", TWO, add_columns=True)
     store_dataframes_as_dataset(store, "ours_plain", [ONE, THREE])
-    store_dataframes_as_dataset(store, "ours_map", [pa.table({"n": [0], "v1": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})])
-    create_empty_dataset_header(store, "ours_header", {"table": ONE.schema}, partition_on=["p"], metadata={"owner": "we"})
+    store_dataframes_as_dataset(
+        store, "ours_map", [pa.table({"n": [0], "v1": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})]
+    )
+    create_empty_dataset_header(
+        store, "ours_header", {"table": ONE.schema}, partition_on=["p"], metadata={"owner": "we"}
+    )
     write_single_partition(store, "ours_header", ONE)
     create_empty_dataset_header(store, "ours_mixed", {"table": ONE.schema}, partition_on=["p"])
 
@@ -120,16 +129,30 @@ def first_turn_there(other):
 
 def own_of_kartothek(other, one, two):
     other.plan("theirs json store", "store", "theirs_json", rows=one, metadata={"owner": "they"}, **LAYOUT)
-    other.plan("theirs msgpack store", "store", "theirs_msgpack", rows=one, metadata={"owner": "they"}, metadata_storage_format="msgpack", **LAYOUT)
+    other.plan(
+        "theirs msgpack store",
+        "store",
+        "theirs_msgpack",
+        rows=one,
+        metadata={"owner": "they"},
+        metadata_storage_format="msgpack",
+        **LAYOUT,
+    )
     other.plan("theirs twin store", "store", "theirs_twin", rows=one, metadata_storage_format="msgpack", **LAYOUT)
     other.plan("theirs twin update", "update", "theirs_twin", rows=two)
-    other.plan("theirs two_keys store", "store", "theirs_two_keys", rows=one, partition_on=["q", "p"], secondary_indices=["i1"])
+    other.plan(
+        "theirs two_keys store", "store", "theirs_two_keys", rows=one, partition_on=["q", "p"], secondary_indices=["i1"]
+    )
     other.plan("theirs built store", "store", "theirs_built", rows=one, partition_on=["p"], metadata={"owner": "they"})
     other.plan("theirs built build", "build", "theirs_built", column="i1")
     other.plan("theirs indexed store", "store", "theirs_indexed", rows=one, partition_on=["p"])
     other.plan("theirs scope store", "store", "theirs_scope", rows=one, **LAYOUT)
-    other.plan("theirs scope update", "update", "theirs_scope", rows=two, delete_scope=[{"p": 1}, {"p": 2, "i1": "nothing"}])
-    other.plan("theirs header header", "header", "theirs_header", rows=one, partition_on=["p"], metadata={"owner": "they"})
+    other.plan(
+        "theirs scope update", "update", "theirs_scope", rows=two, delete_scope=[{"p": 1}, {"p": 2, "i1": "nothing"}]
+    )
+    other.plan(
+        "theirs header header", "header", "theirs_header", rows=one, partition_on=["p"], metadata={"owner": "they"}
+    )
     other.plan("theirs header single", "single", "theirs_header", rows=one)
     for compress in (True, False):
         other.plan(f"theirs csv {compress}", "csv", f"theirs_csv_{compress}", rows=one, compress=compress)
@@ -160,7 +183,9 @@ def second_turn_here(store, seen):
             seen[f"{whose}_{name}"] = read(store, f"{whose}_{name}")
         for table in TABLES:
             seen[f"{whose}_tables", table] = read(store, f"{whose}_tables", table)
-    seen["ours_msgpack", "keys"] = [key for key in store.list("", recursive=True).keys if key.startswith("ours_msgpack.")]
+    seen["ours_msgpack", "keys"] = [
+        key for key in store.list("", recursive=True).keys if key.startswith("ours_msgpack.")
+    ]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for whose in BY:
@@ -176,7 +201,9 @@ def asked_here(store, uuid, kind):
     if not kind.index:
         return None
     value = kind.rows(0, stored=True).column(column)[0].as_py()
-    return sorted(read_table_arrow(uuid, store, columns=["n"], predicates=[[(column, "==", value)]]).column("n").to_pylist())
+    return sorted(
+        read_table_arrow(uuid, store, columns=["n"], predicates=[[(column, "==", value)]]).column("n").to_pylist()
+    )
 
 
 def go_on_here(store, seen):
@@ -193,10 +220,18 @@ def go_on_here(store, seen):
     update(store, "theirs_csv_True", TWO)
     label = seen["theirs header label"]
     single = write_single_partition(store, "theirs_header", TWO)
-    commit_dataset(store, "theirs_header", [single, *({"label": name, "data": {"table": None}} for name in label)], metadata={"rev": 2})
+    commit_dataset(
+        store,
+        "theirs_header",
+        [single, *({"label": name, "data": {"table": None}} for name in label)],
+        metadata={"rev": 2},
+    )
     commit_dataset(store, "ours_mixed", metadata={"rev": 2})
     with NO_GRACE:
-        seen["collected"] = {uuid: garbage_collect_dataset(uuid, store) for uuid in ("theirs_scope", "theirs_json", "theirs_two_keys", "theirs_header")}
+        seen["collected"] = {
+            uuid: garbage_collect_dataset(uuid, store)
+            for uuid in ("theirs_scope", "theirs_json", "theirs_two_keys", "theirs_header")
+        }
 
 
 def second_turn_there(other):
@@ -213,7 +248,16 @@ def second_turn_there(other):
             other.plan(f"{whose} {name} describe", "describe", f"{whose}_{name}")
         for table in TABLES:
             other.plan(f"{whose} tables read 2 {table}", "read", f"{whose}_tables", table=table)
-    for name in ("ours_grown", "ours_header", "ours_mixed", "theirs_header", "theirs_scope", "theirs_indexed", "theirs_twin", "theirs_csv_True"):
+    for name in (
+        "ours_grown",
+        "ours_header",
+        "ours_mixed",
+        "theirs_header",
+        "theirs_scope",
+        "theirs_indexed",
+        "theirs_twin",
+        "theirs_csv_True",
+    ):
         other.plan(f"{name} read 3", "read", name)
         other.plan(f"{name} describe 3", "describe", name)
     other.plan("theirs_indexed labels", "labels", "theirs_indexed", rows="one", column="i1")
@@ -282,7 +326,9 @@ def test_we_read_and_update_what_kartothek_wrote_and_it_reads_that(played, name)
 
 @pytest.mark.parametrize("name", KINDS)
 def test_kartothek_reads_what_both_wrote(played, name):
-    assert played.other.rows(f"ours {name} read 3") == as_kartothek_has_them(name, expected(name, deliveries(name, 1, 2)))
+    assert played.other.rows(f"ours {name} read 3") == as_kartothek_has_them(
+        name, expected(name, deliveries(name, 1, 2))
+    )
 
 
 def test_kartothek_reads_our_maps(played):
@@ -294,7 +340,9 @@ def test_kartothek_reads_our_maps(played):
 def test_kartothek_can_still_update_after_us(played, name, whose):
     played.other.said(f"{whose} {name} update 2")
     again = KINDS[name].rows(2).to_pylist()
-    assert len(read(played.store, f"{whose}_{name}")) == len(expected(name, deliveries(name, *([1] if whose == "ours" else []), 2))) + len(again)
+    assert len(read(played.store, f"{whose}_{name}")) == len(
+        expected(name, deliveries(name, *([1] if whose == "ours" else []), 2))
+    ) + len(again)
 
 
 @pytest.mark.parametrize("name", INDEXED)
@@ -316,7 +364,11 @@ def test_values_are_found_by_index_there_and_here(played, name):
 def test_an_index_names_the_same_labels_there_and_here(played, name):
     value = KINDS[name].rows(0, stored=True).column("i1")[0]
     index = played.seen[f"ours_{name}", "index"]
-    here = {label for found, label in zip(index.values.to_pylist(), index.labels.to_pylist(), strict=True) if found == value.as_py()}
+    here = {
+        label
+        for found, label in zip(index.values.to_pylist(), index.labels.to_pylist(), strict=True)
+        if found == value.as_py()
+    }
     assert played.other.said(f"ours {name} labels 2") == sorted(here)
     assert here
 
@@ -355,15 +407,26 @@ def test_a_dataset_of_theirs_is_read_here(played, name):
 
 
 def test_kartothek_sees_only_the_metadata_that_users_gave(played):
-    described = {name: played.other.said(f"{name} describe") for name in ("ours json", "theirs json", "theirs msgpack", "ours built")}
-    assert described["ours json"] == {"metadata": {"owner": "we", "rev": 3}, "partitions": 4, "explicit": True, "indices": ["i1", "p"]}
+    described = {
+        name: played.other.said(f"{name} describe")
+        for name in ("ours json", "theirs json", "theirs msgpack", "ours built")
+    }
+    assert described["ours json"] == {
+        "metadata": {"owner": "we", "rev": 3},
+        "partitions": 4,
+        "explicit": True,
+        "indices": ["i1", "p"],
+    }
     assert described["theirs json"]["metadata"] == {"owner": "they", "rev": 3}
     assert described["theirs msgpack"]["metadata"] == {"owner": "they", "rev": 3}
     assert described["ours built"]["metadata"] == {"owner": "we", "rev": 2}
 
 
 def test_a_second_document_of_kartothek_counts_and_our_next_commit_removes_the_first(played):
-    assert played.seen["ours_msgpack", "keys"] == ["ours_msgpack.by-dataset-metadata.json", "ours_msgpack.by-dataset-metadata.msgpack.zstd"]
+    assert played.seen["ours_msgpack", "keys"] == [
+        "ours_msgpack.by-dataset-metadata.json",
+        "ours_msgpack.by-dataset-metadata.msgpack.zstd",
+    ]
     assert played.seen["ours_msgpack"] == several(ONE, TWO)
     by_kartothek, two_documents = played.seen["warned"]
     assert "changed by a library without commit ids" in by_kartothek
@@ -371,7 +434,9 @@ def test_a_second_document_of_kartothek_counts_and_our_next_commit_removes_the_f
     assert len(played.seen["twin warned"]) == 1
     assert played.seen["theirs_twin"] == several(ONE, TWO)
     for uuid in ("ours_msgpack", "theirs_twin"):
-        assert [key for key in played.store.list("", recursive=True).keys if key.startswith(f"{uuid}.")] == [f"{uuid}.by-dataset-metadata.json"]
+        assert [key for key in played.store.list("", recursive=True).keys if key.startswith(f"{uuid}.")] == [
+            f"{uuid}.by-dataset-metadata.json"
+        ]
     assert played.other.rows("ours msgpack read 2") == several(ONE, TWO, THREE)
     assert played.other.rows("theirs_twin read 3") == several(ONE, TWO, THREE)
 
@@ -387,8 +452,12 @@ def test_our_delete_scope_leaves_what_kartothek_reads(played):
     assert played.other.rows("ours json read 2") == without(several_table(ONE, TWO, THREE), lambda row: row["p"] == 1)
     assert played.other.rows("theirs json read 2") == without(several_table(ONE, THREE), lambda row: row["p"] == 1)
     # The partition p=1 holds a row with i1 = "b"; whole partitions go.
-    assert played.other.rows("ours two_keys read 2") == without(several_table(ONE, cut(TWO), THREE), lambda row: row["n"] < 2)
-    assert played.other.rows("theirs two_keys read 2") == without(several_table(cut(ONE), THREE), lambda row: row["n"] < 2)
+    assert played.other.rows("ours two_keys read 2") == without(
+        several_table(ONE, cut(TWO), THREE), lambda row: row["n"] < 2
+    )
+    assert played.other.rows("theirs two_keys read 2") == without(
+        several_table(cut(ONE), THREE), lambda row: row["n"] < 2
+    )
     assert played.other.said("ours json ask 2") == [20]
     assert played.other.said("theirs two_keys ask 2") == [20]
 
@@ -399,7 +468,9 @@ def several_table(*tables):
 
 def cut(table):
     """Rows as kartothek reads them if it wrote them itself: of a partition value with a slash only what is before it."""
-    return table.set_column(table.column_names.index("q"), "q", pa.array([q.partition("/")[0] for q in table.column("q").to_pylist()]))
+    return table.set_column(
+        table.column_names.index("q"), "q", pa.array([q.partition("/")[0] for q in table.column("q").to_pylist()])
+    )
 
 
 def test_their_delete_scope_leaves_what_we_read(played):
@@ -428,7 +499,12 @@ def test_an_index_that_was_built_here_is_used_and_kept_there(played):
 
 
 def test_an_index_that_was_built_there_is_used_and_kept_here(played):
-    assert played.other.said("theirs built describe") == {"metadata": {"owner": "they"}, "partitions": 4, "explicit": True, "indices": ["i1", "p"]}
+    assert played.other.said("theirs built describe") == {
+        "metadata": {"owner": "they"},
+        "partitions": 4,
+        "explicit": True,
+        "indices": ["i1", "p"],
+    }
     assert played.other.said("theirs built ask 2") == [1, 20]
     index, _ = load_index(played.store, load_snapshot(played.store, "theirs_built"), "i1")
     assert sorted(index.values.to_pylist()) == ["a", "a", "b", "b", "ä"]
@@ -449,7 +525,12 @@ def test_statistics_of_our_files_exclude_no_row_there(played, column, matching):
 def test_partitions_written_here_under_a_header_are_committed_there(played):
     assert played.other.rows("ours header read") == plain(ONE)
     assert played.other.said("ours header commit") == 3
-    assert played.other.said("ours header describe") == {"metadata": {"owner": "we", "rev": 2}, "partitions": 3, "explicit": True, "indices": ["p"]}
+    assert played.other.said("ours header describe") == {
+        "metadata": {"owner": "we", "rev": 2},
+        "partitions": 3,
+        "explicit": True,
+        "indices": ["p"],
+    }
     assert played.seen["ours_header"] == several(ONE, TWO)
 
 
@@ -488,6 +569,13 @@ def test_schema_files_are_those_that_kartothek_writes(played):
     """Whoever wrote them last: the same fields in the same order."""
     for name in UPDATED:
         kind = KINDS[name]
-        ours, theirs = (pq.read_schema(pa.BufferReader(played.store.get(f"{whose}_{name}/table/_common_metadata"))) for whose in BY)
+        ours, theirs = (
+            pq.read_schema(pa.BufferReader(played.store.get(f"{whose}_{name}/table/_common_metadata"))) for whose in BY
+        )
         assert ours.remove_metadata().equals(theirs.remove_metadata()), name
-        assert stored_schema(kind.rows(0).schema).names == ["n", *(["p"] if kind.key else []), *(["i1"] if kind.index else []), "v1"]
+        assert stored_schema(kind.rows(0).schema).names == [
+            "n",
+            *(["p"] if kind.key else []),
+            *(["i1"] if kind.index else []),
+            "v1",
+        ]

@@ -1,4 +1,7 @@
-"""Single datasets, written and updated by turns: by us and by the real plateau 4.6. Both read the same rows after every turn."""
+"""Single datasets, written and updated by turns: by us and by the real plateau 4.6.
+
+Both read the same rows after every turn.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     write_single_partition,
 )
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import load_index, load_snapshot
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.stores.open import open_store
 from tests.integration.interop.datasets import KINDS, Other, expected, numbers, plain, plain_value
 
 TEXT = {"text", "text_view", "category"}
@@ -38,7 +41,14 @@ def layout(name):
 
 def rows(start, p):
     numbers = pa.array(range(start, start + len(p)), pa.int64())
-    return pa.table({"n": numbers, "p": pa.array(p, pa.int64()), "i1": pa.array([v * 10 for v in p], pa.int64()), "v1": [f"v{v}" for v in p]})
+    return pa.table(
+        {
+            "n": numbers,
+            "p": pa.array(p, pa.int64()),
+            "i1": pa.array([v * 10 for v in p], pa.int64()),
+            "v1": [f"v{v}" for v in p],
+        }
+    )
 
 
 ONE, TWO, THREE = rows(0, [1, 1, 2]), rows(10, [3]), rows(20, [2, 4])
@@ -65,7 +75,9 @@ def first_turn_here(store):
     store_dataframes_as_dataset(store, "ours_by_text", [ONE], secondary_indices=["v1"])
     store_dataframes_as_dataset(store, "ours_built", [ONE], metadata={"owner": "we"}, partition_on=["p"])
     build_dataset_indices(store, "ours_built", ["i1"])
-    create_empty_dataset_header(store, "ours_header", {"table": ONE.schema}, partition_on=["p"], metadata={"owner": "we"})
+    create_empty_dataset_header(
+        store, "ours_header", {"table": ONE.schema}, partition_on=["p"], metadata={"owner": "we"}
+    )
     write_single_partition(store, "ours_header", ONE)
 
 
@@ -94,7 +106,9 @@ def first_turn_there(other):
     other.plan("theirs by_text update", "update", "theirs_by_text", rows=two)
     other.plan("theirs built store", "store", "theirs_built", rows=one, partition_on=["p"], metadata={"owner": "they"})
     other.plan("theirs built build", "build", "theirs_built", column="i1")
-    other.plan("theirs header header", "header", "theirs_header", rows=one, partition_on=["p"], metadata={"owner": "they"})
+    other.plan(
+        "theirs header header", "header", "theirs_header", rows=one, partition_on=["p"], metadata={"owner": "they"}
+    )
     other.plan("theirs header single", "single", "theirs_header", rows=one)
 
 
@@ -112,7 +126,15 @@ def second_turn_here(store, seen):
         for whose in BY:
             seen[f"{whose}_{name}"] = read(store, f"{whose}_{name}")
             update(store, f"{whose}_{name}", kind.rows(2))
-    for name in ("ours_json", "ours_by_text", "ours_built", "ours_header", "theirs_json", "theirs_by_text", "theirs_built"):
+    for name in (
+        "ours_json",
+        "ours_by_text",
+        "ours_built",
+        "ours_header",
+        "theirs_json",
+        "theirs_by_text",
+        "theirs_built",
+    ):
         seen[name] = read(store, name)
         update(store, name, THREE)
     with pytest.warns(UserWarning, match="'ours_msgpack' had two documents"):
@@ -197,7 +219,9 @@ def test_plateau_reads_what_both_wrote(played, name):
 def test_plateau_can_still_update_after_us(played, name, whose):
     played.other.said(f"{whose} {name} update 2")
     held = deliveries(name, *([1] if whose == "ours" else []), 2, 2)
-    assert sorted(row["n"] for row in read(played.store, f"{whose}_{name}")) == sorted(row["n"] for row in expected(name, held))
+    assert sorted(row["n"] for row in read(played.store, f"{whose}_{name}")) == sorted(
+        row["n"] for row in expected(name, held)
+    )
 
 
 @pytest.mark.parametrize("name", NOT_UPDATED)
@@ -233,7 +257,12 @@ def test_delete_scope_and_metadata_go_both_ways(played):
     assert played.other.said("ours json update") == 2
     assert played.seen["ours_json"] == [row for row in several(ONE, TWO) if row["p"] != 1]
     assert played.other.rows("ours json read 2") == [row for row in several(ONE, TWO, THREE) if row["p"] != 1]
-    assert played.other.said("ours json describe 2") == {"metadata": {"owner": "we", "rev": 2}, "partitions": 4, "explicit": True, "indices": ["i1", "p"]}
+    assert played.other.said("ours json describe 2") == {
+        "metadata": {"owner": "we", "rev": 2},
+        "partitions": 4,
+        "explicit": True,
+        "indices": ["i1", "p"],
+    }
     assert played.other.said("ours json ask 2") == [2, 20]
     assert played.other.rows("theirs json read 2") == several(ONE, THREE)
     assert played.other.said("theirs json describe 2")["metadata"] == {"owner": "they"}
@@ -278,10 +307,20 @@ def test_an_index_that_one_built_the_other_keeps(played, whose):
 
 def test_partitions_under_a_header_are_committed_by_either(played):
     assert played.other.said("ours header commit") == 3
-    assert played.other.said("ours header describe") == {"metadata": {"owner": "we", "rev": 2}, "partitions": 3, "explicit": True, "indices": ["p"]}
+    assert played.other.said("ours header describe") == {
+        "metadata": {"owner": "we", "rev": 2},
+        "partitions": 3,
+        "explicit": True,
+        "indices": ["p"],
+    }
     assert played.seen["ours_header"] == several(ONE, TWO)
     assert played.other.rows("theirs header read 2") == several(ONE, TWO)
-    assert played.other.said("theirs header describe 2") == {"metadata": {"owner": "they", "rev": 2}, "partitions": 3, "explicit": True, "indices": ["p"]}
+    assert played.other.said("theirs header describe 2") == {
+        "metadata": {"owner": "they", "rev": 2},
+        "partitions": 3,
+        "explicit": True,
+        "indices": ["p"],
+    }
 
 
 def test_garbage_collection_there_leaves_our_dataset_whole(played):

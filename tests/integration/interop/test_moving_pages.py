@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # Where the examples of each library keep their datasets.
 STORES = {"kartothek": "warehouse", "plateau": "shop"}
 
-# Runs examples one after the other, each in the folder of the one before, and keeps what each leaves: its store, and the frames that it made.
+# Runs examples one after the other, each in the folder of the one before, and keeps what each
+# leaves: its store, and the frames that it made.
 RUN = """
 import json, os, shutil, sys
 from pathlib import Path
@@ -77,7 +78,10 @@ PUBLIC = {
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one example made, and where its store is. Only cubes have an order: datasets of the old libraries come by chance of a dict."""
+    """What one example made, and where its store is.
+
+    Only cubes have an order: datasets of the old libraries come by chance of a dict.
+    """
 
     frames: dict[str, list[pd.DataFrame]]
     folder: Path
@@ -97,7 +101,11 @@ class Played:
 def run_theirs(run: Any, blocks: list[str], folder: Path, start: Path | None = None) -> list[Turn]:
     made = run(RUN, json.dumps(blocks), folder, start or "")
     read = [
-        {name: [pd.read_parquet(folder / f"{n} {name} {i}.parquet") for i in range(count)] for name, count in frames.items()} for n, frames in enumerate(made)
+        {
+            name: [pd.read_parquet(folder / f"{n} {name} {i}.parquet") for i in range(count)]
+            for name, count in frames.items()
+        }
+        for n, frames in enumerate(made)
     ]
     return [Turn(frames, folder / str(n), is_ordered(blocks[n])) for n, frames in enumerate(read)]
 
@@ -185,21 +193,32 @@ def test_the_old_library_reads_what_the_new_examples_wrote(played):
 def test_every_old_name_exists_and_none_is_missing(request, library):
     listed = {f"{library}.{module}": names for module, names in names_of(library).items()}
     modules = [f"{library}.{module}" for module in PUBLIC[library].split()]
-    unknown, public = request.getfixturevalue(f"run_{library}")(NAMES, json.dumps(list(listed.items())), json.dumps(modules))
+    unknown, public = request.getfixturevalue(f"run_{library}")(
+        NAMES, json.dumps(list(listed.items())), json.dumps(modules)
+    )
     assert unknown == []
     dask = section("From dask")
-    missing = [f"{module}.{name}" for module, names in public.items() for name in names if name not in listed.get(module, []) and f"`{name}`" not in dask]
+    missing = [
+        f"{module}.{name}"
+        for module, names in public.items()
+        for name in names
+        if name not in listed.get(module, []) and f"`{name}`" not in dask
+    ]
     assert missing == []
 
 
 @pytest.mark.interop
 def test_check_migration_says_what_differs_in_stores_of_the_old_libraries(played, request):
     """Nothing but what is known of these examples: cells that a later file has corrected, days in a column of dates."""
-    from kartothek_cube.cli.check_migration import verdicts_of
-    from kartothek_cube.core.stores import open_store
+    from kartothek_cube.cli.commands.check_migration import verdicts_of
+    from kartothek_cube.core.stores.open import open_store
 
     is_plateau = request.node.callspec.params["played"] == "plateau"
-    for turn, checks in [(2, set()), (3, {"several-files", "overridden-cells", "members"})] if not is_plateau else [(1, set()), (4, {"date-column"})]:
+    for turn, checks in (
+        [(2, set()), (3, {"several-files", "overridden-cells", "members"})]
+        if not is_plateau
+        else [(1, set()), (4, {"date-column"})]
+    ):
         verdicts = verdicts_of(open_store(store_of(played.theirs[turn].folder)), None, deep=True)
         assert {remark.check for verdict in verdicts for remark in verdict.remarks if remark.weight != "note"} == checks
         assert {verdict.outcome for verdict in verdicts} == {"equal"} | ({"different"} if checks else set())

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, query_cube_arrow
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_store
 
 CUBE = Cube(["PRODUCT_ID", "WEEK"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND_ID"])
 HEAD = """
@@ -37,14 +37,21 @@ print(json.dumps(len(result.partitions)))
 def rows(countries, weeks, units):
     cells = [(product, week, country) for country in countries for week in weeks for product in (1, 2, 3)]
     columns = dict(zip(("PRODUCT_ID", "WEEK", "COUNTRY_CODE"), map(list, zip(*cells, strict=True)), strict=True))
-    sold = pa.array([1_500_000_000 + week for _, week, _ in cells], pa.int64()).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
+    sold = (
+        pa.array([1_500_000_000 + week for _, week, _ in cells], pa.int64())
+        .cast(pa.timestamp("s"))
+        .cast(pa.timestamp("us"))
+    )
     brands = {"BRAND": [f"B{p}" for p, _, _ in cells], "BRAND_ID": [p for p, _, _ in cells]}
     payload = {"UNITS": [units * p for p, _, _ in cells], "PRICE": [None if w % 2 else 1.5 for _, w, _ in cells]}
     return pa.table({**columns, **brands, **payload, "LAST_SOLD": sold})
 
 
 def sorted_rows(table):
-    return sorted((dict(sorted(row.items())) for row in table.to_pylist()), key=lambda row: (row["COUNTRY_CODE"], row["PRODUCT_ID"], row["WEEK"]))
+    return sorted(
+        (dict(sorted(row.items())) for row in table.to_pylist()),
+        key=lambda row: (row["COUNTRY_CODE"], row["PRODUCT_ID"], row["WEEK"]),
+    )
 
 
 def read(run_plateau, url, path, **arguments):

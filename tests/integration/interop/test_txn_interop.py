@@ -19,7 +19,9 @@ print("null")
 
 
 def numbered(store_url, number):
-    return commit_receipts(stage_partitions(pa.table({"x": [1]}), store_url, "uuid"), store_url, "uuid", txn=("app", number)).commit.skipped
+    return commit_receipts(
+        stage_partitions(pa.table({"x": [1]}), store_url, "uuid"), store_url, "uuid", txn=("app", number)
+    ).commit.skipped
 
 
 @pytest.mark.interop

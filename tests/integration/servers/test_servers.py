@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.snapshots import find_snapshot
-from kartothek_cube.core.store import VersionMismatch
-from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.stores.contract import VersionMismatch
+from kartothek_cube.core.stores.open import open_store, store_factory
 from kartothek_cube.errors import InvalidRequest, InvalidType, Unsupported
 from kartothek_cube.testing.stores import StoreTests, invalid_keys
 from tests.support import servers
@@ -33,7 +33,8 @@ class ServerTests(StoreTests):
 
     increments = 5
 
-    # All keys in one bucket: nothing is sent, so making a bucket for each would be all that takes time.
+    # All keys in one bucket: nothing is sent, so making a bucket for each would be all that takes
+    # time.
     def test_invalid_key_is_refused(self, store):
         for operation in ("get", "get_versioned", "contains", "delete", "local_path"):
             for key in invalid_keys:
@@ -45,7 +46,7 @@ class ServerTests(StoreTests):
 
     def test_of_two_commits_on_one_snapshot_one_is_a_conflict_or_both_are_kept(self, store):
         snapshot = write(store, {"x": [1], "v1": [1]}, label="one")
-        commit(store, make_change(store, {"x": [2], "v1": [2]}, label="two"), snapshot)
+        commit_change(store, make_change(store, {"x": [2], "v1": [2]}, label="two"), snapshot)
         version = snapshot.token
         with pytest.raises(VersionMismatch):
             self.reopen(store).put_if(snapshot.key, b"{}", version)
@@ -132,7 +133,11 @@ class TestBoto3OfMinimalkv(KeyValueTests):
 
     @pytest.fixture
     def store(self, s3, s3_process):
-        return open_store(importlib.import_module("minimalkv._hstores").HBoto3Store(s3.Bucket(s3_process.new_bucket()), object_prefix="cubes/"))
+        return open_store(
+            importlib.import_module("minimalkv._hstores").HBoto3Store(
+                s3.Bucket(s3_process.new_bucket()), object_prefix="cubes/"
+            )
+        )
 
     def test_pickle_shows_the_same_objects_or_is_refused(self, store):
         with pytest.raises(InvalidType, match="function at module level"):
@@ -157,14 +162,20 @@ def test_a_server_does_not_outlive_whoever_started_it(tmp_path):
 
 
 def wait_for_end(pid):
-    """Whether a process that is no child of ours ends within two minutes. It is asked for, so nothing sleeps."""
+    """Whether a process that is no child of ours ends within two minutes.
+
+    It is asked for, so nothing sleeps.
+    """
     watch = subprocess.run(["timeout", "120", "tail", f"--pid={pid}", "-f", "/dev/null"], check=False)
     return watch.returncode == 0
 
 
 def test_output_of_a_server_that_does_not_start_is_shown(tmp_path):
     command = [sys.executable, "-c", "print('no port for you'); raise SystemExit(3)"]
-    with pytest.raises(InvalidRequest, match=r"(?s)ended with 3.*no port for you"), servers._running("s3", command, tmp_path, print):
+    with (
+        pytest.raises(InvalidRequest, match=r"(?s)ended with 3.*no port for you"),
+        servers._running("s3", command, tmp_path, print),
+    ):
         pass
 
 

@@ -20,7 +20,12 @@ def cube() -> Cube:
 
 @pytest.fixture
 def seed() -> pa.Table:
-    rows = [(x, y, p, (x + p) % 3, x + 10.0 * y, dt.datetime(2024, 3, 10, 2, 30) + dt.timedelta(hours=x)) for p in P for x in X for y in Y]
+    rows = [
+        (x, y, p, (x + p) % 3, x + 10.0 * y, dt.datetime(2024, 3, 10, 2, 30) + dt.timedelta(hours=x))
+        for p in P
+        for x in X
+        for y in Y
+    ]
     return pa.table(dict(zip(["x", "y", "p", "i1", "v1", "t"], map(list, zip(*rows, strict=True)), strict=True)))
 
 
@@ -40,14 +45,18 @@ def built(cube, seed, enrichment, store_url) -> str:
 @pytest.fixture
 def frame(spark, seed):
     """The seed as a Spark data frame of three partitions."""
-    return spark.createDataFrame(seed, "x bigint, y bigint, p bigint, i1 bigint, v1 double, t timestamp_ntz").repartition(3)
+    return spark.createDataFrame(
+        seed, "x bigint, y bigint, p bigint, i1 bigint, v1 double, t timestamp_ntz"
+    ).repartition(3)
 
 
 @pytest.fixture
 def files(store_url):
     """A function: the data files that lie in the store, named by a document or not."""
     root = Path(store_url.removeprefix("hfs://"))
-    return lambda dataset="seed": sorted(str(p.relative_to(root)) for p in (root / f"cube++{dataset}" / "table").rglob("*.parquet"))
+    return lambda dataset="seed": sorted(
+        str(p.relative_to(root)) for p in (root / f"cube++{dataset}" / "table").rglob("*.parquet")
+    )
 
 
 @pytest.fixture

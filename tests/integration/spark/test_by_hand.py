@@ -22,7 +22,9 @@ def test_map_partitions_load_groups_and_plan(spark, cube, built):
             yield group.key["i1"], load_group(group, built).num_rows, [load_group(g, built).num_rows for g in again]
 
     rows = [sum(r["i1"] == i for r in query_cube_arrow(cube, built).to_pylist()) for i in range(3)]
-    assert spark.sparkContext.parallelize(groups, 3).mapPartitions(totals).collect() == [(i, n, [n]) for i, n in enumerate(rows)]
+    assert spark.sparkContext.parallelize(groups, 3).mapPartitions(totals).collect() == [
+        (i, n, [n]) for i, n in enumerate(rows)
+    ]
 
 
 def test_map_in_arrow_load_groups_and_tables(spark, cube, built):
@@ -33,7 +35,9 @@ def test_map_in_arrow_load_groups_and_tables(spark, cube, built):
             found = [load_group(groups[i], built).num_rows for i in batch.column(0).to_pylist()]
             yield pa.record_batch({"n": found, "rows": [len(read_table("cube++e", built))] * len(found)})
 
-    assert [tuple(r) for r in spark.range(0, 4, 1, 2).mapInArrow(counts, "n bigint, rows bigint").collect()] == [(50, 4)] * 4
+    assert [tuple(r) for r in spark.range(0, 4, 1, 2).mapInArrow(counts, "n bigint, rows bigint").collect()] == [
+        (50, 4)
+    ] * 4
 
 
 def test_a_grouped_frame_and_a_pandas_function_query(spark, cube, built):
@@ -49,7 +53,10 @@ def test_a_grouped_frame_and_a_pandas_function_query(spark, cube, built):
 
     asked = spark.range(0, 6, 1, 2).selectExpr("id % 2 AS p")
     grouped = asked.groupBy("p").applyInPandas(compared, "p bigint, rows bigint, asked bigint")
-    assert sorted(tuple(r) for r in grouped.withColumn("again", rows_of("p")).collect()) == [(0, 50, 3, 50), (1, 50, 3, 50)]
+    assert sorted(tuple(r) for r in grouped.withColumn("again", rows_of("p")).collect()) == [
+        (0, 50, 3, 50),
+        (1, 50, 3, 50),
+    ]
 
 
 def test_a_batch_of_a_stream_is_compared_with_the_cube(spark, cube, built, tmp_path):

@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
 
 from kartothek_cube import Cube, build_cube, extend_cube
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.core.evaluate import matching_values
-from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.expressions.evaluate import matching_values
+from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.spark import register
 from kartothek_cube.spark.datasource.filters import Translated, comparable, push, translate
 
@@ -88,7 +88,11 @@ def test_what_lets_nulls_pass_leaves_files_out_and_is_given_back(spark_filter, c
 
 @pytest.mark.parametrize(
     ("spark_filter", "clause", "exact"),
-    [(IsNull(("i",)), Clause("i", "==", None), True), (IsNotNull(("s",)), Clause("s", "!=", None), True), (IsNull(("f",)), Clause("f", "==", None), False)],
+    [
+        (IsNull(("i",)), Clause("i", "==", None), True),
+        (IsNotNull(("s",)), Clause("s", "!=", None), True),
+        (IsNull(("f",)), Clause("f", "==", None), False),
+    ],
     ids=str,
 )
 def test_datasets_know_nulls_and_cubes_do_not(spark_filter, clause, exact):
@@ -136,21 +140,38 @@ def test_what_means_something_else_is_left_to_spark(spark_filter, cube):
 
 
 def test_decimals_are_compared_in_datasets_and_not_in_cubes():
-    assert translate(EqualTo(("m",), Decimal("1.50")), KINDS) == Translated(Clause("m", "==", Decimal("1.50")), exact=True)
+    assert translate(EqualTo(("m",), Decimal("1.50")), KINDS) == Translated(
+        Clause("m", "==", Decimal("1.50")), exact=True
+    )
     assert translate(EqualTo(("m",), Decimal("1.50")), KINDS, cube=True) is None
     assert translate(EqualTo(("m",), Decimal(2)), KINDS) == Translated(Clause("m", "==", Decimal(2)), exact=True)
-    assert translate(Not(In(("m",), (Decimal(2), Decimal("1.5")))), KINDS) == Translated(Clause("m", "not in", (Decimal(2), Decimal("1.5"))), exact=False)
+    assert translate(Not(In(("m",), (Decimal(2), Decimal("1.5")))), KINDS) == Translated(
+        Clause("m", "not in", (Decimal(2), Decimal("1.5"))), exact=False
+    )
 
 
 def test_the_work_is_divided_between_us_and_spark():
-    given_ = [IsNotNull(("i",)), EqualTo(("i",), 1), EqualTo(("i",), 1), Not(EqualTo(("s",), "a")), StringStartsWith(("s",), "b")]
+    given_ = [
+        IsNotNull(("i",)),
+        EqualTo(("i",), 1),
+        EqualTo(("i",), 1),
+        Not(EqualTo(("s",), "a")),
+        StringStartsWith(("s",), "b"),
+    ]
     pushed = push(given_, KINDS)
     assert pushed.clauses == (Clause("i", "!=", None), Clause("i", "==", 1), Clause("s", "!=", "a"))
     assert list(pushed.rest) == given_[3:]
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [(pa.uint32(), True), (pa.large_string(), True), (pa.float16(), False), (pa.time64("us"), False), (pa.null(), False)]
+    ("kind", "expected"),
+    [
+        (pa.uint32(), True),
+        (pa.large_string(), True),
+        (pa.float16(), False),
+        (pa.time64("us"), False),
+        (pa.null(), False),
+    ],
 )
 def test_types_whose_values_change_on_their_way_are_not_compared(kind, expected):
     assert comparable(kind) is expected
@@ -179,18 +200,34 @@ def spark_says(spark_filter, value):
     if isinstance(spark_filter, In):
         if value is None:
             return None
-        return True if any(v is not None and order(v) == order(value) for v in spark_filter.value) else (None if None in spark_filter.value else False)
+        return (
+            True
+            if any(v is not None and order(v) == order(value) for v in spark_filter.value)
+            else (None if None in spark_filter.value else False)
+        )
     if isinstance(spark_filter, EqualNullSafe):
         return value is not None and order(value) == order(spark_filter.value)
     if value is None:
         return None
     a, b = order(value), order(spark_filter.value)
-    return {EqualTo: a == b, LessThan: a < b, LessThanOrEqual: a <= b, GreaterThan: a > b, GreaterThanOrEqual: a >= b}[type(spark_filter)]
+    return {EqualTo: a == b, LessThan: a < b, LessThanOrEqual: a <= b, GreaterThan: a > b, GreaterThanOrEqual: a >= b}[
+        type(spark_filter)
+    ]
 
 
 @st.composite
 def filters_and_values(draw):
-    values, kind = draw(st.sampled_from([(NUMBERS, pa.float64()), (NUMBERS, pa.float32()), (WHOLE, pa.int64()), (WHOLE, pa.int8()), (TEXTS, pa.string())]))
+    values, kind = draw(
+        st.sampled_from(
+            [
+                (NUMBERS, pa.float64()),
+                (NUMBERS, pa.float32()),
+                (WHOLE, pa.int64()),
+                (WHOLE, pa.int8()),
+                (TEXTS, pa.string()),
+            ]
+        )
+    )
     present = values.filter(lambda v: v is not None)
     spark_filter = draw(
         st.one_of(
@@ -248,14 +285,22 @@ def test_a_filter_gives_the_same_rows_whoever_applies_it(spark, store_url):
     )
     cube = Cube(["x"], ["p"], "cube")
     build_cube(seed, cube, store_url)
-    extend_cube({"e": pa.table({"x": [0, 1, 2, 3], "e": ["a", None, "b", "c"]})}, cube, store_url, partition_on={"e": []})
+    extend_cube(
+        {"e": pa.table({"x": [0, 1, 2, 3], "e": ["a", None, "b", "c"]})}, cube, store_url, partition_on={"e": []}
+    )
     whole = seed.append_column("e", pa.array(["a", None, "b", "c"] + [None] * 4))
-    store_dataframes_as_dataset(store_url, "whole", [whole.to_pandas(types_mapper=None).astype({"u": "uint64"})], partition_on=["p"])
+    store_dataframes_as_dataset(
+        store_url, "whole", [whole.to_pandas(types_mapper=None).astype({"u": "uint64"})], partition_on=["p"]
+    )
     register(spark)
 
     def load(i):
         target = ({"cube": "cube"}, {"dataset": "whole"})[i % 2]
-        return spark.read.format("kartothek_cube").options(store=store_url, push_down=True, parallelism=1, blocksize=9, **target).load()
+        return (
+            spark.read.format("kartothek_cube")
+            .options(store=store_url, push_down=True, parallelism=1, blocksize=9, **target)
+            .load()
+        )
 
     def rows(frame_of):
         chosen = [frame_of(i).where(text).select(F.lit(text).alias("filter"), "x") for i, text in enumerate(FILTERS)]

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kartothek_cube import Cube, append_to_cube, build_cube, query_cube_arrow
 from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, KeyNotFound, UnknownColumn
 from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
@@ -51,7 +51,9 @@ def test_a_cube_a_dataset_and_sql_are_tables_like_others(source, cube, built):
     assert sorted(r.x for r in part.collect()) == [0, 1, 2, 3]
     assert load(source, built, dataset="cube++e").where("v2 is null").toArrow().to_pylist() == [{"x": 1, "v2": None}]
     source.sql(f"CREATE OR REPLACE TEMPORARY VIEW sales USING kartothek_cube OPTIONS (store '{built}', cube 'cube')")
-    assert source.sql("SELECT p, count(*), max(v2) FROM sales WHERE p >= 2 AND x = 3 GROUP BY p ORDER BY p").collect() == [(2, 5, "d"), (3, 5, "d")]
+    assert source.sql(
+        "SELECT p, count(*), max(v2) FROM sales WHERE p >= 2 AND x = 3 GROUP BY p ORDER BY p"
+    ).collect() == [(2, 5, "d"), (3, 5, "d")]
     with pytest.raises(InvalidInput, match="Use CREATE TEMPORARY VIEW"), driver_errors():
         source.sql(f"CREATE TABLE stored_sales USING kartothek_cube OPTIONS (store '{built}', cube 'cube')")
 
@@ -104,7 +106,9 @@ def test_types_come_as_spark_knows_them(source, store_url):
     assert types["w"].startswith("interval")
     row = frame.where(f"u = {2**63}").collect()[0].asDict(recursive=True)
     assert (row["l"], row["n"], row["y"], row["nothing"]) == ([1, None], {"a": [{"b": "c"}]}, b"\0", None)
-    narrower = source.read.format("kartothek_cube").schema("x int, u string").options(store=store_url, cube="cube").load()
+    narrower = (
+        source.read.format("kartothek_cube").schema("x int, u string").options(store=store_url, cube="cube").load()
+    )
     assert narrower.where("x = 1 and u > '0'").collect() == [(1, str(2**63))]
 
 
@@ -117,7 +121,13 @@ def test_a_frame_is_one_state_of_the_cube(source, cube, built, seed):
     now, then = load(source, built, **options), load(source, built, as_of=old, **options)
     assert load(source, built, as_of=str(moment), **options).count() == 200
     # A filter makes Spark plan again.
-    assert (before, frame.where("x >= 0").count(), frame.count(), now.count(), then.count()) == (200, 200, 200, 400, 200)
+    assert (before, frame.where("x >= 0").count(), frame.count(), now.count(), then.count()) == (
+        200,
+        200,
+        200,
+        400,
+        200,
+    )
     assert now.alias("a").join(now.alias("b"), ["p", "x", "y"]).count() == 400
 
 
@@ -147,7 +157,12 @@ def reader(store, **options):
 
 
 def files_of(made):
-    return [key for p in made.partitions() for item in unpack(p.value) for key in (item.file_keys() if hasattr(item, "file_keys") else [item.task.key])]
+    return [
+        key
+        for p in made.partitions()
+        for item in unpack(p.value)
+        for key in (item.file_keys() if hasattr(item, "file_keys") else [item.task.key])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -234,12 +249,24 @@ def test_columns_of_another_type_than_stored_are_not_compared(built):
         (CUBE, "read", {"cube": "sales", "columns": None, "table": "table"}),
         ({**CUBE, "COLUMNS": " a, b "}, "read", {"columns": ("a", "b")}),
         ({**CUBE, "columns": '["a,b", "c"]'}, "read", {"columns": ("a,b", "c")}),
-        ({**CUBE, "blocksize": "3", "parallelism": "2", "as_of": "2024-01-01"}, "read", {"blocksize": 3, "parallelism": 2, "as_of": "2024-01-01"}),
+        (
+            {**CUBE, "blocksize": "3", "parallelism": "2", "as_of": "2024-01-01"},
+            "read",
+            {"blocksize": 3, "parallelism": 2, "as_of": "2024-01-01"},
+        ),
         ({**CUBE, "store": "s3://bucket/data"}, "read", {"store": "s3://bucket/data"}),
         ({**CUBE, "store": "/data"}, "read", {"store": "/data"}),
         ({**CUBE, "owner": "me"}, "read", {"cube": "sales"}),
-        ({**CUBE, "partition_columns": "p", "dimension_columns": "x,y", "index_columns": ""}, "write", {"dimension_columns": ("x", "y"), "index_columns": ()}),
-        ({**STORE, "dataset": "d", "secondary_indices": "i", "txn": "nightly, 3"}, "write", {"secondary_indices": ("i",), "txn": ("nightly", 3)}),
+        (
+            {**CUBE, "partition_columns": "p", "dimension_columns": "x,y", "index_columns": ""},
+            "write",
+            {"dimension_columns": ("x", "y"), "index_columns": ()},
+        ),
+        (
+            {**STORE, "dataset": "d", "secondary_indices": "i", "txn": "nightly, 3"},
+            "write",
+            {"secondary_indices": ("i",), "txn": ("nightly", 3)},
+        ),
         ({**STORE, "dataset": "d", "checkpointLocation": "/c", "timestamps": "utc"}, "stream", {"timestamps": "utc"}),
     ],
 )

@@ -13,15 +13,14 @@ from pyspark.sql import types as st
 
 from kartothek_cube.api.cube import query_cube_arrow
 from kartothek_cube.api.dataset import read_table_arrow, store_dataframes_as_dataset
-from kartothek_cube.core.options import options as use
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.discovery import cube_of, load_members
+from kartothek_cube.core.runtime.options import options as use
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.cube.members.discovery import cube_of, load_members
 from kartothek_cube.errors import CommitConflict, CorruptData, InvalidInput, InvalidType
 from kartothek_cube.spark import driver_errors, register
 from kartothek_cube.spark.datasource.options import parse_options
-from kartothek_cube.spark.datasource.stream import make_stream_writer
-from kartothek_cube.spark.datasource.write import make_writer
+from kartothek_cube.spark.datasource.write import make_stream_writer, make_writer
 
 ROWS = st.StructType([st.StructField(n, st.LongType()) for n in ("x", "y", "p", "i1", "v1")])
 NEW_CUBE = {"cube": "cube", "dimension_columns": "x,y", "partition_columns": "p", "index_columns": "i1"}
@@ -42,7 +41,9 @@ def options(url, **more):
 def written(writer, *tasks):
     """What Spark does with a writer, whose copies live in other processes."""
     copies = [pickle.loads(pickle.dumps(writer)) for _ in tasks]
-    messages = [pickle.loads(pickle.dumps(copy.write(iter(batches)))) for copy, batches in zip(copies, tasks, strict=True)]
+    messages = [
+        pickle.loads(pickle.dumps(copy.write(iter(batches)))) for copy, batches in zip(copies, tasks, strict=True)
+    ]
     pickle.loads(pickle.dumps(writer)).commit(messages)
     return messages
 
@@ -77,7 +78,15 @@ def test_a_dataset_is_added_to_a_cube_and_replaced(store_url):
     write(store_url, [seed_rows(0)], **NEW_CUBE)
     schema = st.StructType([st.StructField("x", st.LongType()), st.StructField("v2", st.LongType())])
     for overwrite, v2 in [(False, 5), (True, 6)]:
-        write(store_url, [batch((0, v2), names=("x", "v2"))], overwrite=overwrite, schema=schema, cube="cube", dataset="e", partition_on="")
+        write(
+            store_url,
+            [batch((0, v2), names=("x", "v2"))],
+            overwrite=overwrite,
+            schema=schema,
+            cube="cube",
+            dataset="e",
+            partition_on="",
+        )
         found = query_cube_arrow(cube(store_url), store_url, payload_columns=["v2"])
         assert found.column("v2").to_pylist() == [v2, None, None]
     assert load_snapshot(open_store(store_url), "cube++e").partition_keys == ()
@@ -197,7 +206,12 @@ def test_abort_deletes_nothing_and_loses_nothing_that_has_landed(store_url):
     ("overwrite", "meanwhile"),
     [
         (True, lambda url: write(url, [seed_rows(7)], dataset="sales")),
-        (False, lambda url: store_dataframes_as_dataset(url, "sales", [pa.table({n: [0] for n in ROWS.names})], partition_on=["i1"], overwrite=True)),
+        (
+            False,
+            lambda url: store_dataframes_as_dataset(
+                url, "sales", [pa.table({n: [0] for n in ROWS.names})], partition_on=["i1"], overwrite=True
+            ),
+        ),
     ],
 )
 def test_a_change_in_between_that_contradicts_is_a_conflict(store_url, overwrite, meanwhile):
@@ -212,7 +226,9 @@ def test_a_change_in_between_that_contradicts_is_a_conflict(store_url, overwrite
 
 def test_a_large_task_becomes_several_files_one_after_the_other(store_url):
     with use(bytes_in_flight=400):
-        write(store_url, [seed_rows(0), batch((8, 0, 0, 0, 0)), batch((9, 0, 0, 0, 0))], dataset="sales", partition_on="p")
+        write(
+            store_url, [seed_rows(0), batch((8, 0, 0, 0, 0)), batch((9, 0, 0, 0, 0))], dataset="sales", partition_on="p"
+        )
     assert len(load_snapshot(open_store(store_url), "sales").partitions) > 1
     assert sorted(read_table_arrow("sales", store_url).column("x").to_pylist()) == [0, 1, 2, 8, 9]
 
@@ -222,7 +238,9 @@ def test_a_large_task_becomes_several_files_one_after_the_other(store_url):
 
 def stream(url, batch_id, *tasks, overwrite=False, query="q1", **more):
     """A micro-batch as Spark does it: with a writer for the tasks and one that commits."""
-    writer, committer = (make_stream_writer(parse_options({"store": url, **more}, "stream"), ROWS, overwrite) for _ in range(2))
+    writer, committer = (
+        make_stream_writer(parse_options({"store": url, **more}, "stream"), ROWS, overwrite) for _ in range(2)
+    )
     messages = [replace(m, query=query) for m in (writer.write(iter(batches)) for batches in tasks)]
     committer.commit(messages, batch_id)
     committer.abort(messages, batch_id)
@@ -246,7 +264,9 @@ def test_batches_without_rows_commit_nothing(store_url):
 
 
 def test_one_writer_may_serve_many_batches(store_url):
-    writer = make_stream_writer(parse_options({"store": store_url, "dataset": "sales", "partition_on": "p"}, "stream"), ROWS, False)
+    writer = make_stream_writer(
+        parse_options({"store": store_url, "dataset": "sales", "partition_on": "p"}, "stream"), ROWS, False
+    )
     for batch_id in range(3):
         message = writer.write(iter([seed_rows(batch_id)]))
         writer.commit([replace(message, query="q1")], batch_id)
@@ -291,7 +311,9 @@ def test_data_frames_write_through_the_format(spark, store_url, tmp_path):
     nulls = frame.selectExpr("IF(x = 7, NULL, x) AS x", "y", "p", "i1", "v1")
     with pytest.raises(InvalidInput, match="x"), driver_errors():
         nulls.write.format("kartothek_cube").options(store=store_url, cube="cube").mode("append").save()
-    nulls.where("x < 3").write.format("kartothek_cube").options(store=store_url, dataset="sales", partition_on="p").mode("overwrite").save()
+    nulls.where("x < 3").write.format("kartothek_cube").options(
+        store=store_url, dataset="sales", partition_on="p"
+    ).mode("overwrite").save()
     assert read_table_arrow("sales", store_url).num_rows == 3
     assert load_snapshot(open_store(store_url), "cube++seed").document.metadata["kartothek_cube.txn"] == '{"job": 1}'
     assert len(query_cube_arrow(cube(store_url), store_url)) == 40

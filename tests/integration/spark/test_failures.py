@@ -10,8 +10,8 @@ import pytest
 from kartothek_cube import query_cube_arrow
 from kartothek_cube.errors import CorruptData, DatasetNotFound, InvalidInput, KartothekCubeError
 from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark
-from kartothek_cube.spark.errors import decode_error, encode_error, error_in
-from kartothek_cube.spark.receipts import accepted
+from kartothek_cube.spark.actions import decode_error, encode_error, error_in
+from kartothek_cube.spark.write.stage import accepted
 
 
 def failing_once(marker, after):
@@ -45,7 +45,7 @@ def test_a_task_that_is_tried_again_stores_its_rows_once(cube, frame, seed, stor
 
 
 def test_files_of_failed_attempts_are_not_named(cube, frame, store_url, files, tmp_path, monkeypatch):
-    from kartothek_cube.spark import stage
+    from kartothek_cube.spark.write import stage
 
     marker, receipt_rows = str(tmp_path / "failed"), stage.receipt_rows
 
@@ -81,7 +81,7 @@ def test_a_task_that_fails_for_good_changes_nothing(cube, built, frame):  # L12
 
 
 def test_our_errors_in_the_input_arrive_as_their_own_type(cube, built, frame):
-    from kartothek_cube.spark.errors import task_errors
+    from kartothek_cube.spark.actions import task_errors
 
     def failing(batches):
         with task_errors():
@@ -108,7 +108,9 @@ def classes(base):
     return {base}.union(*(classes(child) for child in base.__subclasses__()))
 
 
-@pytest.mark.parametrize("cls", sorted((c for c in classes(KartothekCubeError) if "kind" in vars(c)), key=lambda c: c.kind))
+@pytest.mark.parametrize(
+    "cls", sorted((c for c in classes(KartothekCubeError) if "kind" in vars(c)), key=lambda c: c.kind)
+)
 def test_every_error_survives_as_text(cls):
     error = decode_error(encode_error(cls("Column 'ä' of \"x\"\n{}")))
     assert type(error) is cls
@@ -120,7 +122,15 @@ def test_other_text_holds_no_error():
 
 
 def receipt(**changes):
-    return {"dataset": "seed", "task": 0, "attempt": 0, "commit": "mine", "key": "k", "receipt": None, "error": None} | changes
+    return {
+        "dataset": "seed",
+        "task": 0,
+        "attempt": 0,
+        "commit": "mine",
+        "key": "k",
+        "receipt": None,
+        "error": None,
+    } | changes
 
 
 @pytest.mark.parametrize(
@@ -143,7 +153,7 @@ def test_no_receipts_are_no_files():
 
 
 def test_key_ranges_decide_which_files_are_looked_into(cube):
-    from kartothek_cube.cube.duplicates import overlapping
+    from kartothek_cube.cube.write.duplicates import overlapping
 
     write = SimpleNamespace(request=SimpleNamespace(partition_on=("p", "q")), sort_columns=("p", "x"))
     file = lambda p, q, low, high: SimpleNamespace(values={"p": p, "q": q}, low=(low,), high=(high,))  # noqa: E731

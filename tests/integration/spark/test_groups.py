@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import C, iter_cube, plan_cube_query
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark import driver_errors, map_cube_groups
 
@@ -45,7 +45,10 @@ def total_of_a_frame(key: dict, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def expected(cube, store, **query):
-    return [(key["i1"], t.num_rows, sum(t.column("v1").to_pylist())) for key, t in iter_cube(cube, store, partition_by="i1", **query)]
+    return [
+        (key["i1"], t.num_rows, sum(t.column("v1").to_pylist()))
+        for key, t in iter_cube(cube, store, partition_by="i1", **query)
+    ]
 
 
 def tuples(frame):
@@ -55,7 +58,9 @@ def tuples(frame):
 @pytest.mark.parametrize("blocksize", [None, 1])
 @pytest.mark.parametrize("function", [total, total_of_a_frame])
 def test_every_group_is_seen_whole_and_once(spark, cube, built, function, blocksize):
-    assert tuples(map_cube_groups(function, TOTALS, cube, built, partition_by="i1", blocksize=blocksize)) == expected(cube, built)
+    assert tuples(map_cube_groups(function, TOTALS, cube, built, partition_by="i1", blocksize=blocksize)) == expected(
+        cube, built
+    )
 
 
 @pytest.mark.parametrize("by", ["p", "i1", "y", ["p", "i1"], None])
@@ -64,11 +69,15 @@ def test_keys_and_rows_are_those_of_iter_cube(spark, cube, built, by):
         return pa.table({"shown": [repr((key, table.to_pylist(), table.schema.to_string()))]})
 
     found = [row.shown for row in map_cube_groups(shown, "shown string", cube, built, partition_by=by).collect()]
-    assert found == [repr((key, t.to_pylist(), t.schema.to_string())) for key, t in iter_cube(cube, built, partition_by=by)]
+    assert found == [
+        repr((key, t.to_pylist(), t.schema.to_string())) for key, t in iter_cube(cube, built, partition_by=by)
+    ]
 
 
 def test_conditions_drop_groups(spark, cube, built):
-    assert tuples(map_cube_groups(total, TOTALS, cube, built, C("i1") != 1, partition_by="i1")) == expected(cube, built, conditions=C("i1") != 1)
+    assert tuples(map_cube_groups(total, TOTALS, cube, built, C("i1") != 1, partition_by="i1")) == expected(
+        cube, built, conditions=C("i1") != 1
+    )
     assert tuples(map_cube_groups(total, TOTALS, cube, built, C("v1") > 1e9, partition_by="i1")) == []
 
 
@@ -76,7 +85,12 @@ def test_conditions_drop_groups(spark, cube, built):
 def test_every_seed_file_is_read_once(spark, cube, built, tmp_path, by):
     store = LoggingStore(open_store(built), str(tmp_path / "log"))
     plan = plan_cube_query(cube, built, partition_by=by)
-    assert map_cube_groups(lambda key, table: pa.table({"n": [table.num_rows]}), "n int", cube, store, partition_by=by).count() > 2
+    assert (
+        map_cube_groups(
+            lambda key, table: pa.table({"n": [table.num_rows]}), "n int", cube, store, partition_by=by
+        ).count()
+        > 2
+    )
     reads = Counter(line for line in (tmp_path / "log").read_text().splitlines() if "++seed/table/" in line)
     assert reads == {f"local_path {key}": 1 for key in plan.files()["seed"]}
 
@@ -117,22 +131,38 @@ def test_a_function_may_be_a_generator(spark, cube, built):
     [
         (pa.table({"n": [1], "m": [1]}), InvalidInput, "does not name: m"),
         (pa.table({"m": [1]}), InvalidInput, "does not name: m"),
-        (pa.table({"n": ["a"]}), InvalidInput, "Column 'n' of the result of group .*'p': 1.* is string and does not become int64"),
+        (
+            pa.table({"n": ["a"]}),
+            InvalidInput,
+            "Column 'n' of the result of group .*'p': 1.* is string and does not become int64",
+        ),
         (pa.table({"n": [1.5]}), InvalidInput, "does not become int64"),
         ({"n": 1}, InvalidType, "returned a dict"),
     ],
 )
 def test_wrong_results_are_named_with_their_group(cube, built, result, error, text):
-    from kartothek_cube.spark.groups import _called, _calling
+    from kartothek_cube.spark.read.groups import _called, _calling
 
     groups = list(plan_cube_query(cube, built, C("p") == 1).groups)
     with pytest.raises(error, match=text):
-        list(_called(groups, built, _calling(lambda key, table: result, pandas=False, columns=frozenset("n")), pa.schema([("n", pa.int64())])))
+        list(
+            _called(
+                groups,
+                built,
+                _calling(lambda key, table: result, pandas=False, columns=frozenset("n")),
+                pa.schema([("n", pa.int64())]),
+            )
+        )
 
 
 def test_a_column_that_the_function_forgot_is_named(spark, cube, built):
-    with pytest.raises(InvalidInput, match=r"The rows of the result of group \{'p': 1\} have no column 'm'"), driver_errors():
-        map_cube_groups(lambda key, table: pa.table({"n": [1]}), "n bigint, m bigint", cube, built, C("p") == 1).collect()
+    with (
+        pytest.raises(InvalidInput, match=r"The rows of the result of group \{'p': 1\} have no column 'm'"),
+        driver_errors(),
+    ):
+        map_cube_groups(
+            lambda key, table: pa.table({"n": [1]}), "n bigint, m bigint", cube, built, C("p") == 1
+        ).collect()
 
 
 def test_errors_of_the_function_keep_their_text_and_name_the_group(spark, cube, built):
@@ -143,7 +173,9 @@ def test_errors_of_the_function_keep_their_text_and_name_the_group(spark, cube, 
         map_cube_groups(failing, "n bigint", cube, built, C("p") == 1).collect()
 
 
-@pytest.mark.parametrize(("func", "schema", "error"), [(None, "n int", InvalidType), (total, 1, InvalidType), (total, None, InvalidType)])
+@pytest.mark.parametrize(
+    ("func", "schema", "error"), [(None, "n int", InvalidType), (total, 1, InvalidType), (total, None, InvalidType)]
+)
 def test_what_is_no_function_or_schema_is_refused(spark, cube, built, func, schema, error):
     with pytest.raises(error):
         map_cube_groups(func, schema, cube, built)
@@ -151,10 +183,18 @@ def test_what_is_no_function_or_schema_is_refused(spark, cube, built, func, sche
 
 @pytest.mark.parametrize(
     ("annotation", "wanted"),
-    [(pd.DataFrame, True), ("pd.DataFrame", True), ("pandas.DataFrame", True), (pa.Table, False), ("pa.Table", False), (None, False), ("int", False)],
+    [
+        (pd.DataFrame, True),
+        ("pd.DataFrame", True),
+        ("pandas.DataFrame", True),
+        (pa.Table, False),
+        ("pa.Table", False),
+        (None, False),
+        ("int", False),
+    ],
 )
 def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
-    from kartothek_cube.spark.groups import _wants_pandas
+    from kartothek_cube.spark.read.groups import _wants_pandas
 
     def function(key, table): ...
 
@@ -165,14 +205,16 @@ def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
 
 @pytest.mark.parametrize("func", [lambda table: table, lambda: None, lambda a, b, c: a, lambda a, *, b: a, [].append])
 def test_a_function_that_cannot_be_called_with_key_and_rows_is_refused_before_any_task(func):
-    from kartothek_cube.spark.groups import _wants_pandas
+    from kartothek_cube.spark.read.groups import _wants_pandas
 
     with pytest.raises(InvalidType, match=r"func is called as func\(key, table\)"):
         _wants_pandas(func)
 
 
-@pytest.mark.parametrize("func", [lambda *both: None, lambda key, table, more=1: None, functools.partial(lambda a, key, table: None, 1), max])
+@pytest.mark.parametrize(
+    "func", [lambda *both: None, lambda key, table, more=1: None, functools.partial(lambda a, key, table: None, 1), max]
+)
 def test_whatever_takes_key_and_rows_is_a_function(func):
-    from kartothek_cube.spark.groups import _wants_pandas
+    from kartothek_cube.spark.read.groups import _wants_pandas
 
     assert _wants_pandas(func) is False

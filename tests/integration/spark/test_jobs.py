@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.core.options import current_options
+from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark import build_cube_from_spark, jobs, query_cube_spark
-from kartothek_cube.spark.jobs import Job, perform
+from kartothek_cube.spark import actions as jobs
+from kartothek_cube.spark import build_cube_from_spark, query_cube_spark
+from kartothek_cube.spark.actions import Job, perform
 from kartothek_cube.spark.session import cores, find_session, is_connect, summed
 from kartothek_cube.spark.tasks import in_task
 from tests.support.job_behaviour import JobBehaviour
@@ -47,7 +48,10 @@ def test_jobs_are_described_and_what_the_user_has_set_stays(spark):
     before = seen(context)
     inside, tags = perform(spark, lambda: (seen(context), set(context.getJobTags())), Job("write", "cube 'c'"))
     try:
-        assert inside == before | {"spark.job.description": "kartothek_cube: write cube 'c'", "spark.job.interruptOnCancel": "true"}
+        assert inside == before | {
+            "spark.job.description": "kartothek_cube: write cube 'c'",
+            "spark.job.interruptOnCancel": "true",
+        }
         assert sorted(tag.split(":")[0] for tag in tags) == ["his tag", "kartothek_cube"]
         assert (seen(context), set(context.getJobTags())) == (before, {"his tag"})
     finally:
@@ -77,7 +81,10 @@ def test_the_ui_shows_what_a_write_and_a_query_are(spark, cube, frame, store_url
     build_cube_from_spark(frame, cube, store_url)
     newest = spark.sparkContext._jsc.sc().statusStore().jobsList(None).apply(0)
     assert newest.description().get() == "kartothek_cube: build cube 'cube', seed"
-    assert "kartothek_cube: query cube 'cube', 4 partitions" in query_cube_spark(cube, store_url)._jdf.queryExecution().toString()
+    assert (
+        "kartothek_cube: query cube 'cube', 4 partitions"
+        in query_cube_spark(cube, store_url)._jdf.queryExecution().toString()
+    )
 
 
 class TestJobsOfAClassicSession(JobBehaviour):
@@ -92,7 +99,8 @@ DONE, PENDING = (4, 4, True), (0, 4, False)
     [
         ([], (0, 0)),
         ([{0: PENDING}], (0, 4)),
-        # The first job has written a shuffle; the second one lists it again, as a stage that it skips.
+        # The first job has written a shuffle; the second one lists it again, as a stage that it
+        # skips.
         ([{0: DONE}, {1: PENDING, 2: (0, 3, False)}], (4, 7)),
         ([{0: DONE}, {1: PENDING, 2: (1, 3, True)}], (5, 7)),
         ([{0: DONE}, {1: PENDING, 2: (3, 3, True)}], (7, 7)),
@@ -115,7 +123,11 @@ def test_a_session_derived_from_that_of_connect_is_one():
 
 @pytest.mark.parametrize(("partitions", "width"), [("8", 8), ("auto", 200)])
 def test_the_width_of_a_session_of_connect_is_that_of_its_shuffles(partitions, width):
-    kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "conf": {"spark.sql.shuffle.partitions": partitions}})
+    kind = type(
+        "SparkSession",
+        (),
+        {"__module__": "pyspark.sql.connect.session", "conf": {"spark.sql.shuffle.partitions": partitions}},
+    )
     assert cores(kind(), None) == width
     assert cores(kind(), 3) == 3
 
@@ -157,7 +169,10 @@ class Plain(threading.Thread):
 
 @pytest.fixture
 def spark_of(monkeypatch):
-    """A function: let actions run without Spark. What they look at is up to the caller, and their session is what is called to cancel them."""
+    """A function: let actions run without Spark.
+
+    What they look at is up to the caller, and their session is what is called to cancel them.
+    """
 
     def stand_in(watch):
         monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_LOOKS", 0.001)
@@ -282,6 +297,8 @@ def test_options_of_the_call_hold_in_tasks(spark):
 
     with options(threads=3, progress=lambda event: None):
         work = in_task(threads)
-    assert [tuple(row) for row in spark.range(0, 1, 1, 1).mapInArrow(work, "n long, progress boolean").collect()] == [(3, True)]
+    assert [tuple(row) for row in spark.range(0, 1, 1, 1).mapInArrow(work, "n long, progress boolean").collect()] == [
+        (3, True)
+    ]
     with pytest.raises(InvalidInput, match="Unknown options"):
         options(thread=3)

@@ -10,7 +10,13 @@ import pytest
 
 from kartothek_cube import Cube, build_cube, options
 from kartothek_cube.api.cube import copy_cube
-from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark, copy_cube_spark, map_cube_groups, query_cube_spark
+from kartothek_cube.spark import (
+    append_to_cube_from_spark,
+    build_cube_from_spark,
+    copy_cube_spark,
+    map_cube_groups,
+    query_cube_spark,
+)
 
 CUBE = Cube(["x"], ["p"], "cube")
 ROWS = pa.table({"x": [1, 2, 3, 4], "p": [0, 1, 2, 2]})
@@ -23,7 +29,7 @@ def lines(caplog):
 
 
 def test_what_tasks_did_is_in_the_line_of_the_driver(spark, tmp_path, lines, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.spark.spread.FEWEST_LIGHT", 2)
+    monkeypatch.setattr("kartothek_cube.spark.executor.FEWEST_LIGHT", 2)
     source, events = f"hfs://{tmp_path}/source", []
     build_cube(ROWS, CUBE, source)
     copy_cube(CUBE, source, f"hfs://{tmp_path}/eager")
@@ -32,11 +38,14 @@ def test_what_tasks_did_is_in_the_line_of_the_driver(spark, tmp_path, lines, mon
     assert (spread.verb, spread.subject) == ("copy_cube_spark", "cube")
     assert eager.counts.files_written == 4  # an index among them
     assert {(event.phase, event.unit) for event in events} == {("copy", "tasks")}
-    assert (spread.counts.files_written, spread.counts.bytes_written) == (eager.counts.files_written, eager.counts.bytes_written)
+    assert (spread.counts.files_written, spread.counts.bytes_written) == (
+        eager.counts.files_written,
+        eager.counts.bytes_written,
+    )
 
 
 def test_the_function_that_watches_stays_on_the_driver(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.spark.spread.FEWEST_LIGHT", 2)
+    monkeypatch.setattr("kartothek_cube.spark.executor.FEWEST_LIGHT", 2)
     store, lock, events = f"hfs://{tmp_path}/cube", threading.Lock(), []  # a lock cannot be pickled
 
     def watch(event):
@@ -61,5 +70,7 @@ def test_a_write_counts_its_receipts_and_a_lazy_frame_only_its_plan(spark, tmp_p
     assert (append.verb, append.rows, append.counts.files_written) == ("append_to_cube_from_spark", 2, 2)
     assert append.counts.bytes_written > 0
     assert (query.verb, query.rows, query.counts.files_read) == ("query_cube_spark", 0, 0)
-    assert {(event.verb, event.subject, event.phase, event.unit) for event in events} == {("append_to_cube_from_spark", "cube", "write", "tasks")}
+    assert {(event.verb, event.subject, event.phase, event.unit) for event in events} == {
+        ("append_to_cube_from_spark", "cube", "write", "tasks")
+    }
     assert events[-1].done == events[-1].total

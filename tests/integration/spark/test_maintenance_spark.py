@@ -15,7 +15,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube import Cube, append_to_cube, build_cube, cleanup_cube, collect_stats, compact_cube, copy_cube, open_store, options, query_cube_arrow
+from kartothek_cube import (
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    collect_stats,
+    compact_cube,
+    copy_cube,
+    open_store,
+    options,
+    query_cube_arrow,
+)
 from kartothek_cube.api.dataset import (
     build_dataset_indices,
     collect_dataset_metadata,
@@ -26,13 +37,13 @@ from kartothek_cube.api.dataset import (
     read_table,
     store_dataframes_as_dataset,
 )
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Task, map_files
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_instrumented
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.runtime.executor import Task, map_files
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, MultiTableCommitAborted
 from kartothek_cube.spark import (
     build_dataset_indices_spark,
@@ -48,11 +59,18 @@ from kartothek_cube.spark import (
     garbage_collect_dataset_spark,
     hash_dataset_spark,
 )
-from kartothek_cube.spark import spread as module
-from kartothek_cube.spark.spread import FEWEST_LIGHT, Stores, spark_executor
+from kartothek_cube.spark import executor as module
+from kartothek_cube.spark.executor import FEWEST_LIGHT, Stores, spark_executor
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
-ROWS = pd.DataFrame({"x": range(60), "p": [i % 2 for i in range(60)], "i1": [i % 7 for i in range(60)], "v1": [i / 3 for i in range(60)]})
+ROWS = pd.DataFrame(
+    {
+        "x": range(60),
+        "p": [i % 2 for i in range(60)],
+        "i1": [i % 7 for i in range(60)],
+        "v1": [i / 3 for i in range(60)],
+    }
+)
 PARTS = [ROWS[i : i + 10] for i in range(0, 60, 10)]
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value", "anything_goes_out")
@@ -162,7 +180,10 @@ def test_figures_and_hashes_of_a_dataset_are_those_of_the_eager_verbs(spark, twi
 
 def test_indices_are_built_from_columns_that_tasks_read(spark, twins):  # L18
     store, twin = twins(write_dataset)
-    found, expected = (build(s, "uuid", ["i1"]).load_all_indices() for build, s in [(build_dataset_indices_spark, store), (build_dataset_indices, twin)])
+    found, expected = (
+        build(s, "uuid", ["i1"]).load_all_indices()
+        for build, s in [(build_dataset_indices_spark, store), (build_dataset_indices, twin)]
+    )
     assert found.indices["i1"].index_dct == expected.indices["i1"].index_dct
     assert data_files(store.here("local_path", "tail", "get")) == []
     snapshot = load_snapshot(store, "uuid")
@@ -193,18 +214,28 @@ def test_a_dataset_is_deleted_by_tasks_one_of_which_fails_its_document_last(spar
 
 def test_garbage_is_found_twice_by_the_driver_and_removed_by_tasks(spark, twins):  # L17
     store, twin = twins(write_twice)
-    found, expected = garbage_collect_dataset_spark("uuid", store, options=NOW), garbage_collect_dataset(*("uuid", twin), options=NOW)
+    found, expected = (
+        garbage_collect_dataset_spark("uuid", store, options=NOW),
+        garbage_collect_dataset(*("uuid", twin), options=NOW),
+    )
     assert [(file.key, file.why) for file in found.removed] == [(file.key, file.why) for file in expected.removed]
     assert data_files(store.away("delete")) == data_files(file.key for file in found.removed)
     assert len(data_files(store.away("delete"))) == 12
     assert contents(store) == contents(twin)
-    looks = [i for i, (key, _) in enumerate(store.calls("get_versioned", "changed", "delete")) if key == "uuid.by-dataset-metadata.json"]
+    looks = [
+        i
+        for i, (key, _) in enumerate(store.calls("get_versioned", "changed", "delete"))
+        if key == "uuid.by-dataset-metadata.json"
+    ]
     assert len(looks) == 2
 
 
 def test_files_are_merged_by_tasks_one_of_which_fails_and_published_by_the_driver(spark, twins):
     store, twin = twins(write_dataset, fails="put_file")
-    found, expected = compact_dataset_spark("uuid", store, options=options(bytes_in_flight=4096)), compact_dataset("uuid", twin)
+    found, expected = (
+        compact_dataset_spark("uuid", store, options=options(bytes_in_flight=4096)),
+        compact_dataset("uuid", twin),
+    )
     assert (found.files_before, found.files_after, found.rows_before, found.rows_after) == (12, 2, 60, 60)
     assert found.partitions == expected.partitions
     pd.testing.assert_frame_equal(read_table("uuid", store), read_table("uuid", twin))
@@ -224,11 +255,17 @@ def test_the_verbs_of_a_cube_are_those_of_the_eager_ones(spark, twins, tmp_path)
 
     assert collect_stats_spark(CUBE, store) == collect_stats(CUBE, twin)
     found, expected = compact_cube_spark(CUBE, store), compact_cube(CUBE, twin)
-    assert {i: (r.files_before, r.files_after, r.rows_after) for i, r in found.items()} == dict.fromkeys(("seed", "e"), (8, 2, 40))
+    assert {i: (r.files_before, r.files_after, r.rows_after) for i, r in found.items()} == dict.fromkeys(
+        ("seed", "e"), (8, 2, 40)
+    )
     assert {i: r.partitions for i, r in found.items()} == {i: r.partitions for i, r in expected.items()}
     assert query_cube_arrow(CUBE, store).equals(query_cube_arrow(CUBE, twin))
     # One merge was written twice, to the same key.
-    assert (len(data_files(store.away("put"))), len({*data_files(store.away("put"))}), store.has_failed()) == (5, 4, True)
+    assert (len(data_files(store.away("put"))), len({*data_files(store.away("put"))}), store.has_failed()) == (
+        5,
+        4,
+        True,
+    )
     assert data_files(store.here("put", "put_file")) == []
 
     copy_cube_spark(CUBE, store, target)
@@ -242,7 +279,10 @@ def test_the_verbs_of_a_cube_are_those_of_the_eager_ones(spark, twins, tmp_path)
     store.clear()
     delete_cube_spark(CUBE, store)
     assert store.inner.list(recursive=True).keys == []
-    assert [key for key in store.here("delete") if key.endswith("metadata.json")] == ["cube++seed.by-dataset-metadata.json", "cube++e.by-dataset-metadata.json"]
+    assert [key for key in store.here("delete") if key.endswith("metadata.json")] == [
+        "cube++seed.by-dataset-metadata.json",
+        "cube++e.by-dataset-metadata.json",
+    ]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -356,7 +396,8 @@ def test_what_executors_cannot_import_travels_whole():
 
 
 @pytest.mark.parametrize(
-    ("heavy", "items", "width", "tasks"), [(True, 2, 200, 2), (True, 5000, 2, 8), (False, 2, 2, 1), (False, 500, 200, 20), (False, 5000, 2, 8)]
+    ("heavy", "items", "width", "tasks"),
+    [(True, 2, 200, 2), (True, 5000, 2, 8), (False, 2, 2, 1), (False, 500, 200, 20), (False, 5000, 2, 8)],
 )
 def test_calls_of_a_store_are_cut_into_fewer_tasks_than_work_that_takes_seconds(heavy, items, width, tasks):
     assert module.tasks_for(Task(len, heavy), items, width) == tasks

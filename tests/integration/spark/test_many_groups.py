@@ -12,11 +12,11 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from kartothek_cube import Cube, build_cube, open_store, plan_cube_query
-from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.cube.commit import commit_cube_write
-from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.write_plan import plan_append
+from kartothek_cube.core.metadata.naming import new_id
+from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.write.commit import commit_cube_write
+from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.spark import map_cube_groups, query_cube_spark
 from tests.support.store_log import Log, LoggedStore
 
@@ -26,7 +26,7 @@ N = 10_000
 
 
 def jobs_and_tasks(spark, action):
-    context, group = spark.sparkContext, fresh_id()
+    context, group = spark.sparkContext, new_id()
     context.setJobGroup(group, "")
     try:
         result = action()
@@ -61,7 +61,9 @@ def test_ten_thousand_files_run_in_one_job_of_few_tasks(spark, tmp_path):
     many_files(cube, url)
     store, log = LoggedStore(url, tmp_path / "log"), Log(tmp_path / "log")
     seen = Observation()
-    frame = query_cube_spark(cube, store).observe(seen, F.count(F.lit(1)).alias("rows"), F.sum("p").alias("p"), F.sum("v1").alias("v1"))
+    frame = query_cube_spark(cube, store).observe(
+        seen, F.count(F.lit(1)).alias("rows"), F.sum("p").alias("p"), F.sum("v1").alias("v1")
+    )
     _, jobs, tasks = jobs_and_tasks(spark, frame.write.format("noop").mode("overwrite").save)
     assert seen.get == {"rows": N, "p": N * (N - 1) // 2, "v1": float(N)}
     assert (jobs, tasks) == (1, 8)
@@ -75,7 +77,11 @@ def test_ten_thousand_groups_of_one_file(spark, tmp_path):
     cube, url = Cube(["x"], ["p"], "cube", index_columns=["i1"]), f"hfs://{tmp_path / 'store'}"
     build_cube(pa.table({"x": np.arange(2 * N), "p": np.zeros(2 * N, int), "i1": np.arange(2 * N) % N}), cube, url)
     assert len(plan_cube_query(cube, url, partition_by="i1").groups) == N
-    frame = map_cube_groups(lambda key, table: pa.table({"n": [table.num_rows]}), "n long", cube, url, partition_by="i1").groupBy("n").count()
+    frame = (
+        map_cube_groups(lambda key, table: pa.table({"n": [table.num_rows]}), "n long", cube, url, partition_by="i1")
+        .groupBy("n")
+        .count()
+    )
     rows, _, tasks = jobs_and_tasks(spark, frame.collect)
     assert [tuple(row) for row in rows] == [(2, N)]
     assert tasks < 30

@@ -38,15 +38,31 @@ def installed(package):
 
 def run(name, tmp_path):
     """Run a file of tests in a process of its own and return how many passed; the report if it is not just that."""
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "faulthandler_timeout=300", f"--basetemp={tmp_path / 'tests'}"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "SPARK_", "PYSPARK_"))}
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-o",
+        "faulthandler_timeout=300",
+        f"--basetemp={tmp_path / 'tests'}",
+    ]
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "SPARK_", "PYSPARK_"))
+    }
     command = [sys.executable, "-m", "pytest", *options, str(SESSIONS / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=SESSIONS.parents[3], env=environment, timeout=900)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=SESSIONS.parents[3], env=environment, timeout=900
+    )
     passed = re.fullmatch(r"(\d+) passed in .*", done.stdout.rstrip().splitlines()[-1])
     return int(passed[1]) if passed and done.returncode == 0 else done.stdout[-20_000:] + done.stderr[-3_000:]
 
 
-@pytest.mark.skipif(bool(lacking(CONNECT)), reason=f"Spark Connect needs {', '.join(lacking(CONNECT))}, which the extra pyspark[connect] brings")
+@pytest.mark.skipif(
+    bool(lacking(CONNECT)),
+    reason=f"Spark Connect needs {', '.join(lacking(CONNECT))}, which the extra pyspark[connect] brings",
+)
 def test_every_behaviour_on_spark_connect(tmp_path):
     assert run("connect_driver.py", tmp_path) == len(behaviours()) + JOBS
 

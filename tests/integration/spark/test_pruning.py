@@ -15,7 +15,8 @@ from tests.support.store_log import Log, LoggedStore
 
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
 
-# A file is read with its last 64 KiB at once; larger ones show whether their column chunks were asked for.
+# A file is read with its last 64 KiB at once; larger ones show whether their column chunks were
+# asked for.
 ROWS = 12_000
 ONE = {"tail": 1}
 WHOLE = {"tail": 1, "ranges": 1}
@@ -98,14 +99,24 @@ def test_spark_runs_as_many_tasks_as_there_are_packs(spark, cube, built):
 
 @pytest.mark.parametrize(
     ("items", "cores", "per_task", "count"),
-    [(0, 2, None, 0), (3, 2, None, 3), (8, 2, None, 8), (10_000, 2, None, 8), (10_000, 100, None, 400), (10, 2, 3, 4), (9, 2, 3, 3), (5, 1, 100, 1)],
+    [
+        (0, 2, None, 0),
+        (3, 2, None, 3),
+        (8, 2, None, 8),
+        (10_000, 2, None, 8),
+        (10_000, 100, None, 400),
+        (10, 2, 3, 4),
+        (9, 2, 3, 3),
+        (5, 1, 100, 1),
+    ],
 )
 def test_number_of_tasks(items, cores, per_task, count):
     assert task_count(items, cores, per_task) == count
 
 
 @pytest.mark.parametrize(
-    ("items", "mebibytes", "count"), [(6, 0, 2), (1, 0, 1), (0, 0, 0), (64, 127, 2), (64, 128, 4), (64, 200, 6), (64, 10_000, 8), (3, 10_000, 3)]
+    ("items", "mebibytes", "count"),
+    [(6, 0, 2), (1, 0, 1), (0, 0, 0), (64, 127, 2), (64, 128, 4), (64, 200, 6), (64, 10_000, 8), (3, 10_000, 3)],
 )
 def test_what_reads_little_goes_into_few_tasks(items, mebibytes, count):
     assert task_count(items, 2, None, mebibytes * 2**20) == count
@@ -151,7 +162,9 @@ def test_a_large_plan_travels_as_rows(spark, cube, built, seed, monkeypatch):
 @pytest.mark.parametrize(("held", "as_rows"), [(0, False), (96, False), (97, True)])
 def test_group_keys_take_the_place_of_items_in_the_function(monkeypatch, held, as_rows):
     sent = []
-    session = SimpleNamespace(range=lambda *given: sent.append("range"), createDataFrame=lambda *given: sent.append("rows") or Mock())
+    session = SimpleNamespace(
+        range=lambda *given: sent.append("range"), createDataFrame=lambda *given: sent.append("rows") or Mock()
+    )
     monkeypatch.setattr(tasks, "CLOSURE_BYTES", 100)
     tasks._sent(session, [b"ab", b"cd"], held)
     assert sent == ["rows" if as_rows else "range"]

@@ -11,13 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube import C, Cube, append_to_cube, build_cube, extend_cube, load_group, plan_cube_query, query_cube_arrow, update_cube
+from kartothek_cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    load_group,
+    plan_cube_query,
+    query_cube_arrow,
+    update_cube,
+)
 from kartothek_cube.api.dataset import history
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.spark import driver_errors, map_cube_groups, query_cube_spark
-from kartothek_cube.spark.errors import encode_error, error_in
+from kartothek_cube.spark.actions import encode_error, error_in
 from kartothek_cube.spark.tasks import as_task
 
 QUERIES = {
@@ -46,7 +56,10 @@ def test_rows_and_types_are_those_of_the_eager_query(spark, cube, built, query):
     assert ordered(found) == ordered(expected)
 
 
-@pytest.mark.parametrize(("by", "blocksize"), [("p", None), ("p", 3), ("i1", None), ("i1", 1), ("i1", 2), ("x", None), (["i1", "y"], 4), (["y", "p"], None)])
+@pytest.mark.parametrize(
+    ("by", "blocksize"),
+    [("p", None), ("p", 3), ("i1", None), ("i1", 1), ("i1", 2), ("x", None), (["i1", "y"], 4), (["y", "p"], None)],
+)
 def test_a_group_is_in_one_task_in_order(spark, cube, built, by, blocksize):  # cube 243
     from pyspark.sql import functions as F
 
@@ -101,7 +114,10 @@ def test_errors_of_tasks_arrive_as_their_own_type_and_say_what_to_do(spark, cube
     store.delete(key)
     with pytest.raises(KeyNotFound) as found, driver_errors():
         query.collect()
-    assert re.match(rf"The file '{re.escape(key)}', which dataset 'cube\+\+e' names, is not in the store .*plan it again", str(found.value))
+    assert re.match(
+        rf"The file '{re.escape(key)}', which dataset 'cube\+\+e' names, is not in the store .*plan it again",
+        str(found.value),
+    )
     # What a notebook prints is our message, and no trace of the JVM before it.
     assert (found.value.__cause__, found.value.__suppress_context__) == (None, True)
     assert "PythonException" in repr(found.value.__context__)
@@ -146,7 +162,9 @@ def test_an_error_that_spark_has_cut_off_is_left_as_it_is(missing):
 
 def test_enrichments_by_other_partition_columns_join(spark, cube, built):
     extend_cube({"f": pa.table({"x": [1, 2], "q": ["a", "b"], "v3": [1, 2]})}, cube, built, partition_on={"f": ["q"]})
-    assert ordered(query_cube_spark(cube, built, C("v3") == 2).toArrow()) == ordered(query_cube_arrow(cube, built, C("v3") == 2))
+    assert ordered(query_cube_spark(cube, built, C("v3") == 2).toArrow()) == ordered(
+        query_cube_arrow(cube, built, C("v3") == 2)
+    )
 
 
 def test_a_cube_without_rows_for_the_query_gives_an_empty_frame_of_the_right_types(spark, cube, built):
@@ -188,5 +206,7 @@ def test_older_states_are_read_by_tasks_too(spark, store_url):
     when = history("older++seed", store_url)["time"][0]
     append_to_cube(pa.table({"x": [3], "p": [0]}), cube, store_url)
     assert sorted(row.x for row in query_cube_spark(cube, store_url, as_of=when, spark=spark).collect()) == [1, 2]
-    counted = map_cube_groups(lambda key, table: table.select(["x"]), "x bigint", cube, store_url, as_of=when, spark=spark)
+    counted = map_cube_groups(
+        lambda key, table: table.select(["x"]), "x bigint", cube, store_url, as_of=when, spark=spark
+    )
     assert sorted(row.x for row in counted.collect()) == [1, 2]

@@ -12,7 +12,10 @@ from kartothek_cube.spark import build_cube_from_spark, map_cube_groups, query_c
 pytestmark = pytest.mark.usefixtures("pickled_by_value")
 
 
-@pytest.mark.parametrize(("blocksize", "error"), [("1", InvalidType), (1.5, InvalidType), ([1], InvalidType), (0, InvalidInput), (-1, InvalidInput)])
+@pytest.mark.parametrize(
+    ("blocksize", "error"),
+    [("1", InvalidType), (1.5, InvalidType), ([1], InvalidType), (0, InvalidInput), (-1, InvalidInput)],
+)
 def test_a_wrong_blocksize_is_refused_when_the_query_is_made(spark, cube, built, blocksize, error):  # cube 239
     with pytest.raises(error, match="blocksize="):
         query_cube_spark(cube, built, blocksize=blocksize)
@@ -49,5 +52,9 @@ def test_a_write_of_two_datasets_is_one_job_with_a_task_for_each_block(cube, spa
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
     tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(stage) for job in tracker.getJobIdsForGroup("a write of two") for stage in tracker.getJobInfo(job).stageIds]
+    stages = [
+        tracker.getStageInfo(stage)
+        for job in tracker.getJobIdsForGroup("a write of two")
+        for stage in tracker.getJobInfo(job).stageIds
+    ]
     assert (len(tracker.getJobIdsForGroup("a write of two")), [stage.numTasks for stage in stages]) == (1, [5])

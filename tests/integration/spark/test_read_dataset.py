@@ -18,8 +18,8 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
 )
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn
-from kartothek_cube.spark import read as module
 from kartothek_cube.spark import read_dataset_as_spark
+from kartothek_cube.spark.read import dataset as module
 
 READS = {
     "everything": {},
@@ -37,13 +37,22 @@ def element(i: int) -> pd.DataFrame:
     x = range(4 * i, 4 * i + 4)
     moments = [dt.datetime(2024, 3, 10, 2, 30) + dt.timedelta(hours=n) for n in x]
     return pd.DataFrame(
-        {"x": x, "p": [n % 3 for n in x], "i1": [i % 2 if n % 4 else 7 for n in x], "v1": [float(n) for n in x], "s": ["a", None, "c", "d"], "t": moments}
+        {
+            "x": x,
+            "p": [n % 3 for n in x],
+            "i1": [i % 2 if n % 4 else 7 for n in x],
+            "v1": [float(n) for n in x],
+            "s": ["a", None, "c", "d"],
+            "t": moments,
+        }
     )
 
 
 @pytest.fixture
 def stored(store_url) -> str:
-    store_dataframes_as_dataset(store_url, "one", [element(i) for i in range(4)], partition_on=["p"], secondary_indices=["i1"])
+    store_dataframes_as_dataset(
+        store_url, "one", [element(i) for i in range(4)], partition_on=["p"], secondary_indices=["i1"]
+    )
     return store_url
 
 
@@ -53,7 +62,10 @@ def ordered(table):
 
 def test_rows_types_and_columns_are_those_of_the_eager_reader(spark, stored):  # L14
     for name, given in READS.items():
-        found, expected = read_dataset_as_spark("one", stored, **given).toArrow(), read_table_arrow("one", stored, **given)
+        found, expected = (
+            read_dataset_as_spark("one", stored, **given).toArrow(),
+            read_table_arrow("one", stored, **given),
+        )
         assert found.schema.equals(expected.schema), name
         assert found.to_pylist() == expected.to_pylist(), name
 
@@ -96,7 +108,9 @@ def test_the_rows_of_a_group_come_one_after_the_other_from_one_task(spark, store
 def test_files_that_many_groups_share_are_read_once(spark, store_url):
     frames = [pd.DataFrame({"x": range(12), "k": [n % 6 if n else None for n in range(12)], "v": n}) for n in (1, 2)]
     store_dataframes_as_dataset(store_url, "shared", frames, secondary_indices=["k"])
-    frame = read_dataset_as_spark("shared", store_url, dispatch_by="k", columns=["v", "x"], predicates=[[("x", "<", 11)]], blocksize=4)
+    frame = read_dataset_as_spark(
+        "shared", store_url, dispatch_by="k", columns=["v", "x"], predicates=[[("x", "<", 11)]], blocksize=4
+    )
     rows = [tuple(r) for r in frame.collect()]
     # Row 0 has no value: it is in no group.
     assert sorted(rows) == sorted((v, x) for v in (1, 2) for x in range(1, 11))
@@ -115,7 +129,12 @@ def test_every_action_sees_the_dataset_as_it_was(spark, stored):
 
 def test_a_table_of_several_is_read_by_name(spark, store_url):
     store_dataframes_as_dataset(store_url, "two", [{"a": element(0), "b": pd.DataFrame({"z": [1, 2]})}])
-    assert [r.z for r in read_dataset_as_spark("two", store_url, "b", columns={"b": ["z"]}, categoricals={"b": ["z"]}, dates_as_object=True).collect()] == [
+    assert [
+        r.z
+        for r in read_dataset_as_spark(
+            "two", store_url, "b", columns={"b": ["z"]}, categoricals={"b": ["z"]}, dates_as_object=True
+        ).collect()
+    ] == [
         1,
         2,
     ]
@@ -152,10 +171,10 @@ def test_wrong_arguments_are_refused_before_any_task(spark, stored, given, error
 def test_a_large_file_comes_in_pieces(store_url):
     frame = pd.DataFrame({"x": range(600_000), "v": 1.0})
     store_dataframes_as_dataset(store_url, "large", [frame])
-    from kartothek_cube.core.dataset.arguments import source_of
-    from kartothek_cube.core.dataset.plan import make_file_plan
+    from kartothek_cube.core.dataset.reference import dataset_ref
+    from kartothek_cube.core.scan.plan import make_file_plan
 
-    source = source_of("large", store_url, None)
+    source = dataset_ref("large", store_url, None)
     plan = make_file_plan(source.store, source.snapshot(), "table", None, None)
     with options(bytes_in_flight=2**20):
         pieces = [piece.num_rows for piece in module._pieces(store_url, plan.request, plan.tasks())]

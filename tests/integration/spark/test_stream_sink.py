@@ -9,11 +9,11 @@ import pytest
 
 from kartothek_cube.api.cube import Cube, query_cube_arrow
 from kartothek_cube.api.dataset import read_table_arrow
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.spark import register, update_dataset_from_spark
 from kartothek_cube.spark.datasource.source import KartothekCubeSource
-from kartothek_cube.spark.datasource.stream import CubeStreamWriter
+from kartothek_cube.spark.datasource.write import CubeStreamWriter
 
 CUBE = Cube(["x"], ["p"], "cube")
 SCHEMA = "x BIGINT, p BIGINT, v1 DOUBLE"
@@ -31,7 +31,10 @@ def put(folder, *numbers):
 
 
 def crashing_source(flag):
-    """The data source whose process fails after the commit of batch 0, once. Defined in here, so that it travels by value."""
+    """The data source whose process fails after the commit of batch 0, once.
+
+    Defined in here, so that it travels by value.
+    """
 
     class Crashing(KartothekCubeSource):
         @classmethod
@@ -65,7 +68,9 @@ def test_a_stream_that_is_killed_after_a_commit_has_each_row_once(spark, store_u
 
     def run():
         frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(source))
-        to = frame.writeStream.format("crashing").options(store=store_url, cube="cube", dimension_columns="x", partition_columns="p")
+        to = frame.writeStream.format("crashing").options(
+            store=store_url, cube="cube", dimension_columns="x", partition_columns="p"
+        )
         query = to.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
         return query.id
@@ -77,7 +82,9 @@ def test_a_stream_that_is_killed_after_a_commit_has_each_row_once(spark, store_u
     commits = len(load_snapshot(open_store(store_url), "cube++seed").chain)
     put(source, 1)
     application = run()
-    assert sorted(read_table_arrow("cube++seed", store_url).column("x").to_pylist()) == sorted(10 * n + i for n in range(2) for i in range(3))
+    assert sorted(read_table_arrow("cube++seed", store_url).column("x").to_pylist()) == sorted(
+        10 * n + i for n in range(2) for i in range(3)
+    )
     assert len(load_snapshot(open_store(store_url), "cube++seed").chain) == commits + 1
     assert numbers_of("cube++seed", store_url) == {application: 1}
 
@@ -95,7 +102,9 @@ def test_each_batch_by_hand_is_there_once(spark, store_url, tmp_path):
 
     def run():
         frame = spark.readStream.schema(SCHEMA).json(str(source))
-        frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+        frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
 
     with pytest.raises(Exception, match="after the commit"):
         run()

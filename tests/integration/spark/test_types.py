@@ -48,7 +48,11 @@ TABLE = {
     "time": (pa.array([dt.time(1, 2, 3), None], pa.time32("s")), "time(6)", None),
     "time us": (pa.array([dt.time(1, 2, 3, 4), None], pa.time64("us")), "time(6)", None),
     "duration": (pa.array([1_000_001, None], pa.duration("us")), "interval day to second", None),
-    "duration ns": (pa.array([1_000_001_000, None], pa.duration("ns")), "interval day to second", [dt.timedelta(microseconds=1_000_001), None]),
+    "duration ns": (
+        pa.array([1_000_001_000, None], pa.duration("ns")),
+        "interval day to second",
+        [dt.timedelta(microseconds=1_000_001), None],
+    ),
     "half": (pa.array(np.array([1.5, 2], dtype=np.float16)), "float", None),
     "string view": (pa.array(["ä", None], pa.string_view()), "string", None),
     "binary view": (pa.array([b"\0", None], pa.binary_view()), "binary", None),
@@ -56,8 +60,16 @@ TABLE = {
     "list": (pa.array([[1, None], None], pa.list_(pa.int16())), "array<smallint>", None),
     "large list": (pa.array([["a"], None], pa.large_list(pa.string())), "array<string>", None),
     "fixed list": (pa.array([[1, 2], None], pa.list_(pa.uint8(), 2)), "array<smallint>", None),
-    "list of texts": (pa.array([["a"], None]).cast(pa.list_(pa.dictionary(pa.int32(), pa.string()))), "array<string>", None),
-    "list ns": (pa.array([[1_710_037_800_000_001_999], None], pa.list_(pa.timestamp("ns"))), "array<timestamp_ntz>", [[MOMENT], None]),
+    "list of texts": (
+        pa.array([["a"], None]).cast(pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        "array<string>",
+        None,
+    ),
+    "list ns": (
+        pa.array([[1_710_037_800_000_001_999], None], pa.list_(pa.timestamp("ns"))),
+        "array<timestamp_ntz>",
+        [[MOMENT], None],
+    ),
     "struct": (pa.array([{"a": 1}, None]), "struct<a:bigint>", None),
     "map": (pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())), "map<string,bigint>", None),
 }
@@ -98,7 +110,9 @@ def test_nan_and_null_stay_apart(spark):
         for _ in batches:
             yield from to_spark(pa.table({"v": [float("nan"), None]}), wire)
 
-    assert [r.s for r in spark.range(0, 1, 1, 1).mapInArrow(task, "v double").selectExpr("string(v) AS s").collect()] == ["NaN", None]
+    assert [
+        r.s for r in spark.range(0, 1, 1, 1).mapInArrow(task, "v double").selectExpr("string(v) AS s").collect()
+    ] == ["NaN", None]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +197,9 @@ def times_of_day(spark):
 
 def test_every_type_goes_into_a_cube_and_comes_back(spark, times_of_day, store_url):
     columns = {f"v{i}": (kind, *rest) for i, (kind, rest) in enumerate(STORED.items())}
-    picked = ", ".join(f"IF(id = 0, CAST({value} AS {kind}), null) AS {name}" for name, (kind, value, _) in columns.items())
+    picked = ", ".join(
+        f"IF(id = 0, CAST({value} AS {kind}), null) AS {name}" for name, (kind, value, _) in columns.items()
+    )
     frame = spark.sql(f"SELECT id AS x, 0L AS p, {picked} FROM range(0, 2, 1, 1)")
     cube = Cube(["x"], ["p"], "types")
     build_cube_from_spark(frame, cube, store_url, timestamps="utc")
@@ -198,7 +214,13 @@ def test_every_type_goes_into_a_cube_and_comes_back(spark, times_of_day, store_u
 
 @pytest.mark.parametrize(
     "kind",
-    [st.DayTimeIntervalType(), st.YearMonthIntervalType(), st.CalendarIntervalType(), st.VariantType(), st.ArrayType(st.YearMonthIntervalType())],
+    [
+        st.DayTimeIntervalType(),
+        st.YearMonthIntervalType(),
+        st.CalendarIntervalType(),
+        st.VariantType(),
+        st.ArrayType(st.YearMonthIntervalType()),
+    ],
     ids=lambda kind: kind.simpleString(),
 )
 def test_types_that_parquet_lacks_are_refused_by_name(kind):
@@ -217,7 +239,9 @@ def test_only_times_are_cut():
     kind = pa.list_(pa.struct([("t", pa.timestamp("ns")), ("v", pa.int64())]))
     table = pa.table({"v": pa.array([[{"t": 1_001, "v": 2**40}]], kind)})
     wire = wire_schema(table.schema, "it")
-    assert conform(table, wire, "it").column("v")[0].as_py() == [{"t": dt.datetime(1970, 1, 1, microsecond=1), "v": 2**40}]
+    assert conform(table, wire, "it").column("v")[0].as_py() == [
+        {"t": dt.datetime(1970, 1, 1, microsecond=1), "v": 2**40}
+    ]
     small = pa.schema([("v", pa.list_(pa.struct([("t", pa.timestamp("us")), ("v", pa.int32())])))])
     with pytest.raises(InvalidInput, match="Column 'v' of it"):
         conform(table, small, "it")
@@ -243,5 +267,7 @@ def test_times_without_a_zone_do_not_silently_become_instants(given, wanted):
 
 
 def test_other_zones_are_the_same_instants():
-    table = conform(pa.table({"t": pa.array([0], pa.timestamp("ns", tz="Europe/Berlin"))}), pa.schema([("t", ZONED)]), "it")
+    table = conform(
+        pa.table({"t": pa.array([0], pa.timestamp("ns", tz="Europe/Berlin"))}), pa.schema([("t", ZONED)]), "it"
+    )
     assert table.column("t")[0].as_py() == dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from kartothek_cube.spark import worker
+from kartothek_cube.spark import python_worker as worker
+from kartothek_cube.spark.python_worker import send_at_once, spilling_beside_spark, tuned_worker
 from kartothek_cube.spark.tasks import as_task
-from kartothek_cube.spark.worker import send_at_once, spilling_beside_spark, tuned_worker
 
 
 def test_only_what_is_left_after_the_first_task_of_a_worker_stays_in_it(monkeypatch):
@@ -119,7 +119,9 @@ def test_what_is_no_tcp_connection_does_no_harm(tmp_path):
         ({}, False),
     ],
 )
-def test_temporary_files_are_where_spark_has_its_own_unless_there_is_a_place_for_all(tmp_path, monkeypatch, environment, beside):
+def test_temporary_files_are_where_spark_has_its_own_unless_there_is_a_place_for_all(
+    tmp_path, monkeypatch, environment, beside
+):
     for name in ("TMPDIR", "TEMP", "TMP", "SPARK_LOCAL_DIRS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

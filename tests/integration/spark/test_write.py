@@ -15,11 +15,16 @@ from kartothek_cube.spark import (
     extend_cube_from_spark,
     map_cube_groups,
     remove_partitions_spark,
-    stage,
     update_cube_from_spark,
 )
+from kartothek_cube.spark.write import stage
 
-LAYOUTS = [{}, {"shuffle": True}, {"shuffle": True, "num_buckets": 3}, {"shuffle": True, "num_buckets": 2, "bucket_by": "i1"}]
+LAYOUTS = [
+    {},
+    {"shuffle": True},
+    {"shuffle": True, "num_buckets": 3},
+    {"shuffle": True, "num_buckets": 2, "bucket_by": "i1"},
+]
 
 
 def rows(cube, store):
@@ -46,7 +51,9 @@ def test_the_other_verbs_stage_once_too(cube, built, frame, files, shuffle):
     """The input has a shuffle and a Python stage of its own, which an action on the receipts would run again."""
     counted = frame.mapInArrow(lambda batches: batches, frame.schema).where("p < 2")
     before = set(files())
-    extended = extend_cube_from_spark({"more": counted.selectExpr("x", "y", "p", "v1 AS v3")}, cube, built, shuffle=shuffle)
+    extended = extend_cube_from_spark(
+        {"more": counted.selectExpr("x", "y", "p", "v1 AS v3")}, cube, built, shuffle=shuffle
+    )
     appended = append_to_cube_from_spark(counted.where("p = 0"), cube, built, shuffle=shuffle)
     updated = update_cube_from_spark(counted.where("p = 1"), cube, built, C("p") == 1, shuffle=shuffle)
     named = lambda dataset: {f for p in dataset.partitions.values() for f in p["files"].values()}  # noqa: E731
@@ -55,20 +62,26 @@ def test_the_other_verbs_stage_once_too(cube, built, frame, files, shuffle):
     assert len(set(files()) - before) == (2 if shuffle else 6)
 
 
-def test_a_partition_that_is_larger_than_the_memory_is_one_file_and_its_cells_are_checked(spark, cube, frame, store_url, files):
+def test_a_partition_that_is_larger_than_the_memory_is_one_file_and_its_cells_are_checked(
+    spark, cube, frame, store_url, files
+):
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
     try:
         with options(bytes_in_flight=1024):
             build_cube_from_spark(frame, cube, store_url, shuffle=True)
             twice = frame.unionAll(frame.where("x = 3 AND y = 2 AND p = 1"))
-            with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 row with.*'p': 1"):
+            with pytest.raises(
+                InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 row with.*'p': 1"
+            ):
                 append_to_cube_from_spark(twice, cube, store_url, shuffle=True)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert len({name.split("/")[2] for name in files()}) == 4
     found = query_cube_arrow(cube, store_url)
     assert found.num_rows == 200
-    assert query_cube_arrow(cube, store_url, C("i1") == 1).num_rows == sum(i == 1 for i in found.column("i1").to_pylist())
+    assert query_cube_arrow(cube, store_url, C("i1") == 1).num_rows == sum(
+        i == 1 for i in found.column("i1").to_pylist()
+    )
 
 
 def test_a_numbered_write_that_is_there_runs_nothing(cube, built, frame, seed):
@@ -88,7 +101,14 @@ def test_a_numbered_write_that_is_there_runs_nothing(cube, built, frame, seed):
 def test_partitions_are_removed_as_by_the_eager_verb(cube, seed, tmp_path):
     for name, remove in (("spark", remove_partitions_spark), ("eager", remove_partitions)):
         build_cube(seed, cube, tmp_path / name)
-        assert len(remove(cube, tmp_path / name, C("p") == 1, ["seed"], {"seed": {"a": 1}}, on_conflict="reapply")["seed"].partitions) == 3
+        assert (
+            len(
+                remove(cube, tmp_path / name, C("p") == 1, ["seed"], {"seed": {"a": 1}}, on_conflict="reapply")[
+                    "seed"
+                ].partitions
+            )
+            == 3
+        )
     assert rows(cube, tmp_path / "spark") == rows(cube, tmp_path / "eager")
 
 
@@ -99,7 +119,9 @@ def test_a_numbered_removal_is_done_once(cube, seed, tmp_path):
     assert len({row["p"] for row in rows(cube, tmp_path)}) == 3
 
 
-@pytest.mark.parametrize("verb", [build_cube_from_spark, extend_cube_from_spark, append_to_cube_from_spark, remove_partitions_spark])
+@pytest.mark.parametrize(
+    "verb", [build_cube_from_spark, extend_cube_from_spark, append_to_cube_from_spark, remove_partitions_spark]
+)
 def test_options_are_a_value_of_their_own(cube, tmp_path, verb):
     with pytest.raises(InvalidType, match="options= takes"):
         verb(None, cube, tmp_path, options={"threads": 1})
@@ -123,7 +145,10 @@ def test_buckets_bound_the_files_and_keep_equal_values_together(cube, frame, see
     import pyarrow.parquet as pq
 
     build_cube_from_spark(frame, cube, store_url, shuffle=True, num_buckets=2, bucket_by=["i1"])
-    found = [(key.split("/")[2], set(pq.read_table(pa.BufferReader(store.get(key))).column("i1").to_pylist())) for key in files()]
+    found = [
+        (key.split("/")[2], set(pq.read_table(pa.BufferReader(store.get(key))).column("i1").to_pylist()))
+        for key in files()
+    ]
     for p in ("p=0", "p=1", "p=2", "p=3"):
         sets = [values for name, values in found if name == p]
         assert len(sets) <= 2
@@ -157,7 +182,9 @@ def test_metadata_and_serializer_travel(cube, frame, store_url):
 
 def test_append_adds_newer_rows(cube, built, spark, seed):
     newer = (
-        spark.createDataFrame(seed.slice(0, 2), "x bigint, y bigint, p bigint, i1 bigint, v1 double, t timestamp_ntz").selectExpr("*", "-v1 AS w").drop("v1")
+        spark.createDataFrame(seed.slice(0, 2), "x bigint, y bigint, p bigint, i1 bigint, v1 double, t timestamp_ntz")
+        .selectExpr("*", "-v1 AS w")
+        .drop("v1")
     )
     append_to_cube_from_spark(newer.withColumnRenamed("w", "v1"), cube, built)
     assert {(r["x"], r["y"], r["v1"]) for r in rows(cube, built) if r["p"] == 0 and r["v1"] <= -1} == {(0, 1, -10.0)}
@@ -208,7 +235,9 @@ def test_naive_times_do_not_slip(cube, frame, seed, store_url):
 
 
 def test_zoned_times_are_refused_before_anything_is_staged(cube, spark, store_url, files):
-    zoned = spark.sql("SELECT 1L AS x, 1L AS y, 1L AS p, 1L AS i1, array(named_struct('at', timestamp'2024-03-10 12:00:00')) AS t")
+    zoned = spark.sql(
+        "SELECT 1L AS x, 1L AS y, 1L AS p, 1L AS i1, array(named_struct('at', timestamp'2024-03-10 12:00:00')) AS t"
+    )
     with pytest.raises(InvalidInput, match=r"Column 't' of dataset 'seed' is a Spark timestamp.*timestamp_ntz"):
         build_cube_from_spark(zoned, cube, store_url)
     assert files() == []
@@ -257,7 +286,11 @@ def test_buckets_do_not_matter_without_a_shuffle(cube, frame, store_url):
 
 @pytest.mark.parametrize("data", [None, 1, "seed", {"seed": None}, [1], pa.table({"v1": [1]})])
 def test_what_is_no_spark_frame_is_refused(cube, store_url, data):
-    match = "Expected a Spark data frame.* a Table of pyarrow.*createDataFrame" if isinstance(data, pa.Table) else "Expected a Spark data frame"
+    match = (
+        "Expected a Spark data frame.* a Table of pyarrow.*createDataFrame"
+        if isinstance(data, pa.Table)
+        else "Expected a Spark data frame"
+    )
     with pytest.raises(InvalidType, match=match):
         build_cube_from_spark(data, cube, store_url)
 
@@ -306,7 +339,9 @@ def test_nulls_are_refused_where_none_may_stand(cube, built, frame, column, layo
 def test_a_cell_that_two_tasks_have_is_refused(cube, built, frame, layout):  # cube 245
     before = rows(cube, built)
     twice = frame.unionAll(frame.where("x = 3 AND y = 2 AND p = 1").withColumn("v1", frame["v1"] + 1))
-    with pytest.raises(InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 row with.*'x': 3") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"duplicate cells by \[p, x, y\] in dataset \"seed\": 1 row with.*'x': 3"
+    ) as caught:
         append_to_cube_from_spark(twice, cube, built, **layout)
     assert "'p': 1" in str(caught.value)
     assert rows(cube, built) == before

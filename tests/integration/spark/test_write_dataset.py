@@ -9,9 +9,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.api.dataset import DatasetFactory, read_table, store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.errors import AlreadyExists, CommitConflict, InvalidInput, InvalidRequest, InvalidType, UnknownColumn, Unsupported
+from kartothek_cube.api.dataset import (
+    DatasetFactory,
+    read_table,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.errors import (
+    AlreadyExists,
+    CommitConflict,
+    InvalidInput,
+    InvalidRequest,
+    InvalidType,
+    UnknownColumn,
+    Unsupported,
+)
 from kartothek_cube.spark import store_dataset_from_spark, update_dataset_from_spark
 
 DDL = "p bigint, i1 bigint, x bigint, v1 double, t string"
@@ -19,7 +32,15 @@ DDL = "p bigint, i1 bigint, x bigint, v1 double, t string"
 
 @pytest.fixture
 def rows() -> pa.Table:
-    return pa.table({"p": [n % 3 for n in range(60)], "i1": [n % 5 for n in range(60)], "x": range(60), "v1": [n / 2 for n in range(60)], "t": ["ä"] * 60})
+    return pa.table(
+        {
+            "p": [n % 3 for n in range(60)],
+            "i1": [n % 5 for n in range(60)],
+            "x": range(60),
+            "v1": [n / 2 for n in range(60)],
+            "t": ["ä"] * 60,
+        }
+    )
 
 
 @pytest.fixture
@@ -43,7 +64,11 @@ def untouched(spark, rows):
 def staged(store_url):
     """A function: the data files that lie in the store, named by a document or not."""
     root = Path(store_url.removeprefix("hfs://"))
-    return lambda: sorted(str(path.relative_to(root)) for path in root.rglob("*.parquet") if "indices" not in str(path) and "/" in str(path.relative_to(root)))
+    return lambda: sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*.parquet")
+        if "indices" not in str(path) and "/" in str(path.relative_to(root))
+    )
 
 
 def named(dataset):
@@ -54,25 +79,44 @@ def content(dataset, store):
     return sorted(read_table(dataset, store).fillna({"v1": -1.0, "t": ""}).itertuples(index=False, name=None))
 
 
-@pytest.mark.parametrize("layout", [{}, {"shuffle": True}, {"shuffle": True, "num_buckets": 2, "bucket_by": "i1", "sort_partitions_by": ["x"]}], ids=str)
-def test_what_is_stored_and_updated_is_what_the_eager_verbs_store(spark, frame, rows, store_url, tmp_path, staged, layout):  # L03
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"shuffle": True}, {"shuffle": True, "num_buckets": 2, "bucket_by": "i1", "sort_partitions_by": ["x"]}],
+    ids=str,
+)
+def test_what_is_stored_and_updated_is_what_the_eager_verbs_store(
+    spark, frame, rows, store_url, tmp_path, staged, layout
+):  # L03
     eager = tmp_path / "eager"
     store_dataframes_as_dataset(eager, "d", [rows], metadata={"a": 1}, partition_on=["p"], secondary_indices=["i1"])
-    stored = store_dataset_from_spark(frame, store_url, "d", secondary_indices=["i1"], metadata={"a": 1}, partition_on=["p"], **layout)
+    stored = store_dataset_from_spark(
+        frame, store_url, "d", secondary_indices=["i1"], metadata={"a": 1}, partition_on=["p"], **layout
+    )
     assert staged() == named(stored)
     assert stored.table_meta["table"].internal().equals(DatasetFactory("d", eager).table_meta["table"].internal())
-    more, rest = pa.Table.from_pylist([{"p": 7, "i1": 1, "x": 99, "v1": None, "t": None}], rows.schema), ([{"p": 1}], {"b": 2})
+    more, rest = (
+        pa.Table.from_pylist([{"p": 7, "i1": 1, "x": 99, "v1": None, "t": None}], rows.schema),
+        ([{"p": 1}], {"b": 2}),
+    )
     update_dataset_from_dataframes([more], eager, "d", *rest)
-    updated = update_dataset_from_spark(spark.createDataFrame(more, DDL), store_url, "d", delete_scope=rest[0], metadata=rest[1], **layout)
+    updated = update_dataset_from_spark(
+        spark.createDataFrame(more, DDL), store_url, "d", delete_scope=rest[0], metadata=rest[1], **layout
+    )
     assert len(staged()) == len(stored.partitions) + 1
     assert {"a": 1, "b": 2}.items() <= updated.metadata.items()
     assert content("d", store_url) == content("d", eager)
-    assert set(read_table("d", store_url, predicates=[[("i1", "==", 2)]])["x"]) == {x for x in range(60) if x % 5 == 2 and x % 3 != 1}
+    assert set(read_table("d", store_url, predicates=[[("i1", "==", 2)]])["x"]) == {
+        x for x in range(60) if x % 5 == 2 and x % 3 != 1
+    }
 
 
 # L04 L07
-def test_a_shuffle_makes_one_file_for_each_value_and_bucket_and_an_indexed_value_lies_in_one_of_them(frame, store_url, store, staged):
-    dataset = store_dataset_from_spark(frame, store_url, "d", "table", ["i1"], True, None, 3, ["v1", "x"], partition_on=["p"], bucket_by=["i1"])
+def test_a_shuffle_makes_one_file_for_each_value_and_bucket_and_an_indexed_value_lies_in_one_of_them(
+    frame, store_url, store, staged
+):
+    dataset = store_dataset_from_spark(
+        frame, store_url, "d", "table", ["i1"], True, None, 3, ["v1", "x"], partition_on=["p"], bucket_by=["i1"]
+    )
     found = [(key.split("/")[2], pq.read_table(pa.BufferReader(store.get(key)))) for key in staged()]
     values = [(p, value) for p, file in found for value in set(file.column("i1").to_pylist())]
     assert sorted(values) == [(f"p={p}", i) for p in range(3) for i in range(5)]
@@ -82,7 +126,9 @@ def test_a_shuffle_makes_one_file_for_each_value_and_bucket_and_an_indexed_value
     assert all(len(index.eval_operator("==", i)) == 3 for i in range(5))
 
 
-def test_all_columns_are_hashed_by_default_and_without_partitions_there_is_a_file_for_each_bucket(frame, store_url, staged):
+def test_all_columns_are_hashed_by_default_and_without_partitions_there_is_a_file_for_each_bucket(
+    frame, store_url, staged
+):
     store_dataset_from_spark(frame, store_url, "d", shuffle=True, num_buckets=2)
     assert len(staged()) == 2
     assert len(content("d", store_url)) == 60
@@ -96,7 +142,9 @@ def test_the_ratio_divides_the_number_of_tasks(frame, store_url, staged):
 def test_rows_that_do_not_fit_into_memory_come_in_several_files_or_as_a_stream(spark, frame, store_url, staged, store):
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
     try:
-        store_dataset_from_spark(frame.coalesce(1), store_url, "d", sort_partitions_by="x", options=options(bytes_in_flight=1024))
+        store_dataset_from_spark(
+            frame.coalesce(1), store_url, "d", sort_partitions_by="x", options=options(bytes_in_flight=1024)
+        )
         with options(bytes_in_flight=1024):
             update_dataset_from_spark(frame, store_url, "d", shuffle=True, sort_partitions_by="x")
     finally:
@@ -110,7 +158,9 @@ def test_without_a_data_frame_partitions_go_and_metadata_change(spark, rows, sto
     store_dataframes_as_dataset(store_url, "d", [rows], partition_on=["p"])
     factory = DatasetFactory("d", store_url)
     assert len(factory.partitions) == 3
-    merged = update_dataset_from_spark(None, factory=factory, delete_scope=[{"p": 0}], metadata_merger=lambda dicts: {"n": len(dicts)})
+    merged = update_dataset_from_spark(
+        None, factory=factory, delete_scope=[{"p": 0}], metadata_merger=lambda dicts: {"n": len(dicts)}
+    )
     assert (len(merged.partitions), merged.metadata["n"], len(factory.partitions)) == (2, 1, 2)
 
 
@@ -206,7 +256,9 @@ def test_a_data_frame_without_rows(spark, frame, rows, store_url):  # L03
         ({"df": 5}, InvalidType, "Expected a Spark data frame"),
     ],
 )
-def test_wrong_arguments_are_refused_before_the_first_task(untouched, store_url, staged, arguments, error, text):  # L05 L06
+def test_wrong_arguments_are_refused_before_the_first_task(
+    untouched, store_url, staged, arguments, error, text
+):  # L05 L06
     call = {"df": untouched.selectExpr("*", "array(x) AS v2"), "store": store_url, "dataset_uuid": "d", **arguments}
     with pytest.raises(error, match=text):
         store_dataset_from_spark(**call)
@@ -226,7 +278,9 @@ def test_wrong_arguments_are_refused_before_the_first_task(untouched, store_url,
         ({"dataset_uuid": "new", "df": None}, ValueError, "Cannot store empty datasets"),
     ],
 )
-def test_what_does_not_fit_the_dataset_is_refused_before_the_first_task(untouched, rows, store_url, staged, arguments, error, text):  # L11
+def test_what_does_not_fit_the_dataset_is_refused_before_the_first_task(
+    untouched, rows, store_url, staged, arguments, error, text
+):  # L11
     store_dataframes_as_dataset(store_url, "d", [rows], partition_on=["p"])
     before = staged()
     with pytest.raises(error, match=text):
@@ -239,8 +293,12 @@ def test_what_does_not_fit_the_dataset_is_refused_before_the_first_task(untouche
 
 
 def test_what_is_overwritten_is_replaced_and_keeps_its_encoding(frame, rows, store_url):
-    store_dataframes_as_dataset(store_url, "d", [rows], metadata={"a": 1}, partition_on=["i1"], metadata_storage_format="msgpack")
-    replaced = store_dataset_from_spark(frame.where("p = 0"), store_url, "d", partition_on=["p"], shuffle=True, overwrite=True)
+    store_dataframes_as_dataset(
+        store_url, "d", [rows], metadata={"a": 1}, partition_on=["i1"], metadata_storage_format="msgpack"
+    )
+    replaced = store_dataset_from_spark(
+        frame.where("p = 0"), store_url, "d", partition_on=["p"], shuffle=True, overwrite=True
+    )
     assert (len(replaced.partitions), replaced.partition_keys, "a" in replaced.metadata) == (1, ["p"], False)
     assert len(read_table("d", store_url)) == 20
 
@@ -252,7 +310,7 @@ def test_a_dataset_of_several_tables_is_refused(untouched, rows, store_url):
 
 
 def test_equal_values_of_whatever_width_have_the_same_bucket(spark):
-    from kartothek_cube.spark.layout import _bucket
+    from kartothek_cube.spark.write.distribution import _bucket
 
     alike = {
         "a whole number": ["7Y", "7S", "7", "7L"],
@@ -268,7 +326,11 @@ def test_equal_values_of_whatever_width_have_the_same_bucket(spark):
     }
     cells = {f"{kind} {i}": text for kind, texts in alike.items() for i, text in enumerate(texts)}
     frame = spark.sql("SELECT " + ", ".join(f"{text} AS `{name}`" for name, text in cells.items()))
-    found = frame.select(*(_bucket({f"`{f.name}`": f.dataType}, 2**40).alias(f.name) for f in frame.schema.fields)).first().asDict()
+    found = (
+        frame.select(*(_bucket({f"`{f.name}`": f.dataType}, 2**40).alias(f.name) for f in frame.schema.fields))
+        .first()
+        .asDict()
+    )
     for kind, texts in list(alike.items())[:-1]:
         assert len({found[f"{kind} {i}"] for i in range(len(texts))}) == 1, kind
     assert all(0 <= bucket < 2**40 for bucket in found.values())

@@ -1,7 +1,8 @@
 """What a crash leaves, for every verb and every call of the store: the page *What a crash leaves*.
 
-The process dies before or after each call. Then a new one finds the old state or the new one, nothing that `verify_dataset` calls an error, can do what was
-to be done, and garbage collection leaves what is named and nothing else.
+The process dies before or after each call. Then a new one finds the old state or the new one,
+nothing that `verify_dataset` calls an error, can do what was to be done, and garbage collection
+leaves what is named and nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import pytest
 from kartothek_cube import C, Cube, open_store, options
 from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as api
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import AlreadyExists
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
@@ -114,12 +115,24 @@ def grown_cube(store: Any) -> None:
 
 DATASETS = {
     "store": Verb(build, nothing),
-    "store msgpack": Verb(lambda s: api.store_dataframes_as_dataset(s, UUID, [ONE], metadata_storage_format="msgpack"), nothing),
-    "overwrite": Verb(lambda s: api.store_dataframes_as_dataset(s, UUID, [TWO.select(["p", "v1"])], overwrite=True), build),
-    "header": Verb(lambda s: api.create_empty_dataset_header(s, UUID, {"table": ONE}, partition_on="p", secondary_indices="i1"), nothing),
+    "store msgpack": Verb(
+        lambda s: api.store_dataframes_as_dataset(s, UUID, [ONE], metadata_storage_format="msgpack"), nothing
+    ),
+    "overwrite": Verb(
+        lambda s: api.store_dataframes_as_dataset(s, UUID, [TWO.select(["p", "v1"])], overwrite=True), build
+    ),
+    "header": Verb(
+        lambda s: api.create_empty_dataset_header(s, UUID, {"table": ONE}, partition_on="p", secondary_indices="i1"),
+        nothing,
+    ),
     "update": Verb(append, build),
     "replace": Verb(lambda s: api.update_dataset_from_dataframes([TWO], s, UUID, delete_scope=[{"p": "b"}]), build),
-    "new columns": Verb(lambda s: api.update_dataset_from_dataframes([TWO.append_column("z", pa.array([1, 2]))], s, UUID, add_columns=True), build),
+    "new columns": Verb(
+        lambda s: api.update_dataset_from_dataframes(
+            [TWO.append_column("z", pa.array([1, 2]))], s, UUID, add_columns=True
+        ),
+        build,
+    ),
     "commit": Verb(staged, build),
     "build index": Verb(lambda s: api.build_dataset_indices(s, UUID, ["v1"]), build, again=True),
     "compact": Verb(lambda s: api.compact_dataset(UUID, s), grown, again=True),
@@ -131,9 +144,16 @@ DATASETS = {
 }
 CUBES = {
     "build": Verb(build_both, nothing, between=True),
-    "extend": Verb(lambda s: cubes.extend_cube({"f": ENRICH.rename_columns(["x", "v3"])}, CUBE, s, partition_on={"f": []}), build_both),
+    "extend": Verb(
+        lambda s: cubes.extend_cube({"f": ENRICH.rename_columns(["x", "v3"])}, CUBE, s, partition_on={"f": []}),
+        build_both,
+    ),
     "append": Verb(lambda s: cubes.append_to_cube({"seed": MORE, "e": MORE_E}, CUBE, s), build_both, between=True),
-    "update": Verb(lambda s: cubes.update_cube({"seed": MORE, "e": MORE_E}, CUBE, s, C("p") == 1, ["seed", "e"]), build_both, between=True),
+    "update": Verb(
+        lambda s: cubes.update_cube({"seed": MORE, "e": MORE_E}, CUBE, s, C("p") == 1, ["seed", "e"]),
+        build_both,
+        between=True,
+    ),
     "remove": Verb(lambda s: cubes.remove_partitions(CUBE, s, C("p") == 1, ["seed", "e"]), build_both, between=True),
     "build index": Verb(lambda s: cubes.build_cube_index(CUBE, s, "v1"), build_both, again=True),
     "drop index": Verb(lambda s: cubes.drop_cube_index(CUBE, s, "i1"), build_both),
@@ -296,7 +316,9 @@ def test_what_a_creation_has_left_is_garbage_of_the_dataset_that_is_created_then
 def halfway():
     """A cube of which one dataset has a write and the seed has not."""
     old, new = states("cube: append")
-    (store,) = {str(state(store)): store for store in crashes("cube: append") if state(store) not in (old, new)}.values()
+    (store,) = {
+        str(state(store)): store for store in crashes("cube: append") if state(store) not in (old, new)
+    }.values()
     assert state(store)["cube++seed"] == old["cube++seed"], "the seed is the last, so that no query sees new cells"
     assert "cube-commit" in [f.check for f in cubes.verify_cube(CUBE, store).warnings]
     return store
@@ -308,7 +330,9 @@ def test_a_write_to_a_cube_that_stopped_between_two_datasets_can_be_repeated(hal
         cubes.append_to_cube({"seed": MORE, "e": MORE_E}, CUBE, halfway)
     assert state(halfway)["cube++seed"] == new["cube++seed"]
     assert "cube-commit" not in [f.check for f in cubes.verify_cube(CUBE, halfway).findings]
-    assert cubes.query_cube_arrow(CUBE, halfway).equals(cubes.query_cube_arrow(CUBE, holding(finished("cube: append")[0])))
+    assert cubes.query_cube_arrow(CUBE, halfway).equals(
+        cubes.query_cube_arrow(CUBE, holding(finished("cube: append")[0]))
+    )
 
 
 def test_a_write_to_a_cube_that_stopped_between_two_datasets_can_be_taken_back(halfway):

@@ -6,11 +6,21 @@ import re
 
 import pytest
 
-from kartothek_cube.api.cube import C, append_to_cube, build_cube, build_cube_index, drop_cube_index, extend_cube, query_cube, remove_partitions, update_cube
+from kartothek_cube.api.cube import (
+    C,
+    append_to_cube,
+    build_cube,
+    build_cube_index,
+    drop_cube_index,
+    extend_cube,
+    query_cube,
+    remove_partitions,
+    update_cube,
+)
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.commit import write_tables
-from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.write_plan import plan_append
+from kartothek_cube.cube.members.discovery import load_cube
+from kartothek_cube.cube.write.commit import write_tables
+from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table
@@ -30,8 +40,12 @@ NEW_E = table(x=[5], i2=["five"], v2=[50])
 VERBS = {
     "append": lambda store: append_to_cube(NEW, CUBE, store),
     "append to both": lambda store: append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store),
-    "extend": lambda store: extend_cube({"f": table(x=[0], v3=[1]), "g": table(x=[0], v4=[1])}, CUBE, store, partition_on={"f": [], "g": []}),
-    "replace": lambda store: extend_cube({"e": table(x=[0], v3=[1])}, CUBE, store, overwrite=True, partition_on={"e": []}),
+    "extend": lambda store: extend_cube(
+        {"f": table(x=[0], v3=[1]), "g": table(x=[0], v4=[1])}, CUBE, store, partition_on={"f": [], "g": []}
+    ),
+    "replace": lambda store: extend_cube(
+        {"e": table(x=[0], v3=[1])}, CUBE, store, overwrite=True, partition_on={"e": []}
+    ),
     "update": lambda store: update_cube(NEW, CUBE, store, C("p") == 0),
     "remove": lambda store: remove_partitions(CUBE, store, C("p") == 0, ["seed"]),
 }
@@ -107,7 +121,9 @@ def test_a_crash_touches_no_file_that_was_there(name):
     fixed = {key for key in before if "/table/" in key or "/indices/" in key}
     for store in every_crash(VERBS[name], built):
         after = contents(store)
-        assert len([key for key in after if key.endswith(".parquet")]) >= len([key for key in fixed if key.endswith(".parquet")])
+        assert len([key for key in after if key.endswith(".parquet")]) >= len(
+            [key for key in fixed if key.endswith(".parquet")]
+        )
 
 
 def test_a_build_can_be_repeated_with_overwrite_after_any_crash():
@@ -131,7 +147,9 @@ def test_a_write_can_be_repeated_after_any_crash(name):
 
 
 def fail_document(dataset, kind="before"):
-    return lambda call: kind if call.operation == "put_if" and call.key == f"cube++{dataset}.by-dataset-metadata.json" else None
+    return lambda call: (
+        kind if call.operation == "put_if" and call.key == f"cube++{dataset}.by-dataset-metadata.json" else None
+    )
 
 
 def test_a_failure_of_the_first_commit_changes_nothing():
@@ -183,7 +201,11 @@ def test_a_failing_data_file_changes_nothing():
     store = built()
     before = state(store)
     with pytest.raises(InjectedFault):
-        append_to_cube(NEW, CUBE, ColdStore(FaultyStore(store, lambda call: "before" if call.operation == "put" and call.nth == 2 else None)))
+        append_to_cube(
+            NEW,
+            CUBE,
+            ColdStore(FaultyStore(store, lambda call: "before" if call.operation == "put" and call.nth == 2 else None)),
+        )
     assert state(store) == before
 
 
@@ -197,7 +219,10 @@ def planned_append(store, data):
 
 def test_of_two_appends_to_the_same_state_both_land():
     store = built()
-    first, second = planned_append(store, {"seed": NEW}), planned_append(store, {"seed": table(x=[9], y=["z"], p=[0], i1=[1], v1=[1.0])})
+    first, second = (
+        planned_append(store, {"seed": NEW}),
+        planned_append(store, {"seed": table(x=[9], y=["z"], p=[0], i1=[1], v1=[1.0])}),
+    )
     before = len(files(store))
     first()
     second()

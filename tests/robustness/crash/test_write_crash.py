@@ -8,21 +8,36 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.dataset.build_indices import build_dataset_indices
-from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
+from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.indices import build_dataset_indices
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    update_dataset_from_dataframes__iter,
+)
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import AlreadyExists, AtomicityRequired, CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
-from tests.support.datasets import UUID, contents, exists, index, index_of_files, keys, labels, refused, rows, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    contents,
+    exists,
+    index,
+    index_of_files,
+    keys,
+    labels,
+    refused,
+    rows,
+    snapshot,
+    user_metadata,
+)
 
 ONE = pd.DataFrame({"p": ["a", "b"], "i1": [1, 2], "v1": pd.Series([None, None], dtype=object)})
 TWO = pd.DataFrame({"p": ["b", "c"], "i1": [2, 3], "v1": ["u", "v"]})
@@ -31,7 +46,9 @@ JSON, MSGPACK = document_key(UUID), document_key(UUID, msgpack=True)
 
 def built(**arguments):
     store = MemoryStore()
-    store_dataframes_as_dataset(store, UUID, [ONE], partition_on="p", secondary_indices="i1", metadata={"owner": "me"}, **arguments)
+    store_dataframes_as_dataset(
+        store, UUID, [ONE], partition_on="p", secondary_indices="i1", metadata={"owner": "me"}, **arguments
+    )
     return store
 
 
@@ -63,12 +80,20 @@ CREATORS = {
 
 
 def state(store):
-    """What a reader that starts afresh sees; None where there is no dataset. Its indices say what its rows say."""
+    """What a reader that starts afresh sees; None where there is no dataset.
+
+    Its indices say what its rows say.
+    """
     if not exists(store):
         return None
     for column in snapshot(store).document.indices:
         assert index(store, column) == index_of_files(store, column)
-    return rows(store), sorted(snapshot(store).document.indices), user_metadata(store), [f.name for f in snapshot(store).schemas["table"]]
+    return (
+        rows(store),
+        sorted(snapshot(store).document.indices),
+        user_metadata(store),
+        [f.name for f in snapshot(store).schemas["table"]],
+    )
 
 
 def calls_of(verb, store):
@@ -181,7 +206,9 @@ def test_of_two_writers_to_the_same_partitions_the_second_is_told(other):  # D35
     store, expected = built(), built()
     OTHERS[other](expected)
     with pytest.raises(RuntimeError) as caught:
-        update_dataset_from_dataframes__iter(meanwhile(store, OTHERS[other], TWO), store, UUID, delete_scope=[{"p": "b"}])
+        update_dataset_from_dataframes__iter(
+            meanwhile(store, OTHERS[other], TWO), store, UUID, delete_scope=[{"p": "b"}]
+        )
     assert isinstance(caught.value, CommitConflict)
     assert state(store) == state(expected)
 
@@ -240,10 +267,14 @@ def test_of_two_creators_that_do_not_see_each_other_before_they_write_at_most_on
         def around(self, operation, key, action):
             done = action() if moment == "after" else None
             if operation == "put_if" and key == document_key(UUID, msgpack=second == "msgpack"):
-                results.append(outcome(lambda: store_dataframes_as_dataset(inner, UUID, [ONE], metadata_storage_format=first)))
+                results.append(
+                    outcome(lambda: store_dataframes_as_dataset(inner, UUID, [ONE], metadata_storage_format=first))
+                )
             return done if moment == "after" else action()
 
-    results.append(outcome(lambda: store_dataframes_as_dataset(Racing(inner), UUID, [TWO], metadata_storage_format=second)))
+    results.append(
+        outcome(lambda: store_dataframes_as_dataset(Racing(inner), UUID, [TWO], metadata_storage_format=second))
+    )
     assert results.count("created") <= 1
     assert results == (["created", CommitConflict] if moment == "before" else [AlreadyExists, "created"])
     assert rows(inner, "p", "i1") == ([("a", 1), ("b", 2)] if moment == "before" else [("b", 2), ("c", 3)])
@@ -288,7 +319,9 @@ def test_the_next_commit_removes_the_other_document(name):
 
 def test_a_document_that_cannot_be_removed_does_not_fail_the_commit():
     store = with_twin()
-    update(FaultyStore(store, lambda call: "before" if (call.operation, call.key) == ("delete", MSGPACK) else None), ONE)
+    update(
+        FaultyStore(store, lambda call: "before" if (call.operation, call.key) == ("delete", MSGPACK) else None), ONE
+    )
     assert len(rows(store)) == 6
 
 

@@ -12,7 +12,8 @@ from tests.robustness.fuzz.runner import Settings, replay, run, work
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.robustness.fuzz", description="Reads damaged stores, and looks for anything but an answer or an error of this library."
+        prog="python -m tests.robustness.fuzz",
+        description="Reads damaged stores, and looks for anything but an answer or an error of this library.",
     )
     parser.add_argument("--count", type=int, default=100_000, help="run the cases up to this number")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")

@@ -1,4 +1,7 @@
-"""Damage: to bytes, to the structure of a document, to the schema and rows of a Parquet file. A case is decided by its seed and number alone."""
+"""Damage: to bytes, to the structure of a document, to the schema and rows of a Parquet file.
+
+A case is decided by its seed and number alone.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from tests.robustness.fuzz import seeds
 
 if TYPE_CHECKING:
@@ -44,7 +47,13 @@ ABSURD_TEXTS = (
         "p=x",
         "p=1/2",
     ),
-    *("other/table/x.parquet", "other.by-dataset-metadata.json", "uuid.by-dataset-metadata.json", "uuid/table/_common_metadata", "uuid/table/p=9/x.parquet"),
+    *(
+        "other/table/x.parquet",
+        "other.by-dataset-metadata.json",
+        "uuid.by-dataset-metadata.json",
+        "uuid/table/_common_metadata",
+        "uuid/table/p=9/x.parquet",
+    ),
     "x" * 20_000,
 )
 ABSURD_VALUES = (
@@ -74,7 +83,8 @@ ABSURD_VALUES = (
 class Case:
     """A damaged store, what was done to it, and what may be asked of the answer.
 
-    ``subset`` says that rows may be missing but none may be made up; ``exact`` that the answer is the true one or an error.
+    ``subset`` says that rows may be missing but none may be made up; ``exact`` that the answer is
+    the true one or an error.
     """
 
     objects: dict[str, bytes]
@@ -120,10 +130,20 @@ def _remove(rng: Rng, data: bytearray, at: int) -> None:
 
 def _overwrite(rng: Rng, data: bytearray, at: int) -> None:
     width = rng.choice((2, 4, 8))
-    data[at : at + width] = rng.choice((b"\xff" * width, b"\0" * width, b"\x7f" + b"\xff" * (width - 1), b"\x80" * width))[: max(0, len(data) - at)]
+    data[at : at + width] = rng.choice(
+        (b"\xff" * width, b"\0" * width, b"\x7f" + b"\xff" * (width - 1), b"\x80" * width)
+    )[: max(0, len(data) - at)]
 
 
-BYTE_CHANGES: tuple[Callable[[Rng, bytearray, int], None], ...] = (_flip, _flip, _flip, _set, _insert, _remove, _overwrite)
+BYTE_CHANGES: tuple[Callable[[Rng, bytearray, int], None], ...] = (
+    _flip,
+    _flip,
+    _flip,
+    _set,
+    _insert,
+    _remove,
+    _overwrite,
+)
 
 
 def _cut(rng: Rng, data: bytes) -> bytes:
@@ -176,7 +196,9 @@ def _replace(rng: Rng, members: Any, *, msgpack: bool) -> None:
     elif choice < 0.75:
         del holder[path[-1]]
     elif isinstance(holder, dict):
-        holder[rng.choice(ABSURD_TEXTS) if not msgpack or rng.random() < 0.8 else rng.choice((5, b"x"))] = holder.pop(path[-1])
+        holder[rng.choice(ABSURD_TEXTS) if not msgpack or rng.random() < 0.8 else rng.choice((5, b"x"))] = holder.pop(
+            path[-1]
+        )
 
 
 def _document_structure(rng: Rng) -> Case:
@@ -185,7 +207,11 @@ def _document_structure(rng: Rng) -> Case:
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         _replace(rng, members, msgpack=spelling == "msgpack")
     try:
-        key, data = (seeds.MSGPACK_KEY, seeds.packed(members)) if spelling == "msgpack" else (seeds.JSON_KEY, json.dumps(members).encode())
+        key, data = (
+            (seeds.MSGPACK_KEY, seeds.packed(members))
+            if spelling == "msgpack"
+            else (seeds.JSON_KEY, json.dumps(members).encode())
+        )
     except (RecursionError, OverflowError, ValueError, TypeError):  # more than a writer can write
         key, data = seeds.JSON_KEY, b"[" * 100_000
     objects = {k: v for k, v in seeds.store_of(spelling).items() if k not in (seeds.MSGPACK_KEY, seeds.JSON_KEY)}
@@ -197,7 +223,18 @@ def _own_entries(rng: Rng) -> Case:
     metadata = members["metadata"]
     key = rng.choice((COMMITS_KEY, SCHEMA_KEY, SCHEMA_KEY))
     if rng.random() < 0.4:
-        metadata[key] = rng.choice((_absurd(rng), "[" * 100_000, '{"a":' * 100_000, '{"table": "AAAA"}', "{}", '{"table": 5}', '[["a"]]', "null"))
+        metadata[key] = rng.choice(
+            (
+                _absurd(rng),
+                "[" * 100_000,
+                '{"a":' * 100_000,
+                '{"table": "AAAA"}',
+                "{}",
+                '{"table": 5}',
+                '[["a"]]',
+                "null",
+            )
+        )
     elif key == SCHEMA_KEY:
         plain = zstandard.decompress(base64.b64decode(json.loads(metadata[key])["table"]))
         metadata[key] = json.dumps({"table": base64.b64encode(zstandard.compress(damaged(rng, plain))).decode()})
@@ -214,8 +251,13 @@ def _schema_file(rng: Rng) -> Case:
     objects = seeds.store_of("json")
     data = objects[seeds.SCHEMA_FILE]
     if rng.random() < 0.2:
-        return Case({**objects, seeds.SCHEMA_FILE: encode(_other_table(rng, seeds.rows()).slice(0, 0))}, "another schema in the schema file")
-    return Case({**objects, seeds.SCHEMA_FILE: (_cut if rng.random() < 0.2 else damaged)(rng, data)}, "bytes of the schema file")
+        return Case(
+            {**objects, seeds.SCHEMA_FILE: encode(_other_table(rng, seeds.rows()).slice(0, 0))},
+            "another schema in the schema file",
+        )
+    return Case(
+        {**objects, seeds.SCHEMA_FILE: (_cut if rng.random() < 0.2 else damaged)(rng, data)}, "bytes of the schema file"
+    )
 
 
 # --- Parquet files ----------------------------------------------------------------------------------------------------
@@ -262,9 +304,16 @@ def _other_table(rng: Rng, table: pa.Table) -> pa.Table:
         elif choice < 0.7 and table.num_columns:
             table = table.remove_column(at)
         elif choice < 0.8:
-            table = table.append_column(rng.choice((*ABSURD_TEXTS[:20], "x", "partition")), rng.choice(OTHER_COLUMNS)(rng, table.num_rows))
+            table = table.append_column(
+                rng.choice((*ABSURD_TEXTS[:20], "x", "partition")), rng.choice(OTHER_COLUMNS)(rng, table.num_rows)
+            )
         else:
-            table = table.take(pa.array([rng.randrange(table.num_rows) for _ in range(rng.choice((0, table.num_rows, 3 * table.num_rows)))], type=pa.int64()))
+            table = table.take(
+                pa.array(
+                    [rng.randrange(table.num_rows) for _ in range(rng.choice((0, table.num_rows, 3 * table.num_rows)))],
+                    type=pa.int64(),
+                )
+            )
     return table
 
 
@@ -292,7 +341,10 @@ def _data_table(rng: Rng) -> Case:
     objects = seeds.store_of("json")
     key = seeds.data_key(rng.choice(seeds.LABELS))
     table = pq.read_table(pa.BufferReader(objects[key]))
-    return Case({**objects, key: encode(_other_table(rng, table), row_group_size=rng.choice((1, 3, None)))}, f"other columns in {key}")
+    return Case(
+        {**objects, key: encode(_other_table(rng, table), row_group_size=rng.choice((1, 3, None)))},
+        f"other columns in {key}",
+    )
 
 
 def _csv_bytes(rng: Rng) -> Case:
@@ -313,7 +365,10 @@ def _index_table(rng: Rng) -> Case:
     table = pq.read_table(pa.BufferReader(objects[key]))
     if rng.random() < 0.5:
         lists = pa.array(
-            [[rng.choice((*seeds.LABELS, *ABSURD_TEXTS, None)) for _ in range(rng.choice((0, 1, 3)))] for _ in range(table.num_rows)],
+            [
+                [rng.choice((*seeds.LABELS, *ABSURD_TEXTS, None)) for _ in range(rng.choice((0, 1, 3)))]
+                for _ in range(table.num_rows)
+            ],
             type=pa.list_(pa.string()),
         )
         table = table.set_column(1, "partition", lists)
@@ -326,7 +381,10 @@ def _missing(rng: Rng) -> Case:
     objects = seeds.store_of(rng.choice(seeds.SPELLINGS))
     key = rng.choice(sorted(k for k in objects if k.startswith(seeds.UUID)))
     gone = rng.random() < 0.5
-    return Case({k: v for k, v in objects.items() if k != key or not gone} | ({} if gone else {key: b""}), f"{key} is {'gone' if gone else 'empty'}")
+    return Case(
+        {k: v for k, v in objects.items() if k != key or not gone} | ({} if gone else {key: b""}),
+        f"{key} is {'gone' if gone else 'empty'}",
+    )
 
 
 def _swapped(rng: Rng) -> Case:

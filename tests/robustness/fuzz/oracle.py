@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.maintenance.delete import find_deletion
-from kartothek_cube.core.maintenance.garbage import is_bookkeeping, unnamed_entries
-from kartothek_cube.core.snapshots import load_snapshot, with_indices
+from kartothek_cube.core.maintenance.garbage.run import is_bookkeeping, unnamed_entries
+from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import KartothekCubeError
@@ -22,7 +22,7 @@ from tests.robustness.fuzz import seeds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kartothek_cube.core.store import Store
+    from kartothek_cube.core.stores.contract import Store
     from tests.robustness.fuzz.mutators import Case
 
 PREDICATES = (
@@ -50,7 +50,10 @@ def open_case(objects: dict[str, bytes], folder: Path | None) -> Store:
 
 
 def check(case: Case, store: Store, rng: random.Random) -> str:
-    """Ask one thing of the store; what came of it, or an `AssertionError`. An exception that is not ours goes through."""
+    """Ask one thing of the store; what came of it, or an `AssertionError`.
+
+    An exception that is not ours goes through.
+    """
     verb, text = rng.choice(VERBS), "an answer"
     forget(store)  # another store was in the same folder
     try:
@@ -85,7 +88,9 @@ def _matching(predicates: Any) -> pa.Table:
     }  # fmt: skip
 
     def holds(row: dict[str, Any]) -> bool:
-        return predicates is None or any(all(row[c] is not None and tests[op](row[c], value) for c, op, value in group) for group in predicates)
+        return predicates is None or any(
+            all(row[c] is not None and tests[op](row[c], value) for c, op, value in group) for group in predicates
+        )
 
     return pa.Table.from_pylist([row for row in seeds.rows().to_pylist() if holds(row)], schema=seeds.SCHEMA)
 

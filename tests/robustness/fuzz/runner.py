@@ -116,7 +116,9 @@ def _run_child(settings: Settings, first: int, report: Report) -> int:
     arguments += [f"--seconds={settings.seconds}", f"--megabytes={settings.megabytes}"]
     current = None
     with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen([sys.executable, "-m", "tests.robustness.fuzz", *arguments], stdout=subprocess.PIPE, stderr=errors, cwd=ROOT)
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.robustness.fuzz", *arguments], stdout=subprocess.PIPE, stderr=errors, cwd=ROOT
+        )
         assert child.stdout is not None
         with child.stdout:
             for line in child.stdout:

@@ -9,12 +9,12 @@ import msgspec
 import pyarrow as pa
 import zstandard
 
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.index import build_index, index_table
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY, fingerprint
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, fingerprint
+from kartothek_cube.core.metadata.index import build_index, index_table
 from kartothek_cube.core.metadata.partitions import from_mapping
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, embedded_schemas
 
 UUID, OTHER = "uuid", "other"
 JSON_KEY, MSGPACK_KEY = f"{UUID}.by-dataset-metadata.json", f"{UUID}.by-dataset-metadata.msgpack.zstd"
@@ -89,16 +89,25 @@ def _files() -> dict[str, bytes]:
     for p, label in enumerate(LABELS):
         found[data_key(label)] = ParquetFormat(chunk_size=2).encode(_rows(p)).to_pybytes()
     for key, column in ((INDEX_KEY, "i1"), (TEXT_INDEX_KEY, "t")):
-        index = build_index(column, SCHEMA.field(column).type, [(_rows(p).column(column).unique(), label) for p, label in enumerate(LABELS)])
+        index = build_index(
+            column,
+            SCHEMA.field(column).type,
+            [(_rows(p).column(column).unique(), label) for p, label in enumerate(LABELS)],
+        )
         found[key] = ParquetFormat(chunk_size=3).encode(index_table(index)).to_pybytes()
-    found[f"{OTHER}.by-dataset-metadata.json"] = json.dumps({"dataset_metadata_version": 4, "dataset_uuid": OTHER, "partitions": {}}).encode()
+    found[f"{OTHER}.by-dataset-metadata.json"] = json.dumps(
+        {"dataset_metadata_version": 4, "dataset_uuid": OTHER, "partitions": {}}
+    ).encode()
     found[f"{OTHER}/table/x.parquet"] = found[data_key(LABELS[0])]
     return found
 
 
 @cache
 def _csv_files() -> dict[str, bytes]:
-    plain = {data_key(label, ".csv"): CsvFormat(compress=False).encode(_rows(p).drop_columns(["l"])).to_pybytes() for p, label in enumerate(LABELS)}
+    plain = {
+        data_key(label, ".csv"): CsvFormat(compress=False).encode(_rows(p).drop_columns(["l"])).to_pybytes()
+        for p, label in enumerate(LABELS)
+    }
     return {**plain, SCHEMA_FILE: common_metadata_bytes(pa.schema([f for f in SCHEMA if f.name != "l"]))}
 
 

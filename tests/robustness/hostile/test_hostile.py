@@ -15,21 +15,27 @@ import pytest
 import zstandard
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.delete import delete_dataset
+from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
-from kartothek_cube.core.footer import check_rows, column_positions, statistics
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_source import check_rows, column_positions, column_statistics, open_file
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import check_user_metadata, parse_document, render_document
-from kartothek_cube.core.parquet import ParquetFormat, open_file
-from kartothek_cube.core.snapshots import load_snapshot, with_indices
+from kartothek_cube.core.metadata.zstd import decompress
+from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.unpack import unpack
 from kartothek_cube.cube.verbs.cleanup import cleanup_cube
 from kartothek_cube.cube.verbs.delete import delete_cube
-from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, KartothekCubeError, KeyNotFound, Unsupported
+from kartothek_cube.errors import (
+    CorruptData,
+    CorruptDocument,
+    InvalidInput,
+    KartothekCubeError,
+    KeyNotFound,
+    Unsupported,
+)
 from tests.robustness.fuzz import seeds
 from tests.robustness.fuzz.mutators import encode
 from tests.support.cubes import CUBE, build_two
@@ -100,7 +106,14 @@ def test_a_deeply_nested_member_is_corrupt(member, opening, closing, is_whole):
 
 
 @pytest.mark.parametrize(
-    "plain", [b"\x91" * DEEP + b"\xc0", b"\x81\xa1a" * DEEP + b"\xc0", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc7\x01\x05\x00"]
+    "plain",
+    [
+        b"\x91" * DEEP + b"\xc0",
+        b"\x81\xa1a" * DEEP + b"\xc0",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc7\x01\x05\x00",
+    ],
 )
 def test_msgpack_that_is_nested_or_claims_to_be_huge_is_corrupt(plain):
     with pytest.raises(CorruptDocument, match=seeds.MSGPACK_KEY):
@@ -137,7 +150,23 @@ def test_metadata_without_end_are_refused():
 
 
 @pytest.mark.parametrize(
-    "value", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 5000, b'"\\ud800"', b'"\xff"', b'"a', b"tru", b"'a'", b"01", b"+1", b".5", b"\x00"]
+    "value",
+    [
+        b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        b"1e999",
+        b"9" * 5000,
+        b'"\\ud800"',
+        b'"\xff"',
+        b'"a',
+        b"tru",
+        b"'a'",
+        b"01",
+        b"+1",
+        b".5",
+        b"\x00",
+    ],
 )
 @pytest.mark.parametrize("member", ["metadata", "partitions", "dataset_metadata_version"])
 def test_values_that_json_does_not_have_are_corrupt(member, value):
@@ -162,13 +191,30 @@ def test_values_that_json_does_not_have_are_corrupt(member, value):
 @pytest.mark.parametrize("spelling", ["json", "msgpack"])
 def test_another_version_is_unsupported_and_no_version_corrupt(version, error, spelling):
     members = {**seeds.document(), "dataset_metadata_version": version}
-    key, data = (seeds.JSON_KEY, json.dumps(members).encode()) if spelling == "json" else (seeds.MSGPACK_KEY, seeds.packed(members))
+    key, data = (
+        (seeds.JSON_KEY, json.dumps(members).encode())
+        if spelling == "json"
+        else (seeds.MSGPACK_KEY, seeds.packed(members))
+    )
     with pytest.raises(error, match=key):
         parse_document(data, key)
 
 
 @pytest.mark.parametrize(
-    "value", [5, "x", True, 1.5, [1], [[]], {"a": 1}, {"a": None}, {"a": {"files": 5}}, {"a": {"files": {"table": 5}}}, {"a": {"files": {"table": None}}}]
+    "value",
+    [
+        5,
+        "x",
+        True,
+        1.5,
+        [1],
+        [[]],
+        {"a": 1},
+        {"a": None},
+        {"a": {"files": 5}},
+        {"a": {"files": {"table": 5}}},
+        {"a": {"files": {"table": None}}},
+    ],
 )
 @pytest.mark.parametrize("member", ["partitions", "partition_keys", "indices"])
 def test_a_member_of_another_type_is_corrupt(member, value):
@@ -187,7 +233,9 @@ def test_absurd_partition_keys_are_corrupt(keys):
 
 
 def test_of_two_labels_of_one_name_the_last_counts_as_for_every_json_parser():
-    first, second = (f'"{seeds.LABELS[0]}": {{"files": {{"table": "{seeds.data_key(label)}"}}}}' for label in seeds.LABELS[:2])
+    first, second = (
+        f'"{seeds.LABELS[0]}": {{"files": {{"table": "{seeds.data_key(label)}"}}}}' for label in seeds.LABELS[:2]
+    )
     text = HEAD + f'"partitions": {{{first}, {second}}}, "partition_keys": ["p"]}}'.encode()
     partitions = parse_document(text, seeds.JSON_KEY).partitions
     assert partitions.labels.to_pylist() == seeds.LABELS[:1]
@@ -204,7 +252,13 @@ def test_labels_are_told_apart_wherever_they_differ(length):
 
 
 @pytest.mark.parametrize(
-    "partitions", [{5: {"files": {"table": "x"}}}, {b"a": {"files": {"table": "x"}}}, {"a": {"files": {6: "x"}}}, {"a": {"files": {"table": b"x"}}}]
+    "partitions",
+    [
+        {5: {"files": {"table": "x"}}},
+        {b"a": {"files": {"table": "x"}}},
+        {"a": {"files": {6: "x"}}},
+        {"a": {"files": {"table": b"x"}}},
+    ],
 )
 def test_labels_and_tables_of_msgpack_are_text(partitions):
     with pytest.raises(CorruptDocument, match=seeds.MSGPACK_KEY):
@@ -241,27 +295,41 @@ def test_a_frame_that_lies_about_its_size_takes_no_memory():
     for size in (2**40, 2**62):
         frame = bytes.fromhex("28b52ffde0") + size.to_bytes(8, "little") + zstandard.compress(b"x")[6:]
         with pytest.raises(ValueError, match="more than"):
-            unpack(frame)
+            decompress(frame)
 
 
 @pytest.mark.parametrize("says_its_size", [True, False])
 def test_what_follows_a_frame_or_is_cut_off_is_noticed(says_its_size):
     frame = bomb(1, says_its_size=says_its_size)
-    assert unpack(frame) == bytes(2**20)
+    assert decompress(frame) == bytes(2**20)
     for data in (frame[:-1], frame + b"x", frame + frame, b"", frame[:3]):
         with pytest.raises(ValueError, match=r"frame|size|unused"):
-            unpack(data)
+            decompress(data)
 
 
 def test_large_regular_documents_are_no_bombs():
     labels = [f"part-{n:08d}" for n in range(400_000)]
-    members = {**seeds.document(), "partitions": {label: {"files": {"table": seeds.data_key(label)}} for label in labels}, "partition_keys": []}
+    members = {
+        **seeds.document(),
+        "partitions": {label: {"files": {"table": seeds.data_key(label)}} for label in labels},
+        "partition_keys": [],
+    }
     data = zstandard.compress(msgspec.msgpack.encode(members))
     assert parse_document(data, seeds.MSGPACK_KEY).partitions.labels.to_pylist() == labels
 
 
 @pytest.mark.parametrize(
-    "entry", ["[" * DEEP, '{"a":' * DEEP, "null", '{"table": 5}', '{"table": "%%%"}', '{"table": "AAAA"}', '{"table": "KLUv/Q=="}', "x" * 1_000_000]
+    "entry",
+    [
+        "[" * DEEP,
+        '{"a":' * DEEP,
+        "null",
+        '{"table": 5}',
+        '{"table": "%%%"}',
+        '{"table": "AAAA"}',
+        '{"table": "KLUv/Q=="}',
+        "x" * 1_000_000,
+    ],
 )
 def test_a_damaged_schema_inside_the_document_is_corrupt(entry):
     store = damaged("ours")
@@ -327,16 +395,28 @@ def test_keys_that_leave_the_store_are_the_documents_fault(key, folder, tmp_path
 
 @pytest.mark.parametrize("table", ["..", "../other", "a\nb", "x" * 300])
 def test_tables_that_leave_the_dataset_are_the_documents_fault(table):
-    refuses(damaged(members={"partitions": {"a": {"files": {table: seeds.data_key(seeds.LABELS[0])}}}}), CorruptDocument, "names a key")
+    refuses(
+        damaged(members={"partitions": {"a": {"files": {table: seeds.data_key(seeds.LABELS[0])}}}}),
+        CorruptDocument,
+        "names a key",
+    )
 
 
 def naming_others():
     """A dataset whose document names objects of another one."""
     partitions = {
         f"p={n}/x": {"files": {"table": key}}
-        for n, key in enumerate(["other/table/x.parquet", "other.by-dataset-metadata.json", seeds.data_key(seeds.LABELS[0])])
+        for n, key in enumerate(
+            ["other/table/x.parquet", "other.by-dataset-metadata.json", seeds.data_key(seeds.LABELS[0])]
+        )
     }
-    return damaged(members={"partitions": partitions, "partition_keys": [], "indices": {"i1": "other/table/x.parquet", "t": "other.by-dataset-metadata.json"}})
+    return damaged(
+        members={
+            "partitions": partitions,
+            "partition_keys": [],
+            "indices": {"i1": "other/table/x.parquet", "t": "other.by-dataset-metadata.json"},
+        }
+    )
 
 
 VERBS = {
@@ -356,7 +436,11 @@ def test_what_belongs_to_another_dataset_stays_whoever_names_it(verb):
     assert {key: data for key, data in contents(store).items() if key.startswith("other")} == before
 
 
-@pytest.mark.parametrize("verb", [lambda store: cleanup_cube(CUBE, store, options=NOW), lambda store: delete_cube(CUBE, store)], ids=["cleanup", "delete"])
+@pytest.mark.parametrize(
+    "verb",
+    [lambda store: cleanup_cube(CUBE, store, options=NOW), lambda store: delete_cube(CUBE, store)],
+    ids=["cleanup", "delete"],
+)
 def test_what_belongs_to_another_dataset_stays_whichever_cube_names_it(verb):
     store = MemoryStore()
     build_two(store)
@@ -376,7 +460,11 @@ def test_what_belongs_to_another_dataset_stays_whichever_cube_names_it(verb):
 
 @pytest.mark.parametrize(
     "schema",
-    [pa.schema([("p", pa.null()), ("x", pa.int64())]), pa.schema([("x", pa.int64()), ("x", pa.string()), ("p", pa.int64())]), pa.schema([("x", pa.int64())])],
+    [
+        pa.schema([("p", pa.null()), ("x", pa.int64())]),
+        pa.schema([("x", pa.int64()), ("x", pa.string()), ("p", pa.int64())]),
+        pa.schema([("x", pa.int64())]),
+    ],
 )
 def test_a_schema_file_that_contradicts_the_dataset_is_corrupt(schema):
     refuses(damaged(**{seeds.SCHEMA_FILE: encode(schema.empty_table())}), CorruptDocument, "uuid")
@@ -384,7 +472,11 @@ def test_a_schema_file_that_contradicts_the_dataset_is_corrupt(schema):
 
 def test_a_schema_file_with_a_name_that_is_no_text_is_corrupt():
     data = seeds.store_of("json")[seeds.SCHEMA_FILE]
-    refuses(damaged(**{seeds.SCHEMA_FILE: encode(pa.table({"zzzz": [1]})).replace(b"zzzz", b"\xff\xff\xff\xff")}), CorruptDocument, "_common_metadata")
+    refuses(
+        damaged(**{seeds.SCHEMA_FILE: encode(pa.table({"zzzz": [1]})).replace(b"zzzz", b"\xff\xff\xff\xff")}),
+        CorruptDocument,
+        "_common_metadata",
+    )
     for length in (0, 3, 4, 8, 12, len(data) - 1):
         refuses(damaged(**{seeds.SCHEMA_FILE: data[:length]}), CorruptDocument, "_common_metadata")
 
@@ -417,7 +509,9 @@ def test_an_index_with_strange_entries_changes_no_answer(table):
         pa.table({"i2": VALUES, "partition": LABEL_LISTS}),
         pa.table({"i1": ["a"] * 4, "partition": LABEL_LISTS}),
         pa.table({"i1": VALUES, "partition": [*seeds.LABELS, "a"]}),
-        pa.table({"i1": VALUES, "partition": [[1], [2], [3], [4]]}).set_column(1, "partition", pa.array([[[1]], [[2]], [[3]], [[4]]])),
+        pa.table({"i1": VALUES, "partition": [[1], [2], [3], [4]]}).set_column(
+            1, "partition", pa.array([[[1]], [[2]], [[3]], [[4]]])
+        ),
         pa.table({"i1": VALUES, "partition": pa.array([{"a": 1}] * 4)}),
         pa.table({"i1": LABEL_LISTS, "partition": LABEL_LISTS}),
         pa.table([VALUES, LABEL_LISTS, LABEL_LISTS], names=["i1", "partition", "partition"]),
@@ -497,7 +591,17 @@ class _Footer:
         return _Group(self.groups[g])
 
 
-@pytest.mark.parametrize("footer", [_Footer(5, 2, 2), _Footer(-1, -1), _Footer(1, 3, -2), _Footer(2**62, 2**62), _Footer(2**40, 2**39, 2**39), _Footer(3)])
+@pytest.mark.parametrize(
+    "footer",
+    [
+        _Footer(5, 2, 2),
+        _Footer(-1, -1),
+        _Footer(1, 3, -2),
+        _Footer(2**62, 2**62),
+        _Footer(2**40, 2**39, 2**39),
+        _Footer(3),
+    ],
+)
 def test_numbers_of_rows_that_lie_are_refused(footer):
     with pytest.raises(pa.ArrowInvalid, match="rows"):
         check_rows(footer, 1000)
@@ -508,15 +612,16 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
     check_rows(footer, 1000)
 
 
-# On these bits of the footer Arrow's accessors end the process: a guard that fails shows as an abort, so that it runs in a process of its own.
+# On these bits of the footer Arrow's accessors end the process: a guard that fails shows as an
+# abort, so that it runs in a process of its own.
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core import beside
-from kartothek_cube.core.maintenance.compaction_run import _figures
-from kartothek_cube.core.files import FileRequest, open_rows, read_rows
-from kartothek_cube.core.maintenance.row_groups import row_group_table
-from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.core.io._fast import shared_key_columns
+from kartothek_cube.core.maintenance.compaction.run import _figures
+from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
+from kartothek_cube.core.maintenance.statistics import row_group_table
+from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData
 
@@ -563,10 +668,12 @@ def test_sound_chunks_are_found_whatever_their_names(tmp_path):
     store = opened({"f.parquet": encode(table, row_group_size=1)}, LocalStore(tmp_path))
     with open_file(store, "f.parquet", None) as source:
         assert [[c.path_in_schema for c in group] for group in source.chunks([0, 1], {"a"})] == [["a"]] * 2
-        assert [[c.path_in_schema for c in group] for group in source.chunks([1], {"l", "s", "nope"})] == [["l.list.element", "s.x"]]
+        assert [[c.path_in_schema for c in group] for group in source.chunks([1], {"l", "s", "nope"})] == [
+            ["l.list.element", "s.x"]
+        ]
         assert source.chunks([], {"a"}) == []
         assert source.chunks([0, 1], set()) == [[], []]
-        assert statistics(source.chunks([1], {"a"})[0][0], source.metadata.schema.column(0)) == (2, 2, False)
+        assert column_statistics(source.chunks([1], {"a"})[0][0], source.metadata.schema.column(0)) == (2, 2, False)
 
     with pytest.raises(pa.ArrowInvalid, match="3 columns where it has 5"):
         column_positions(source.metadata, table.schema.remove(4).remove(3))

@@ -25,22 +25,31 @@ from simplekv.fs import FilesystemStore
 from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.stores import (
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.stores import conditional_put
+from kartothek_cube.core.stores import object_store as connection
+from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
+from kartothek_cube.core.stores.open import (
     LocalStore,
     MemoryStore,
     ObjectStore,
     ReadOnlyView,
     StoreFactory,
     StoreView,
-    conditional_put,
-    connection,
     open_store,
     store_factory,
 )
-from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
-from kartothek_cube.core.stores.locations import Location, parse_location
-from kartothek_cube.errors import AtomicityRequired, CorruptData, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound, ReadOnlyStore, Unsupported
+from kartothek_cube.core.stores.urls import Location, parse_location
+from kartothek_cube.errors import (
+    AtomicityRequired,
+    CorruptData,
+    InvalidInput,
+    InvalidType,
+    KartothekCubeError,
+    KeyNotFound,
+    ReadOnlyStore,
+    Unsupported,
+)
 from tests.caches import forget
 from tests.support.remote import RemoteStandIn
 from tests.support.server_urls import needs, url_of_azure, url_of_gcs, url_of_s3
@@ -64,7 +73,9 @@ def clean(monkeypatch):
 
 @pytest.fixture
 def hasty(monkeypatch):
-    monkeypatch.setattr(connection, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}})
+    monkeypatch.setattr(
+        connection, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+    )
 
 
 @pytest.fixture
@@ -111,7 +122,10 @@ def check_spans_behind_the_end(store):
     for spans, expected in SPANS:
         assert [bytes(part) for part in store.ranges("ten", spans)] == expected
     assert [bytes(part) for part in store.ranges("empty", [(0, 1), (3, 4)])] == [b"", b""]
-    assert [(bytes(data), size) for data, size in (store.tail("empty", 5), store.tail("ten", 99))] == [(b"", 0), (b"0123456789", 10)]
+    assert [(bytes(data), size) for data, size in (store.tail("empty", 5), store.tail("ten", 99))] == [
+        (b"", 0),
+        (b"0123456789", 10),
+    ]
     assert store.get("empty") == b""
     for wrong in ([(-3, 2)], [(0, 1), (2, -1)]):
         with pytest.raises(InvalidInput, match="not negative"):
@@ -124,7 +138,12 @@ def check_odd_key(store, key):
     folder = key.rpartition("/")[0] + "/"
     store.put(key, b"1")
     assert (store.get(key), store.contains(key)) == (b"1", True)
-    assert store.list(folder).keys == store.list(key[:-1], recursive=True).keys == store.list(folder, recursive=True).keys == [key]
+    assert (
+        store.list(folder).keys
+        == store.list(key[:-1], recursive=True).keys
+        == store.list(folder, recursive=True).keys
+        == [key]
+    )
     store.copy(key, f"{key}c")
     assert store.list(folder).keys == [key, f"{key}c"]
     (entry,) = store.list(f"{key}c").entries
@@ -255,7 +274,12 @@ def test_throttled_requests_are_tried_again(remote, s3):
 
 def test_endless_throttling_is_an_os_error(hasty, remote, s3):
     remote.fail = lambda request: "throttle"
-    for use in (lambda: s3.get("a"), lambda: s3.tail("a", 4), lambda: s3.put_if("a", b"1", None), lambda: s3.put_file("a", BytesIO(b"1"))):
+    for use in (
+        lambda: s3.get("a"),
+        lambda: s3.tail("a", 4),
+        lambda: s3.put_if("a", b"1", None),
+        lambda: s3.put_file("a", BytesIO(b"1")),
+    ):
         with pytest.raises(OSError, match="SlowDown"):
             use()
 
@@ -355,7 +379,9 @@ def test_settings_of_the_wrong_type_are_refused_at_once(tmp_path, settings, erro
         open_store(tmp_path, **settings)
 
 
-@pytest.mark.parametrize("settings", [{"check_conditions": "no"}, {"check_conditions": 1}, {"region": 5}, {"readonly": SECRET}])
+@pytest.mark.parametrize(
+    "settings", [{"check_conditions": "no"}, {"check_conditions": 1}, {"region": 5}, {"readonly": SECRET}]
+)
 def test_settings_of_object_stores_of_the_wrong_type_are_refused(settings):
     with pytest.raises(InvalidType, match=next(iter(settings))) as error:
         open_store("s3://bucket", **settings)
@@ -364,7 +390,9 @@ def test_settings_of_object_stores_of_the_wrong_type_are_refused(settings):
 
 def test_settings_may_be_none_where_that_is_the_default(tmp_path):
     assert open_store(tmp_path, perm=None) == LocalStore(tmp_path)
-    assert open_store("s3://b", region=None, check_conditions=None, endpoint=None, credentials=None) == open_store("s3://b")
+    assert open_store("s3://b", region=None, check_conditions=None, endpoint=None, credentials=None) == open_store(
+        "s3://b"
+    )
 
 
 @pytest.mark.parametrize("endpoint", ["http://h:99999", "http://h:x", "http://h:0", "http://[::1"])
@@ -377,7 +405,12 @@ def test_endpoint_with_a_wrong_port_is_refused(endpoint):
 
 def test_url_with_credentials_and_without_a_server_is_amazons():
     location = parse_location(f"s3://{KEY}:{SECRET}@/bucket/pre?force_bucket_suffix=false&region=eu-west-1")
-    assert (location.endpoint, location.region, location.bucket, location.prefix) == (None, "eu-west-1", "bucket", "pre")
+    assert (location.endpoint, location.region, location.bucket, location.prefix) == (
+        None,
+        "eu-west-1",
+        "bucket",
+        "pre",
+    )
 
 
 @pytest.mark.parametrize("url", [f"hs3://{KEY}:x?{SECRET}&y@h/b", f"azure://acc:?sv=1&{SECRET}=abc@cont?use_sas=true"])
@@ -387,7 +420,9 @@ def test_secret_with_a_question_mark_is_not_repeated(url):
     assert SECRET not in str(error.value)
 
 
-@pytest.mark.parametrize("url", [f"hs3:/{KEY}:x/{SECRET}@h/b", f"azure:acc:{SECRET}/y@cont", f"hs3:/{KEY}:{SECRET}@x@h/b"])
+@pytest.mark.parametrize(
+    "url", [f"hs3:/{KEY}:x/{SECRET}@h/b", f"azure:acc:{SECRET}/y@cont", f"hs3:/{KEY}:{SECRET}@x@h/b"]
+)
 def test_secret_of_what_is_no_url_is_not_repeated(url):
     with pytest.raises(InvalidInput, match="no store URL") as error:
         open_store(url)
@@ -400,7 +435,13 @@ def test_function_that_opens_a_store_shows_no_url():
 
 
 def test_server_inside_a_service_account_is_asked_whether_it_heeds_conditions():
-    account = {"gcs_base_url": "ENDPOINT", "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    account = {
+        "gcs_base_url": "ENDPOINT",
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
     with RemoteStandIn(heeds_conditions=False) as careless:
         text = json.dumps(account).replace("ENDPOINT", careless.endpoint)
         store = open_store(f"gs://{base64.urlsafe_b64encode(text.encode()).decode()}@bucket")
@@ -432,7 +473,11 @@ def test_missing_obstore_is_named_by_one_line(monkeypatch):
 
 # --- stores of simplekv behind decorators
 
-DECORATED = {"prefix": lambda inner: PrefixDecorator("x", inner), "read only": ReadOnlyDecorator, "names": URLEncodeKeysDecorator}
+DECORATED = {
+    "prefix": lambda inner: PrefixDecorator("x", inner),
+    "read only": ReadOnlyDecorator,
+    "names": URLEncodeKeysDecorator,
+}
 
 
 @pytest.mark.parametrize("decorate", DECORATED.values(), ids=DECORATED)
@@ -471,7 +516,10 @@ def test_read_only_store_does_not_ask_the_server(remote):
 
 
 def test_threads_ask_a_server_once(remote):
-    stores = [open_store(f"s3://bucket/{number % 3}", endpoint=remote.endpoint, credentials=credentials) for number in range(6)]
+    stores = [
+        open_store(f"s3://bucket/{number % 3}", endpoint=remote.endpoint, credentials=credentials)
+        for number in range(6)
+    ]
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda store: store.put_if(f"{id(store)}", b"1", None), stores))
     assert remote.counts == {"put": 4 + 6, "delete": 1}
@@ -560,7 +608,7 @@ def test_pickled_store_works_in_a_fresh_process(remote, monkeypatch, where):
 
 FORKS = """
 import multiprocessing, signal, sys, threading
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores.open import open_store
 
 store = open_store("s3://bucket", endpoint=sys.argv[1])
 
@@ -593,7 +641,12 @@ busy.join()
 def test_pool_that_is_forked_while_threads_use_the_store_does_not_hang(remote):
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKS, remote.endpoint], env=environment, capture_output=True, text=True, timeout=90, check=False
+        [sys.executable, "-W", "ignore", "-c", FORKS, remote.endpoint],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
     assert done.stdout.strip() == str([["Unsupported", "Unsupported"]] * 2), done.stderr
 
@@ -618,7 +671,15 @@ def test_python_workers_of_spark_use_a_store_that_the_driver_has_used(spark, s3)
 def test_query_of_one_cell_is_a_listing_a_request_per_document_index_and_file(remote, s3):
     cells = {"x": range(8), "y": range(8), "p": [i % 4 for i in range(8)]}
     cube = Cube(uuid_prefix="cube", dimension_columns=["x", "y"], partition_columns=["p"])
-    build_cube({"seed": pd.DataFrame(cells), "first": pd.DataFrame({**cells, "v1": range(8)}), "second": pd.DataFrame({**cells, "v2": range(8)})}, cube, s3)
+    build_cube(
+        {
+            "seed": pd.DataFrame(cells),
+            "first": pd.DataFrame({**cells, "v1": range(8)}),
+            "second": pd.DataFrame({**cells, "v2": range(8)}),
+        },
+        cube,
+        s3,
+    )
     forget(s3)
     for expected in ({"list": 1, "get": 3 + 1 + 3}, {"list": 1, "head": 3, "get": 3}):
         remote.reset()

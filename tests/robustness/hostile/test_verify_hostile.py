@@ -9,7 +9,7 @@ import pytest
 
 from kartothek_cube.api.cube import build_cube, verify_cube
 from kartothek_cube.api.dataset import update_dataset_from_dataframes
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.cubes import CUBE, SEED
 from tests.support.damage import ROWS, UUID, document, put, verify, write
@@ -53,7 +53,9 @@ def test_a_cube_with_nonsense_in_its_metadata_gives_a_report(junk):
     build_cube(SEED, CUBE, store)
     key = document_key("cube++seed")
     original = json.loads(store.get(key))
-    for path in paths({"metadata": original["metadata"], "indices": original["indices"], "partition_keys": original["partition_keys"]}):
+    for path in paths(
+        {"metadata": original["metadata"], "indices": original["indices"], "partition_keys": original["partition_keys"]}
+    ):
         if path:
             store.put(key, json.dumps(replaced(original, path, junk)).encode())
             for cube in (CUBE, "cube"):

@@ -28,10 +28,10 @@ from kartothek_cube.api.cube import (
     update_cube,
     verify_cube,
 )
-from kartothek_cube.core.options import options
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube import settle
+from kartothek_cube.cube.members import consistent_read as settle
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, CubeCommitIncomplete, StagedFilesLost
 from kartothek_cube.testing.stores import InjectedFault, SimulatedCrash
 from tests.robustness.soak.dataset_world import Settings, settings_of
@@ -100,7 +100,9 @@ class World:
         assert all(row["v1"] == 2 * row["x"] and row["v2"] in (None, 10 * row["x"]) for row in found)
         kept = {row["x"]: row for row in found if row["p"] in KEPT}
         lacking = [x for x, row in kept.items() if row["v2"] is None]
-        assert not lacking or self.scheduler.actor in self.told, f"the cells {lacking} are there without what came with them"
+        assert not lacking or self.scheduler.actor in self.told, (
+            f"the cells {lacking} are there without what came with them"
+        )
         assert not acknowledged - set(kept), f"lost are {acknowledged - set(kept)}"
         refused = {x for a in self.appends if a.outcome == "refused" for x in a.xs}
         assert not refused & set(kept), f"{refused & set(kept)} is there although the write was refused"
@@ -146,7 +148,11 @@ class _Player:
     def born(self) -> None:
         self.lives += 1
         world = self.world
-        identity = ("soak cube", world.number) if world.settings.together else ("soak cube", world.number, self.name, self.lives)
+        identity = (
+            ("soak cube", world.number)
+            if world.settings.together
+            else ("soak cube", world.number, self.name, self.lives)
+        )
         self.store = ScheduledStore(world.memory, world.scheduler, world.settings.rates, identity)
 
     def play(self) -> None:
@@ -185,19 +191,26 @@ class _Player:
     def append(self) -> None:
         write = Append(self.cells())
         self.world.appends.append(write)
-        heard = self.written("append", lambda: append_to_cube(frames(write.xs, self.random.choice(KEPT)), CUBE, self.store))
+        heard = self.written(
+            "append", lambda: append_to_cube(frames(write.xs, self.random.choice(KEPT)), CUBE, self.store)
+        )
         # Of an incomplete one the seed, which comes last, may have landed without an answer.
         write.outcome = "open" if heard == "incomplete" else heard
 
     def append_where_others_remove(self) -> None:
-        self.written("append beside removals", lambda: append_to_cube(frames(self.cells(), self.random.choice(CHANGED)), CUBE, self.store))
+        self.written(
+            "append beside removals",
+            lambda: append_to_cube(frames(self.cells(), self.random.choice(CHANGED)), CUBE, self.store),
+        )
 
     def update(self) -> None:
         p = self.random.choice(CHANGED)
         self.written("update", lambda: update_cube(frames(self.cells(), p), CUBE, self.store, C("p") == p))
 
     def remove(self) -> None:
-        self.written("remove", lambda: remove_partitions(CUBE, self.store, C("p") == self.random.choice(CHANGED), ["seed", "e"]))
+        self.written(
+            "remove", lambda: remove_partitions(CUBE, self.store, C("p") == self.random.choice(CHANGED), ["seed", "e"])
+        )
 
     def compact(self) -> None:
         self.written("compact", lambda: compact_cube(CUBE, self.store, target_rows=self.random.choice([4, 1000])))

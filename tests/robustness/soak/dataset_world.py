@@ -24,21 +24,29 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.core import commit as commit_module
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.group_commit import PendingCommit
-from kartothek_cube.core.history import states
-from kartothek_cube.core.index import index_from_table
-from kartothek_cube.core.metadata.chain import chain_of
+from kartothek_cube.core.commit import commit as commit_module
+from kartothek_cube.core.commit.group_commit import PendingCommit
+from kartothek_cube.core.io.parquet import read_columns
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.metadata.commit_log import chain_of
 from kartothek_cube.core.metadata.document import Document, parse_document
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import Overrides, options
-from kartothek_cube.core.parquet import read_columns
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.metadata.index import index_from_table
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.runtime.options import Overrides, options
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import states
+from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import StoreView
-from kartothek_cube.errors import AlreadyExists, CommitConflict, CommitOutcomeUnknown, DatasetNotFound, InvalidInput, KeyNotFound, StagedFilesLost
+from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.errors import (
+    AlreadyExists,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    DatasetNotFound,
+    InvalidInput,
+    KeyNotFound,
+    StagedFilesLost,
+)
 from kartothek_cube.testing.stores import InjectedFault, SimulatedCrash
 from tests.robustness.soak.model import NAMES, Order, Row, State, applied
 from tests.robustness.soak.scheduler import INCARNATIONS, Rates, ScheduledStore, Scheduler
@@ -149,12 +157,16 @@ class World:
         for commit in new:
             order = self.orders.get(commit)
             assert order is not None, f"nobody asked for commit {commit}"
-            assert order.outcome in ("open", "unknown"), f"{order.kind} {commit} landed although its caller heard {order.outcome}"
+            assert order.outcome in ("open", "unknown"), (
+                f"{order.kind} {commit} landed although its caller heard {order.outcome}"
+            )
             base = None if order.base is None else self.states[order.base.chain[-1].id]
             state = self.states[commit] = applied(order, state, base, self.states)
         assert new, "a document came back"
         assert document.partitions is not None
-        assert document.partitions.labels.to_pylist() == list(state.partitions), "partitions or their order differ from the serial history"
+        assert document.partitions.labels.to_pylist() == list(state.partitions), (
+            "partitions or their order differ from the serial history"
+        )
         assert {k: v for k, v in document.user_metadata.items() if k != "creation_time"} == state.metadata
         named = frozenset(key for keys in document.partitions.files.values() for key in keys.to_pylist())
         indices = frozenset(map(str, document.indices.values()))
@@ -172,13 +184,19 @@ class World:
             index = index_from_table(read_columns(self.memory, str(key), UUID)[0], column, TYPES[column], str(key))
             found = sorted(zip(index.values.to_pylist(), index.labels.to_pylist(), strict=True))
             at = NAMES.index(column)
-            assert found == sorted({(row[at], label) for label, rows in state.partitions.items() for row in rows}), f"the index on {column} is wrong"
+            assert found == sorted({(row[at], label) for label, rows in state.partitions.items() for row in rows}), (
+                f"the index on {column} is wrong"
+            )
 
     def deleted(self, key: str) -> None:
         for version in reversed(self.versions):
             age = timedelta(0) if version.until is None else self.clock.now - version.until
-            assert key not in version.named or (version.until is not None and age + SLACK >= RETAIN), f"{key} is deleted, but {age} ago it was named"
-            assert key not in version.indices or (version.until is not None and age + SLACK >= GRACE), f"index {key} is deleted, but {age} ago it was named"
+            assert key not in version.named or (version.until is not None and age + SLACK >= RETAIN), (
+                f"{key} is deleted, but {age} ago it was named"
+            )
+            assert key not in version.indices or (version.until is not None and age + SLACK >= GRACE), (
+                f"index {key} is deleted, but {age} ago it was named"
+            )
         assert key != DOCUMENT
 
     # --- what the queue tells
@@ -203,7 +221,10 @@ class World:
     # --- the run
 
     def run(self) -> None:
-        with patched(self.scheduler, self.clock, self.settings.seed), patch.object(commit_module, "group_commit", self.group_commit):
+        with (
+            patched(self.scheduler, self.clock, self.settings.seed),
+            patch.object(commit_module, "group_commit", self.group_commit),
+        ):
             for i in range(self.settings.actors):
                 name = f"actor {i}"
                 self.scheduler.spawn(name, lambda name=name: _Player(self, name).play())
@@ -211,7 +232,10 @@ class World:
             self.check_end()
 
     def fresh_rows(self, random: Random, ps: Sequence[str] = "abc") -> tuple[Row, ...]:
-        return tuple((next(self._rows), random.choice(ps), random.randrange(3), random.choice("uv")) for _ in range(random.randint(1, 3)))
+        return tuple(
+            (next(self._rows), random.choice(ps), random.randrange(3), random.choice("uv"))
+            for _ in range(random.randint(1, 3))
+        )
 
     @contextmanager
     def ordered(self, order: Order) -> Iterator[None]:
@@ -275,11 +299,20 @@ class World:
         order = [commit for version in self.versions for commit in version.commits]
         snapshot = load_snapshot(store, UUID)
         found = list(states(store, snapshot))
-        oldest = min((version.since for version in self.versions if version.until is None or self.clock.now - version.until < RETAIN / 2), default=None)
+        oldest = min(
+            (
+                version.since
+                for version in self.versions
+                if version.until is None or self.clock.now - version.until < RETAIN / 2
+            ),
+            default=None,
+        )
         for state, commit in zip(found, reversed(order), strict=False):
             assert state.commit == commit, "history has another order than the documents"
             assert state.document.partitions is not None
-            assert state.document.partitions.labels.to_pylist() == list(self.states[commit].partitions), f"going back to {commit} gives other partitions"
+            assert state.document.partitions.labels.to_pylist() == list(self.states[commit].partitions), (
+                f"going back to {commit} gives other partitions"
+            )
         wanted = sum(len(v.commits) for v in self.versions if oldest is not None and v.since >= oldest)
         assert len(found) >= wanted, f"history is kept for {len(found)} states of {wanted}"
         return len(found)
@@ -311,7 +344,13 @@ def frame(rows: Sequence[Row]) -> pa.Table:
 
 
 def update(store: Store, order: Order, on_conflict: str = "raise", label: str | None = None) -> None:
-    data = [] if not order.rows else [frame(order.rows)] if label is None else [{"label": label, "data": [("table", frame(order.rows))]}]
+    data = (
+        []
+        if not order.rows
+        else [frame(order.rows)]
+        if label is None
+        else [{"label": label, "data": [("table", frame(order.rows))]}]
+    )
     update_dataset_from_dataframes(
         data,
         store,
@@ -367,7 +406,11 @@ class _Player:
             update(self.store, order)
 
     def scope(self) -> tuple[dict[str, Any], ...]:
-        choices: list[dict[str, Any]] = [{"p": self.random.choice("abc")}, {"i1": self.random.randrange(3)}, {"p": self.random.choice("abc"), "i2": "u"}]
+        choices: list[dict[str, Any]] = [
+            {"p": self.random.choice("abc")},
+            {"i1": self.random.randrange(3)},
+            {"p": self.random.choice("abc"), "i2": "u"},
+        ]
         return tuple(self.random.sample(choices, self.random.choice([1, 1, 2])))
 
     def replace_scope(self) -> None:
@@ -436,7 +479,9 @@ class _Player:
         if found is not None:
             self.count("reads")
             states = self.world.versions[first:]
-            assert any(found == version.state.where(holds) for version in states), f"a reader saw {found}, and not one state of {len(states)}"
+            assert any(found == version.state.where(holds) for version in states), (
+                f"a reader saw {found}, and not one state of {len(states)}"
+            )
 
     def _asked(self, question: Callable[[], Any], begun: datetime | None = None) -> Any:
         """The answer; None if there is no dataset yet, the store fails, or the reader took longer than what is kept."""

@@ -27,15 +27,16 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_store
 from tests.caches import forget
 
 UUID = "uuid"
 SHARED = "shared"
-# Longer than any write takes, so that garbage collection finds something to do and nothing that it must not touch.
+# Longer than any write takes, so that garbage collection finds something to do and nothing that it
+# must not touch.
 PERIOD = timedelta(seconds=20)
 KINDS = ("append", "append", "append", "shared", "shared", "replace", "compact", "collect")
 
@@ -50,7 +51,15 @@ class Step:
 
 
 def rows_of(where: str, rows: tuple[int, ...]) -> pa.Table:
-    return pa.table({"x": list(rows), "p": [where] * len(rows), "i1": [x % 5 for x in rows], "i2": [str(x) for x in rows], "v1": [2 * x for x in rows]})
+    return pa.table(
+        {
+            "x": list(rows),
+            "p": [where] * len(rows),
+            "i1": [x % 5 for x in rows],
+            "i2": [str(x) for x in rows],
+            "v1": [2 * x for x in rows],
+        }
+    )
 
 
 def steps(process: int, life: int) -> Any:
@@ -60,7 +69,11 @@ def steps(process: int, life: int) -> Any:
     while True:
         first = ((process * 10_000 + life) * 10_000 + number) * 10
         kind = random.choice(KINDS)
-        yield Step(number, kind, tuple(range(first, first + random.randint(1, 4))) if kind in ("append", "replace", "shared") else ())
+        yield Step(
+            number,
+            kind,
+            tuple(range(first, first + random.randint(1, 4))) if kind in ("append", "replace", "shared") else (),
+        )
         number += 1
 
 
@@ -73,11 +86,16 @@ def do(store: Any, process: int, step: Step) -> None:
     else:
         scope = [{"p": own}] if step.kind == "replace" else None
         where = SHARED if step.kind == "shared" else own
-        update_dataset_from_dataframes([rows_of(where, step.rows)], store, UUID, delete_scope=scope, on_conflict="reapply")
+        update_dataset_from_dataframes(
+            [rows_of(where, step.rows)], store, UUID, delete_scope=scope, on_conflict="reapply"
+        )
 
 
 def work(url: str, process: int, life: int, log: str, stop: Any, begun: Any) -> None:
-    """Write until killed. Before and after each step a line goes to the disk. ``begun`` is a pipe that hears of the start."""
+    """Write until killed.
+
+    Before and after each step a line goes to the disk. ``begun`` is a pipe that hears of the start.
+    """
     from kartothek_cube.errors import CommitConflict
 
     store = open_store(url)
@@ -178,12 +196,16 @@ class Killer:
         self._stop = self._context.Event()
         self.kills = 0
         self.children = [Child(i, folder / f"log{i}") for i in range(1, writers + 1)]
-        store_dataframes_as_dataset(self.store, UUID, [rows_of(SHARED, (0,))], partition_on=["p"], secondary_indices=["i1", "i2"])
+        store_dataframes_as_dataset(
+            self.store, UUID, [rows_of(SHARED, (0,))], partition_on=["p"], secondary_indices=["i1", "i2"]
+        )
 
     def start(self, child: Child) -> None:
         child.life += 1
         child.begun, begun = self._context.Pipe(duplex=False)
-        child.handle = self._context.Process(target=work, args=(self.url, child.process, child.life, str(child.log), self._stop, begun))
+        child.handle = self._context.Process(
+            target=work, args=(self.url, child.process, child.life, str(child.log), self._stop, begun)
+        )
         child.handle.start()
         begun.close()
 
@@ -266,13 +288,20 @@ class Killer:
         with options(grace=timedelta(0), retain=timedelta(0)):
             garbage_collect_dataset(UUID, self.store)
         snapshot = load_snapshot(self.store, UUID)
-        named = {*snapshot.files.to_pylist(), *map(str, snapshot.document.indices.values()), document_key(UUID), schema_key(UUID, "table")}
+        named = {
+            *snapshot.files.to_pylist(),
+            *map(str, snapshot.document.indices.values()),
+            document_key(UUID),
+            schema_key(UUID, "table"),
+        }
         root = Path(self.store.root)  # type: ignore[attr-defined]
         assert {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()} == named
         assert verify_dataset(UUID, self.store, deep=True).findings == ()
 
 
-def run_kills(folder: Path, kills: int, rounds: int, writers: int = 3, seed: int = 0, say: Any = lambda text: None) -> dict[str, int]:
+def run_kills(
+    folder: Path, kills: int, rounds: int, writers: int = 3, seed: int = 0, say: Any = lambda text: None
+) -> dict[str, int]:
     return Killer(folder, writers, seed).run(kills, rounds, say)
 
 

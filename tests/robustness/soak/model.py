@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.metadata.snapshot import Snapshot
 
 Row: TypeAlias = tuple[int, str, int, str]
@@ -88,11 +88,16 @@ def _undone(order: Order, state: State, states: Mapping[str, State]) -> State:
     before, after = states[ids[ids.index(str(order.target)) - 1]], states[str(order.target)]
     added = [label for label, rows in after.partitions.items() if before.partitions.get(label) != rows]
     back = {label: rows for label, rows in before.partitions.items() if after.partitions.get(label) != rows}
-    assert all(state.partitions.get(label) == after.partitions[label] for label in added), "an undo removed what somebody has replaced"
+    assert all(state.partitions.get(label) == after.partitions[label] for label in added), (
+        "an undo removed what somebody has replaced"
+    )
     assert not (set(back) - set(added)) & set(state.partitions), "an undo brought back a label that is used again"
     at = {label: i for i, label in enumerate(state.partitions)}
     kept = [(at[label], label, rows) for label, rows in state.partitions.items() if label not in added]
-    new = [(at.get(change.places[label], len(at)) if change.places[label] else -1, label, back[label]) for label in change.labels]
+    new = [
+        (at.get(change.places[label], len(at)) if change.places[label] else -1, label, back[label])
+        for label in change.labels
+    ]
     assert {label for _, label, _ in new} == set(back)
     metadata = dict(state.metadata)
     for name in {*before.metadata, *after.metadata}:
@@ -108,7 +113,8 @@ def _compacted(order: Order, state: State) -> State:
     inputs: dict[str, list[str]] = {}
     removed = change.removed.to_pylist()
     assert set(removed) <= set(state.partitions), "a compaction merged what was not there any more"
-    # Inputs of one merge have one partition value and come in the order of their merge; the last one names the place.
+    # Inputs of one merge have one partition value and come in the order of their merge; the last
+    # one names the place.
     ends = {change.places[label]: label for label in change.labels}
     group: list[str] = []
     for label in removed:

@@ -16,11 +16,17 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube_arrow, verify_cube
-from kartothek_cube.api.dataset import garbage_collect_dataset, read_table_arrow, store_dataframes_as_dataset, update_dataset_from_dataframes, verify_dataset
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import load_index, load_snapshot
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.api.dataset import (
+    garbage_collect_dataset,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    verify_dataset,
+)
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store
 from tests.support.servers import s3_server
 
 UUID = "uuid"
@@ -39,14 +45,22 @@ class Report:
     garbage: int
 
     def __str__(self) -> str:
-        tries = f"{sum(self.tries) / len(self.tries):.2f} tries a commit, at most {max(self.tries)}, " if self.tries else ""
+        tries = (
+            f"{sum(self.tries) / len(self.tries):.2f} tries a commit, at most {max(self.tries)}, " if self.tries else ""
+        )
         return f"{self.kind}: {self.commits} commits in {self.seconds:.1f} s, {self.commits / self.seconds:.1f} a second, {tries}{self.garbage} keys of garbage"
 
 
 def rows_of(numbers: Sequence[int]) -> pa.Table:
     """Rows whose other columns follow from x."""
     return pa.table(
-        {"x": numbers, "p": [f"p{x % 3}" for x in numbers], "i1": [x % 7 for x in numbers], "i2": [f"v{x}" for x in numbers], "v1": [x / 2 for x in numbers]}
+        {
+            "x": numbers,
+            "p": [f"p{x % 3}" for x in numbers],
+            "i1": [x % 7 for x in numbers],
+            "i2": [f"v{x}" for x in numbers],
+            "v1": [x / 2 for x in numbers],
+        }
     )
 
 
@@ -122,7 +136,9 @@ def check(kind: str, store: Store, number: int) -> int:
     snapshot = load_snapshot(store, uuid)
     for column in ("i1", "i2"):
         index, _ = load_index(store, snapshot, column)
-        assert len(index) == number, f"the index on {column} has {len(index)} entries for {number} rows in files of their own"
+        assert len(index) == number, (
+            f"the index on {column} has {len(index)} entries for {number} rows in files of their own"
+        )
     if kind == "cube":
         assert query_cube_arrow(CUBE, store).num_rows == number
         assert verify_cube(CUBE, store, deep=True).clean

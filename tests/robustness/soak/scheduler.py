@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores.view import WRITES, StoreView
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.wrappers import WRITES, StoreView
 from kartothek_cube.testing.stores import InjectedFault, SimulatedCrash
 
 R = TypeVar("R")
@@ -25,7 +25,10 @@ class Stuck(AssertionError):
 
 @dataclass(frozen=True)
 class Rates:
-    """How likely a fault is at each call. ``late``: a write whose caller gets an error takes place some steps later."""
+    """How likely a fault is at each call.
+
+    ``late``: a write whose caller gets an error takes place some steps later.
+    """
 
     before: float = 0.0
     after: float = 0.0
@@ -155,7 +158,11 @@ class Turn:
 
 
 class ScheduledStore(StoreView):
-    """The access of one actor. ``identity`` tells processes apart: what is equal shares snapshots and the line of those who commit."""
+    """The access of one actor.
+
+    ``identity`` tells processes apart: what is equal shares snapshots and the line of those who
+    commit.
+    """
 
     def __init__(self, inner: Store, scheduler: Scheduler, rates: Rates, identity: Hashable) -> None:
         super().__init__(inner)
@@ -199,7 +206,13 @@ class ScheduledStore(StoreView):
 
     def _fault(self, operation: str) -> str | None:
         rates, drawn = self._rates, self._scheduler.random.random()
-        kinds = [("before", rates.before), ("after", rates.after), ("crash", rates.crash / 2), ("crash_after", rates.crash / 2), ("delayed", rates.delayed)]
+        kinds = [
+            ("before", rates.before),
+            ("after", rates.after),
+            ("crash", rates.crash / 2),
+            ("crash_after", rates.crash / 2),
+            ("delayed", rates.delayed),
+        ]
         if operation in WRITES:
             kinds.append(("late", rates.late))
         for kind, rate in kinds:

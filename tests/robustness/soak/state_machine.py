@@ -40,7 +40,9 @@ def main() -> int:
             counts["store calls"] += world.scheduler.steps
         except Exception:
             failures += 1
-            say(f"\nFAILED: python -m tests.robustness.soak.state_machine --world {asked.world} --seed {seed}\n{traceback.format_exc()}")
+            say(
+                f"\nFAILED: python -m tests.robustness.soak.state_machine --world {asked.world} --seed {seed}\n{traceback.format_exc()}"
+            )
             if failures >= 5:
                 break
         runs += 1

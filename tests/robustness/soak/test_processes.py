@@ -19,7 +19,9 @@ def test_rows_and_index_entries_of_all_processes_are_there(kind, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_on_a_server_of_s3(kind, s3_process):
     host = s3_process.endpoint.removeprefix("http://")
-    url = f"hs3://key:secret@{host}/{s3_process.new_bucket()}?is_secure=false&force_bucket_suffix=false&region=us-east-1"
+    url = (
+        f"hs3://key:secret@{host}/{s3_process.new_bucket()}?is_secure=false&force_bucket_suffix=false&region=us-east-1"
+    )
     assert run(kind, url, processes=3, appends=4).commits == 12
 
 

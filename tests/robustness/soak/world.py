@@ -11,9 +11,13 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from kartothek_cube.core import apply, commit, group_commit, history, naming, receipt, renew
-from kartothek_cube.core.maintenance import garbage
+from kartothek_cube.core.commit import apply, commit, group_commit
+from kartothek_cube.core.commit import staged_files as renew
+from kartothek_cube.core.maintenance.garbage import run as garbage
+from kartothek_cube.core.metadata import naming
+from kartothek_cube.core.snapshots import time_travel as history
 from kartothek_cube.core.stores import memory
+from kartothek_cube.core.write import receipt
 from tests.robustness.soak.scheduler import Scheduler, Turn
 
 TICK = timedelta(milliseconds=20)
@@ -51,7 +55,13 @@ def patched(scheduler: Scheduler, clock: Clock, seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (apply, receipt, commit, renew, history, garbage, memory):
             stack.enter_context(patch.object(module, "datetime", moment))
-        stack.enter_context(patch.object(naming, "uuid_module", SimpleNamespace(uuid4=lambda: UUID(int=ids.getrandbits(128), version=4), UUID=UUID)))
+        stack.enter_context(
+            patch.object(
+                naming,
+                "uuid_module",
+                SimpleNamespace(uuid4=lambda: UUID(int=ids.getrandbits(128), version=4), UUID=UUID),
+            )
+        )
         stack.enter_context(patch.object(commit, "time", SimpleNamespace(sleep=lambda seconds: scheduler.pause())))
         stack.enter_context(patch.object(group_commit, "CommitQueue", lambda: _QUEUE(turn=Turn(scheduler))))
         yield

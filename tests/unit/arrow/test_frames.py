@@ -8,7 +8,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.frames import concat_blocks, concat_encoded, encoded, is_block, null_count, to_frame, to_table
+from kartothek_cube.core.arrow.pandas import (
+    concat_blocks,
+    concat_encoded,
+    encoded,
+    is_block,
+    null_count,
+    to_frame,
+    to_table,
+)
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 US = pa.timestamp("us")
@@ -31,7 +39,10 @@ US = pa.timestamp("us")
         (pd.Series([b"a", None], dtype=object), pa.binary()),
         (pd.Series([dt.date(2020, 1, 1), None]), pa.date32()),
         (pd.Series(pd.to_datetime(["2020-01-01", None])), US),
-        (pd.Series(pd.to_datetime(["2020-01-01"]).tz_localize("Europe/Berlin")), pa.timestamp("us", tz="Europe/Berlin")),
+        (
+            pd.Series(pd.to_datetime(["2020-01-01"]).tz_localize("Europe/Berlin")),
+            pa.timestamp("us", tz="Europe/Berlin"),
+        ),
         (pd.Series([Decimal("1.10"), Decimal("22.55")]), pa.decimal128(4, 2)),
         (pd.Series([[1], None]), pa.list_(pa.int64())),
         (pd.Series([None, None], dtype=object), pa.null()),
@@ -79,7 +90,11 @@ def dictionaries(values):
     return pa.chunked_array([one, pa.DictionaryArray.from_arrays(pa.array([2, 1], pa.uint32()), values)])
 
 
-@pytest.mark.parametrize(("kind", "stored"), [(pa.string_view(), pa.string()), (pa.string(), pa.string()), (pa.binary_view(), pa.binary())], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [(pa.string_view(), pa.string()), (pa.string(), pa.string()), (pa.binary_view(), pa.binary())],
+    ids=str,
+)
 def test_dictionaries_become_their_values(kind, stored):
     texts = ["ä", "b", None] if stored == pa.string() else [b"\xff", b"b", None]
     table = to_table(pa.table({"x": dictionaries(pa.array(texts, kind))}), "uuid")
@@ -90,7 +105,10 @@ def test_dictionaries_become_their_values(kind, stored):
 def test_what_arrow_cannot_turn_into_a_stored_type_is_refused_by_name():
     values = dictionaries(pa.array(["a", "b", None], pa.string_view())).chunk(0)
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), values)
-    with pytest.raises(Unsupported, match=r"Column 'v1' of dataset 'uuid' is list<.*string_view.*, which Arrow cannot turn into list<item: string>"):
+    with pytest.raises(
+        Unsupported,
+        match=r"Column 'v1' of dataset 'uuid' is list<.*string_view.*, which Arrow cannot turn into list<item: string>",
+    ):
         to_table(pa.table({"v1": lists}), "uuid")
 
 
@@ -119,7 +137,11 @@ def test_names_in_bytes_are_decoded():
         (pa.table([[1], [2]], names=["x", "x"]), InvalidInput, "Duplicate columns"),
         (pd.DataFrame({"x": pd.arrays.SparseArray([0, 1])}), InvalidType, "Sparse data"),
         (pd.DataFrame({"x": [1, "a"]}), InvalidType, "'x'.*no single Arrow type"),
-        (pd.DataFrame({"x": pd.Series([np.datetime64("2020-01-02"), None], dtype=object)}), InvalidType, "'x'.*no single Arrow type"),
+        (
+            pd.DataFrame({"x": pd.Series([np.datetime64("2020-01-02"), None], dtype=object)}),
+            InvalidType,
+            "'x'.*no single Arrow type",
+        ),
         (pd.DataFrame({"x": [1j]}), InvalidType, "'x'"),
         (pd.DataFrame({"x": [2**70]}, dtype=object), InvalidType, "'x'"),
         (pd.DataFrame({"x": [object()]}), InvalidType, "'x'"),
@@ -143,13 +165,20 @@ def test_a_series_is_no_block():
 
 
 def test_blocks_are_put_together_by_name():
-    joined = concat_blocks([pa.table({"x": pa.array([1], pa.int8()), "y": pa.nulls(1)}), pa.table({"y": ["a"], "x": [300]})], "uuid")
+    joined = concat_blocks(
+        [pa.table({"x": pa.array([1], pa.int8()), "y": pa.nulls(1)}), pa.table({"y": ["a"], "x": [300]})], "uuid"
+    )
     assert joined.to_pydict() == {"x": [1, 300], "y": [None, "a"]}
     assert joined.schema == pa.schema([("x", pa.int64()), ("y", pa.string())])
 
 
 @pytest.mark.parametrize(
-    ("right", "text"), [({"x": [1], "z": [1]}, "same set of columns"), ({"x": ["a"], "y": ["a"]}, "incompatible types"), ({"x": [True], "y": ["a"]}, "types")]
+    ("right", "text"),
+    [
+        ({"x": [1], "z": [1]}, "same set of columns"),
+        ({"x": ["a"], "y": ["a"]}, "incompatible types"),
+        ({"x": [True], "y": ["a"]}, "types"),
+    ],
 )
 def test_blocks_that_differ_are_refused(right, text):
     with pytest.raises(InvalidInput, match=text):
@@ -160,14 +189,19 @@ def test_blocks_that_differ_are_refused(right, text):
 
 
 def test_nulls_become_what_pandas_makes_of_them():
-    frame = to_frame(pa.table({"i": [1, None], "b": [True, None], "f": [1.5, None], "d": pa.array([dt.date(2020, 1, 1), None])}))
+    frame = to_frame(
+        pa.table({"i": [1, None], "b": [True, None], "f": [1.5, None], "d": pa.array([dt.date(2020, 1, 1), None])})
+    )
     assert [frame[c].dtype.kind for c in "ibf"] == ["f", "O", "f"]
     assert frame["d"].dtype.kind == "M"
     assert list(frame.index) == [0, 1]
 
 
 def test_dates_may_be_objects():
-    frame = to_frame(pa.table({"d": pa.array([dt.date(2020, 1, 1), None]), "t": pa.array([dt.datetime(2020, 1, 1), None], US)}), dates_as_object=True)
+    frame = to_frame(
+        pa.table({"d": pa.array([dt.date(2020, 1, 1), None]), "t": pa.array([dt.datetime(2020, 1, 1), None], US)}),
+        dates_as_object=True,
+    )
     assert frame["d"].tolist() == [dt.date(2020, 1, 1), None]
     assert frame["t"].dtype.kind == "M"
 
@@ -225,7 +259,10 @@ def test_categories_are_those_of_the_largest_part_then_the_others_in_order():
         ([[3, None], [2**62 + 1]], [3, 2**62 + 1]),
         ([[b"a"], pa.nulls(1, pa.binary())], [b"a"]),
         ([[Decimal("1.1")], [Decimal("2.2")]], [Decimal("1.1"), Decimal("2.2")]),
-        ([pa.array([1, None], pa.date32()), pa.array([0], pa.date32())], [pd.Timestamp(1970, 1, 2), pd.Timestamp(1970, 1, 1)]),
+        (
+            [pa.array([1, None], pa.date32()), pa.array([0], pa.date32())],
+            [pd.Timestamp(1970, 1, 2), pd.Timestamp(1970, 1, 1)],
+        ),
     ],
     ids=range(9),
 )
@@ -236,7 +273,10 @@ def test_categoricals_of_every_type(columns, expected):
 
 
 def test_categories_that_are_dates_may_be_objects():
-    assert categories(pa.array([1], pa.date32()), dates_as_object=True) == ([dt.date(1970, 1, 2)], [dt.date(1970, 1, 2)])
+    assert categories(pa.array([1], pa.date32()), dates_as_object=True) == (
+        [dt.date(1970, 1, 2)],
+        [dt.date(1970, 1, 2)],
+    )
 
 
 def test_the_result_may_be_changed():

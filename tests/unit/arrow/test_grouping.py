@@ -5,18 +5,27 @@ import tempfile
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.regroup import Spill, group_numbers, split_groups
+from kartothek_cube.core.arrow.grouping import Spill, group_numbers, split_groups
 
-TABLE = pa.table({"x": pa.array([2, 1, None, 2, 9, 1], pa.int8()), "y": ["u", "v", "u", "u", "u", None], "v1": range(6)})
+TABLE = pa.table(
+    {"x": pa.array([2, 1, None, 2, 9, 1], pa.int8()), "y": ["u", "v", "u", "u", "u", None], "v1": range(6)}
+)
 KEYS = pa.table({"x": [1, 2], "y": ["v", "u"]})
 
 
 def test_rows_go_to_their_groups_in_their_order():
     assert group_numbers(KEYS, TABLE).tolist() == [1, 0, -1, 1, -1, -1]
-    assert [(number, rows.column("v1").to_pylist()) for number, rows in split_groups(KEYS, TABLE)] == [(0, [1]), (1, [0, 3])]
+    assert [(number, rows.column("v1").to_pylist()) for number, rows in split_groups(KEYS, TABLE)] == [
+        (0, [1]),
+        (1, [0, 3]),
+    ]
 
 
-@pytest.mark.parametrize(("keys", "table"), [(KEYS.slice(0, 0), TABLE), (KEYS, TABLE.slice(0, 0)), (KEYS, TABLE.slice(4))], ids=["keys", "rows", "match"])
+@pytest.mark.parametrize(
+    ("keys", "table"),
+    [(KEYS.slice(0, 0), TABLE), (KEYS, TABLE.slice(0, 0)), (KEYS, TABLE.slice(4))],
+    ids=["keys", "rows", "match"],
+)
 def test_without_rows_of_a_group_there_is_none(keys, table):
     assert list(split_groups(keys, table)) == []
     assert group_numbers(keys, table).tolist() == [-1] * table.num_rows
@@ -40,7 +49,9 @@ def test_what_is_added_is_taken_as_it_was_however_little_memory_there_is(folder,
         assert bool(list(folder.rglob("*.arrow"))) == on_disk
         assert spill.numbers() == [1, 2, 3]
         for number in (3, 1, 2):
-            assert [table.column("y").to_pylist() for table in spill.take(number)] == [values for n, values in ROWS if n == number]
+            assert [table.column("y").to_pylist() for table in spill.take(number)] == [
+                values for n, values in ROWS if n == number
+            ]
         assert spill.take(3) == spill.take(7) == spill.numbers() == []
     assert list(folder.iterdir()) == []
 

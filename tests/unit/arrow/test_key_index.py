@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.lookup import KeyIndex, index_type
+from kartothek_cube.core.arrow.key_index import KeyIndex, index_type
 from tests.support.key_tables import tables
 
 
@@ -32,11 +32,18 @@ def test_the_last_row_with_the_same_values_is_found(found):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5))), st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9))), st.sampled_from([1, 1000, 2**61])
+    st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5))),
+    st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9))),
+    st.sampled_from([1, 1000, 2**61]),
 )
 def test_near_and_far_integers_are_found_alike(own, others, stride):
     def table(rows):
-        return pa.table({"x": pa.array([x * (stride % 2**59) for x, _ in rows], pa.int64()), "y": pa.array([y for _, y in rows], pa.int64())})
+        return pa.table(
+            {
+                "x": pa.array([x * (stride % 2**59) for x, _ in rows], pa.int64()),
+                "y": pa.array([y for _, y in rows], pa.int64()),
+            }
+        )
 
     assert KeyIndex(table(own), ["x", "y"]).positions(table(others)).tolist() == expected(table(own), table(others))
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.frames import is_block, to_table
+from kartothek_cube.core.arrow.pandas import is_block, to_table
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 DAY = dt.date(2024, 5, 1)

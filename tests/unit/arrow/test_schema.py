@@ -11,8 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.schema import Literal, check_literal, literal, literal_array, normal_type, ordered, plain_type, stored_schema, stored_type, unify
-from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas, parse_common_metadata, parse_embedded_schemas
+from kartothek_cube.core.arrow.schema import (
+    Literal,
+    check_literal,
+    literal,
+    literal_array,
+    ordered,
+    plain_type,
+    stored_schema,
+    unify,
+)
+from kartothek_cube.core.arrow.types import normal_type, stored_type
+from kartothek_cube.core.metadata.schema_file import (
+    common_metadata_bytes,
+    embedded_schemas,
+    parse_common_metadata,
+    parse_embedded_schemas,
+)
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
 US = pa.timestamp("us")
@@ -51,7 +66,11 @@ STORED_STRUCT = pa.struct([("a", pa.int8()), ("b", pa.list_(US))])
         (STRUCT, STORED_STRUCT, STORED_STRUCT),
         (pa.map_(pa.large_string(), pa.date64()), pa.map_(pa.string(), pa.date32()), pa.map_(pa.string(), pa.date32())),
         # younger than the oldest pyarrow
-        *((getattr(pa, name)(4, 2), pa.decimal128(4, 2), pa.decimal128(4, 2)) for name in ("decimal32", "decimal64") if hasattr(pa, name)),
+        *(
+            (getattr(pa, name)(4, 2), pa.decimal128(4, 2), pa.decimal128(4, 2))
+            for name in ("decimal32", "decimal64")
+            if hasattr(pa, name)
+        ),
     ],
 )
 def test_stored_and_normal_types(kind, stored, normal):
@@ -192,7 +211,15 @@ def test_pandas_entry_of_the_schema_file():
     entry = json.loads(text)
     assert text == json.dumps(entry, sort_keys=True)
     assert sorted(entry) == ["column_indexes", "columns", "creator", "index_columns", "pandas_version"]
-    assert entry["column_indexes"] == [{"field_name": None, "metadata": {"encoding": "UTF-8"}, "name": None, "numpy_type": "object", "pandas_type": "unicode"}]
+    assert entry["column_indexes"] == [
+        {
+            "field_name": None,
+            "metadata": {"encoding": "UTF-8"},
+            "name": None,
+            "numpy_type": "object",
+            "pandas_type": "unicode",
+        }
+    ]
     described = {c["name"]: (c["pandas_type"], c["numpy_type"], c["metadata"]) for c in entry["columns"]}
     assert described == {
         "b": ("bool", "bool", None),
@@ -217,7 +244,12 @@ def test_schema_file_comes_back_in_normal_form():
 
 def test_schema_file_of_plateau_is_read_in_plain_types():
     theirs = pa.schema(
-        [("s", pa.large_string()), ("l", pa.list_(pa.field("element", pa.int64()))), ("t", pa.timestamp("ns")), ("__index_level_0__", pa.int64())]
+        [
+            ("s", pa.large_string()),
+            ("l", pa.list_(pa.field("element", pa.int64()))),
+            ("t", pa.timestamp("ns")),
+            ("__index_level_0__", pa.int64()),
+        ]
     )
     sink = pa.BufferOutputStream()
     pq.write_metadata(theirs, sink)
@@ -232,10 +264,15 @@ def test_damaged_schema_file_is_named(data):
 
 
 def test_embedded_schemas_come_back_exactly():
-    assert parse_embedded_schemas(embedded_schemas({"table": ALL, "other": pa.schema([])}), "uuid") == {"table": ALL, "other": pa.schema([])}
+    assert parse_embedded_schemas(embedded_schemas({"table": ALL, "other": pa.schema([])}), "uuid") == {
+        "table": ALL,
+        "other": pa.schema([]),
+    }
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"table": "x"}', '{"table": 1}', json.dumps({"table": base64.b64encode(b"abc").decode()})])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"table": "x"}', '{"table": 1}', json.dumps({"table": base64.b64encode(b"abc").decode()})]
+)
 def test_damaged_embedded_schema_names_the_document(text):
     with pytest.raises(CorruptDocument, match="uuid"):
         parse_embedded_schemas(text, "uuid")
@@ -320,8 +357,18 @@ def test_the_greatest_value_that_is_not_above_a_constant(value, kind, floor, exa
     assert found.floor is None or found.floor.type.equals(kind)
 
 
-@pytest.mark.parametrize(("unit", "ticks", "exact"), [("s", -1, False), ("ms", -1, False), ("us", -1000, False), ("ns", -999999, True)])
-@pytest.mark.parametrize("value", [pd.Timestamp(-999999), np.datetime64(-999999, "ns"), np.datetime64(-999999000, "ps"), pd.Timestamp(-999999, tz="UTC")])
+@pytest.mark.parametrize(
+    ("unit", "ticks", "exact"), [("s", -1, False), ("ms", -1, False), ("us", -1000, False), ("ns", -999999, True)]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        pd.Timestamp(-999999),
+        np.datetime64(-999999, "ns"),
+        np.datetime64(-999999000, "ps"),
+        pd.Timestamp(-999999, tz="UTC"),
+    ],
+)
 def test_moments_are_exact_in_every_unit(unit, ticks, exact, value):
     assert literal(value, pa.timestamp(unit)) == Literal(pa.scalar(ticks, pa.int64()).cast(pa.timestamp(unit)), exact)
 
@@ -371,8 +418,12 @@ def test_second_of_two_equal_clock_times_is_kept_apart():
 
 def test_constants_that_no_value_can_equal_are_left_out_of_lists():
     assert literal_array([1, 2**70], pa.int8()) == pa.array([1], pa.int8())
-    assert literal_array([Decimal("0.5"), Decimal("0.555"), Decimal(100)], pa.decimal128(4, 2)) == pa.array([Decimal("0.50")], pa.decimal128(4, 2))
-    assert literal_array([pd.Timestamp("2020-01-01 00:00:00.000000001"), pd.Timestamp(MOMENT)], US) == pa.array([MOMENT], US)
+    assert literal_array([Decimal("0.5"), Decimal("0.555"), Decimal(100)], pa.decimal128(4, 2)) == pa.array(
+        [Decimal("0.50")], pa.decimal128(4, 2)
+    )
+    assert literal_array([pd.Timestamp("2020-01-01 00:00:00.000000001"), pd.Timestamp(MOMENT)], US) == pa.array(
+        [MOMENT], US
+    )
     assert len(literal_array([1, "a"], pa.null())) == 0
 
 
@@ -383,8 +434,18 @@ FORMS = [
         [pd.Timestamp(MOMENT), pd.Timestamp(1)],
         [np.datetime64(MOMENT, "ns"), np.datetime64(1, "ns")],
     ),
-    *([np.datetime64(MOMENT, "us")], [np.datetime64(2**40, "s")], [np.datetime64(1, "D"), np.datetime64(7, "10us")], [MOMENT, np.datetime64(1, "s")]),
-    *([MOMENT.replace(tzinfo=dt.timezone(dt.timedelta(hours=5)))], [pd.Timestamp(MOMENT, tz="Asia/Tokyo"), MOMENT], [np.datetime64(2**62, "s")], []),
+    *(
+        [np.datetime64(MOMENT, "us")],
+        [np.datetime64(2**40, "s")],
+        [np.datetime64(1, "D"), np.datetime64(7, "10us")],
+        [MOMENT, np.datetime64(1, "s")],
+    ),
+    *(
+        [MOMENT.replace(tzinfo=dt.timezone(dt.timedelta(hours=5)))],
+        [pd.Timestamp(MOMENT, tz="Asia/Tokyo"), MOMENT],
+        [np.datetime64(2**62, "s")],
+        [],
+    ),
 ]
 
 
@@ -392,10 +453,14 @@ FORMS = [
 @pytest.mark.parametrize("values", FORMS, ids=str)
 def test_moments_of_a_list_are_those_of_each(values, kind):
     places = [literal(value, kind) for value in values]
-    assert literal_array(values, kind).cast(pa.int64()).to_pylist() == [place.floor.value for place in places if place.exact]
+    assert literal_array(values, kind).cast(pa.int64()).to_pylist() == [
+        place.floor.value for place in places if place.exact
+    ]
 
 
-@pytest.mark.parametrize(("value", "kind"), [(np.uint8(1), pa.int64()), (np.int8(1), pa.uint8()), (Decimal(1), pa.decimal128(4, 2))], ids=str)
+@pytest.mark.parametrize(
+    ("value", "kind"), [(np.uint8(1), pa.int64()), (np.int8(1), pa.uint8()), (Decimal(1), pa.decimal128(4, 2))], ids=str
+)
 def test_cubes_are_stricter(value, kind):
     check_literal(value, kind, "x")
     with pytest.raises(InvalidType, match="Column 'x' is"):

@@ -8,7 +8,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from kartothek_cube.core.rowkeys import ascends, expand_ranges, group_starts, pack, pack_one, stable_order, take_rows
+from kartothek_cube.core.arrow.sort_keys import (
+    ascends,
+    expand_ranges,
+    group_starts,
+    pack,
+    pack_one,
+    stable_order,
+    take_rows,
+)
 from tests.support.key_tables import tables
 
 
@@ -117,4 +125,7 @@ def test_rows_without_columns_can_be_taken():
 
 def test_dates_and_times_keep_their_order():
     days = pa.array([dt.date(9999, 12, 31), dt.date(1, 1, 1)])
-    assert np.argsort(pack_one(pa.table({"x": days, "y": days.cast(pa.timestamp("us"))}), ["x", "y"])).tolist() == [1, 0]
+    assert np.argsort(pack_one(pa.table({"x": days, "y": days.cast(pa.timestamp("us"))}), ["x", "y"])).tolist() == [
+        1,
+        0,
+    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.cli.migration import Remark, Verdict, lines
+from kartothek_cube.cli.commands.check_migration import Remark, Verdict, lines
 from tests.support.cli_cubes import contents
 
 ARCHIVE = Path(__file__).parents[2] / "golden" / "kartothek-5.3.tar.xz"
@@ -17,7 +17,9 @@ def golden(tmp_path_factory):
     """Stores as kartothek wrote them."""
     folder = tmp_path_factory.mktemp("golden")
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, [m for m in archive if m.name.startswith(tuple(f"{case}/store" for case in CASES))], filter="data")
+        archive.extractall(
+            folder, [m for m in archive if m.name.startswith(tuple(f"{case}/store" for case in CASES))], filter="data"
+        )
     return folder
 
 
@@ -46,7 +48,12 @@ def test_what_reads_equally_is_said_so(check):
 def test_differences_name_the_page_that_tells_of_them(check):
     code, found = check("reference_bugs")
     assert code == 0
-    told = {remark["check"]: remark["text"] for verdict in found.values() for remark in verdict["remarks"] if remark["weight"] == "difference"}
+    told = {
+        remark["check"]: remark["text"]
+        for verdict in found.values()
+        for remark in verdict["remarks"]
+        if remark["weight"] == "difference"
+    }
     assert {"boolean-partition", "slash-in-value", "bytes-partition", "several-files"} <= told.keys()
     assert [name for name, text in told.items() if 'docs, page "' not in text] == ["members"]
 
@@ -61,7 +68,9 @@ def test_notes_are_no_differences(check):
 @pytest.mark.parametrize("options", [(), ("--deep",)], ids=["shallow", "deep"])
 def test_narrow_types_are_found_in_the_files(check, options):
     _, found = check("cube_types_index", *options)
-    columns = {r["column"] for v in found.values() for r in v["remarks"] if r["check"] in ("narrow-type", "narrower-column")}
+    columns = {
+        r["column"] for v in found.values() for r in v["remarks"] if r["check"] in ("narrow-type", "narrower-column")
+    }
     assert {"j_int16", "j_float32"} <= columns
 
 
@@ -69,7 +78,9 @@ def test_what_cannot_be_read_has_a_reason(check):
     code, found = check("cube_late_index")
     assert code == 1
     assert found["cube", "late"]["outcome"] == "unreadable"
-    assert found["cube", "late"]["remarks"][-1]["text"].startswith("No dataset says that it is the seed: kartothek's build_dataset_indices drops")
+    assert found["cube", "late"]["remarks"][-1]["text"].startswith(
+        "No dataset says that it is the seed: kartothek's build_dataset_indices drops"
+    )
     code, found = check("cube_refusals")
     assert code == 1
     assert {verdict["outcome"] for (kind, _), verdict in found.items() if kind == "dataset"} <= {"equal", "different"}
@@ -115,7 +126,11 @@ def test_what_is_said_of_several_columns_is_one_line():
         Remark("msgpack", "Packed.", weight="note"),
     )
     said = list(lines([Verdict("uuid", "dataset", "different", remarks)]))
-    assert said[1:4] == ["  ≠ narrow-type [i1, v2]: Stored as int8.", "  ≠ null-column [v1]: Null.", "  · msgpack: Packed."]
+    assert said[1:4] == [
+        "  ≠ narrow-type [i1, v2]: Stored as int8.",
+        "  ≠ null-column [v1]: Null.",
+        "  · msgpack: Packed.",
+    ]
 
 
 def test_damaged_datasets(run, folder):
@@ -136,5 +151,8 @@ def test_single_datasets_and_an_empty_store(run, folder):
     from kartothek_cube.api.dataset import store_dataframes_as_dataset
 
     store_dataframes_as_dataset(str(folder / "two"), "single", [pd.DataFrame({"x": [1]})])
-    assert run("--store", "two", "check-migration").out == "dataset single: reads equally\n1 read equally, 0 differently, 0 not at all.\n"
+    assert (
+        run("--store", "two", "check-migration").out
+        == "dataset single: reads equally\n1 read equally, 0 differently, 0 not at all.\n"
+    )
     assert run("--url", "nothing", "check-migration").out == "0 read equally, 0 differently, 0 not at all.\n"

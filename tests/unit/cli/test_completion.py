@@ -4,14 +4,16 @@ import pytest
 from click.shell_completion import ShellComplete, get_completion_class
 
 from kartothek_cube.cli import cli
-from kartothek_cube.cli.group import COMMANDS
+from kartothek_cube.cli.app import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("folder")
 
 
 def completions(*words):
     """What there is for the last word."""
-    return ShellComplete(cli, {}, "kartothek_cube", "_KARTOTHEK_CUBE_COMPLETE").get_completions(list(words[:-1]), words[-1])
+    return ShellComplete(cli, {}, "kartothek_cube", "_KARTOTHEK_CUBE_COMPLETE").get_completions(
+        list(words[:-1]), words[-1]
+    )
 
 
 def offered(*words):
@@ -51,7 +53,11 @@ def test_the_shell_is_offered(words, expected):
     assert offered(*words) == expected
 
 
-@pytest.mark.parametrize("words", [["--skv", "s"], ["my_cube", "query", "--output", "s"], ["my_cube", "report", "--output", "s"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [["--skv", "s"], ["my_cube", "query", "--output", "s"], ["my_cube", "report", "--output", "s"]],
+    ids=" ".join,
+)
 def test_files_are_left_to_the_shell(words):
     assert kinds(*words) == [("file", "s")]
     assert kinds("--url", "s") == kinds("my_cube", "copy", "--tgt_url", "s") == [("dir", "s")]

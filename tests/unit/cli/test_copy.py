@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import build_cube, options, query_cube_arrow
-from kartothek_cube.core.store import Capabilities
+from kartothek_cube.core.stores.contract import Capabilities
 from kartothek_cube.core.stores.local import LocalStore
 from tests.support.cli_cubes import CUBE, ENRICH, SEED, UN, contents, keys
 
@@ -44,7 +44,9 @@ def test_a_store_is_not_copied_onto_itself(run, folder, options, target):  # cub
     assert contents(str(folder / "store")) == before
 
 
-@pytest.mark.parametrize(("target", "end"), [([], "."), (["--tgt_store", "two", "--tgt_url", "two"], ", not both.")], ids=["none", "both"])
+@pytest.mark.parametrize(
+    ("target", "end"), [([], "."), (["--tgt_store", "two", "--tgt_url", "two"], ", not both.")], ids=["none", "both"]
+)
 def test_there_is_one_target(run, target, end):
     ran = run("my_cube", "copy", *target)
     assert ran.code == 2
@@ -52,13 +54,18 @@ def test_there_is_one_target(run, target, end):
 
 
 def test_an_unknown_target_is_named(run):
-    assert run("my_cube", "copy", "--tgt_store", "nope").err == "Error: Could not find store nope in skv.yml, which has dataset, two.\n"
+    assert (
+        run("my_cube", "copy", "--tgt_store", "nope").err
+        == "Error: Could not find store nope in skv.yml, which has dataset, two.\n"
+    )
     assert run("my_cube", "copy", "--tgt_store", "twoo").err.endswith(" which has dataset, two. Did you mean 'two'?\n")
 
 
 def test_overwriting_leaves_the_source_and_nothing_else_of_its_datasets(run, folder):  # cube 252
     run("my_cube", "copy", "--tgt_store", "two")
-    build_cube({"seed": SEED, "enrich": ENRICH, "un": UN}, CUBE, folder / "two", partition_on={"un": []}, overwrite=True)
+    build_cube(
+        {"seed": SEED, "enrich": ENRICH, "un": UN}, CUBE, folder / "two", partition_on={"un": []}, overwrite=True
+    )
     ran = run("my_cube", "copy", "--tgt_store", "two", "--overwrite")
     assert (ran.code, ran.out) == (0, f"Deleting existing datasets enrich,seed,un from target store...\n{COPIED}")
     copied = {key for key in data(folder / "store") if key.startswith("my_cube")}
@@ -69,7 +76,10 @@ def test_overwriting_leaves_the_source_and_nothing_else_of_its_datasets(run, fol
 def test_without_cleanup_old_files_stay(run, folder):  # cube 252
     old = old_cube(folder)
     ran = run("my_cube", "copy", "--tgt_store", "two", "--overwrite", "--no-cleanup", "--exclude", "un")
-    assert (ran.code, ran.out) == (0, "Skip cleanup, leave old existing cube.\nCopy datasets enrich,seed to target store...\n")
+    assert (ran.code, ran.out) == (
+        0,
+        "Skip cleanup, leave old existing cube.\nCopy datasets enrich,seed to target store...\n",
+    )
     assert old < data(folder / "two")
 
 
@@ -89,7 +99,10 @@ def test_without_overwrite_an_existing_cube_stays(run, folder):  # cube 253
     before = contents(str(folder / "two"))
     ran = run("my_cube", "copy", "--tgt_store", "two")
     assert (ran.code, ran.out) == (2, COPIED)
-    assert ran.err == 'Error: Failed to copy cube: Dataset "my_cube++seed" exists in target store but overwrite was set to False; --overwrite replaces it\n'
+    assert (
+        ran.err
+        == 'Error: Failed to copy cube: Dataset "my_cube++seed" exists in target store but overwrite was set to False; --overwrite replaces it\n'
+    )
     assert contents(str(folder / "two")) == before
 
 
@@ -132,7 +145,7 @@ def test_a_link_to_the_store_is_the_store(run, folder, options):
 
 
 def test_one_place_with_two_names_is_found_out_by_trying(run, folder, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.cli.copy._is_same_directory", lambda *_: False)
+    monkeypatch.setattr("kartothek_cube.cli.commands.copy._is_same_directory", lambda *_: False)
     (folder / "link").symlink_to(folder / "store")
     before = contents(str(folder / "store"))
     ran = run("my_cube", "copy", "--tgt_url", "link", "--overwrite")
@@ -148,7 +161,10 @@ def test_a_source_that_has_lost_files_replaces_nothing(run, folder):
     before = contents(str(folder / "two"))
     ran = run("my_cube", "copy", "--tgt_store", "two", "--overwrite")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == f"Error: Failed to copy cube: the source store lacks 1 file of dataset seed, first {lost}. Nothing was changed.\n"
+    assert (
+        ran.err
+        == f"Error: Failed to copy cube: the source store lacks 1 file of dataset seed, first {lost}. Nothing was changed.\n"
+    )
     assert contents(str(folder / "two")) == before
 
 
@@ -157,7 +173,11 @@ def test_a_target_that_cannot_commit_is_not_emptied(run, folder):
     before = contents(str(folder / "two"))
     with options(require_atomic=True), pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            LocalStore, "capabilities", property(lambda _: Capabilities(atomic_put=True, conditional_put=False, modification_times=True, shared=True))
+            LocalStore,
+            "capabilities",
+            property(
+                lambda _: Capabilities(atomic_put=True, conditional_put=False, modification_times=True, shared=True)
+            ),
         )
         ran = run("my_cube", "copy", "--tgt_store", "two", "--overwrite")
     assert (ran.code, ran.out) == (2, "")

@@ -16,10 +16,15 @@ def test_delete_removes_the_cube_and_says_nothing(run, folder):
 
 def test_delete_of_some_datasets(run, folder):  # cube 248
     assert run("my_cube", "delete", "--include", "enri??,un", "--exclude", "e*").code == 0
-    assert {key.partition("/")[0].partition(".")[0] for key in keys(str(folder / "store"), "my_cube")} == {"my_cube++enrich", "my_cube++seed"}
+    assert {key.partition("/")[0].partition(".")[0] for key in keys(str(folder / "store"), "my_cube")} == {
+        "my_cube++enrich",
+        "my_cube++seed",
+    }
 
 
-@pytest.mark.parametrize("options", [["--exclude", "*"], ["--dry-run"], ["--dry-run", "--include", "un", "--format", "json"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options", [["--exclude", "*"], ["--dry-run"], ["--dry-run", "--include", "un", "--format", "json"]], ids=" ".join
+)
 def test_delete_of_nothing(run, folder, options):  # cube 250
     before = contents(str(folder / "store"))
     assert run("my_cube", "delete", *options).code == 0
@@ -33,7 +38,7 @@ def test_that_nothing_is_left_to_delete_is_said(run):  # cube 250
 
 def test_a_store_that_cannot_be_written_to_is_not_asked_about(run, folder, monkeypatch):
     (folder / "skv.yml").write_text("dataset: {url: store, readonly: true}", encoding="utf-8")
-    monkeypatch.setattr("kartothek_cube.cli.asking._answer", pytest.fail)
+    monkeypatch.setattr("kartothek_cube.cli.output._answer", pytest.fail)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for call in (["delete"], ["rename", "new"]):
         ran = run("my_cube", *call)
@@ -55,7 +60,10 @@ def garbage(folder):
     """Files of a build that was replaced."""
     before = set(keys(str(folder / "store"), "other"))
     build_cube(
-        pa.table({"x": [0], "p": [0]}), CUBE.copy(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="other"), folder / "store", overwrite=True
+        pa.table({"x": [0], "p": [0]}),
+        CUBE.copy(dimension_columns=["x"], partition_columns=["p"], uuid_prefix="other"),
+        folder / "store",
+        overwrite=True,
     )
     return {key for key in before if key.endswith(".parquet") and "/table/p" in key}
 
@@ -96,11 +104,19 @@ def test_compact_merges_files(run, folder):
     append_to_cube(SEED, CUBE, folder / "store")
     assert run("my_cube", "compact", "--dry-run").out.splitlines() == [
         "enrich: nothing to do",
-        next(line for line in run("my_cube", "compact", "--dry-run").out.splitlines() if line.startswith("seed: 8 files would be merged into 4, 8 rows")),
+        next(
+            line
+            for line in run("my_cube", "compact", "--dry-run").out.splitlines()
+            if line.startswith("seed: 8 files would be merged into 4, 8 rows")
+        ),
         "un: nothing to do",
     ]
     assert run("my_cube", "compact", "--exclude", "*").out == ""
     found = run("my_cube", "compact", "--where", "p == 0", "--include", "seed", "--format", "json").json
-    assert (found["dry_run"], found["datasets"]["seed"]["files_before"], found["datasets"]["seed"]["files_after"]) == (False, 4, 2)
+    assert (found["dry_run"], found["datasets"]["seed"]["files_before"], found["datasets"]["seed"]["files_after"]) == (
+        False,
+        4,
+        2,
+    )
     assert run("my_cube", "compact").out.splitlines()[1].startswith("seed: 4 files merged into 2, 4 rows")
     assert run("my_cube", "compact", "--where", "v1 == 0").code == 2

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kartothek_cube.cli import cli
-from kartothek_cube.cli.group import COMMANDS
+from kartothek_cube.cli.app import COMMANDS
 
 
 def help_of(*words):

@@ -36,7 +36,10 @@ def test_an_index_is_added_and_metadata_stays(run, folder):  # cube 254
 
 
 def test_a_glob_passes_over_partition_keys(run, folder):  # cube 254
-    assert run("my_cube", "index", "seed", "*", "--format", "json").json == {"dataset": "seed", "columns": ["i1", "v1", "x", "y"]}
+    assert run("my_cube", "index", "seed", "*", "--format", "json").json == {
+        "dataset": "seed",
+        "columns": ["i1", "v1", "x", "y"],
+    }
     assert indexed(folder, "seed") == {"i1", "v1", "x", "y"}
     assert run("my_cube", "index", "seed", "[p-q]").code == 0
     assert run("my_cube", "verify").code == 0

@@ -113,7 +113,14 @@ def test_info_without_index_columns_has_an_empty_line(run):  # cube 255
 
 def test_info_as_json(run):
     found = run("my_cube", "info", "--format", "json").json
-    assert list(found) == ["uuid_prefix", "seed_dataset", "dimension_columns", "partition_columns", "index_columns", "datasets"]
+    assert list(found) == [
+        "uuid_prefix",
+        "seed_dataset",
+        "dimension_columns",
+        "partition_columns",
+        "index_columns",
+        "datasets",
+    ]
     assert found["index_columns"] == [{"name": "i1", "type": "int64"}]
     assert [(d["id"], d["partitions"], [c["name"] for c in d["payload_columns"]]) for d in found["datasets"]] == [
         ("enrich", 4, ["v2", "v3"]),
@@ -124,7 +131,10 @@ def test_info_as_json(run):
 
 def expected_stats(names, folder):
     stats = collect_stats(CUBE, str(folder / "store"), names)
-    parts = [f"{name}\n" + "".join(f"{key}:  {stats[name][key]:,}\n" for key in ("blobsize", "files", "partitions", "rows")) for name in sorted(stats)]
+    parts = [
+        f"{name}\n" + "".join(f"{key}:  {stats[name][key]:,}\n" for key in ("blobsize", "files", "partitions", "rows"))
+        for name in sorted(stats)
+    ]
     total = "".join(f"{key}:  {sum(s[key] for s in stats.values()):,}\n" for key in ("blobsize", "files"))
     return "\n".join([*parts, f"__total__\n{total}"]) if parts else f"\n__total__\n{total}"
 

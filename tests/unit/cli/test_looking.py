@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kartothek_cube import C, append_to_cube, build_cube, list_cubes, open_cube, plan_cube_query, query_cube_arrow
-from kartothek_cube.cli.failures import Failure
-from kartothek_cube.cli.history import resolved, shortened
+from kartothek_cube.cli.commands.history import resolved, shortened
+from kartothek_cube.cli.errors import Failure
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.maintenance import copy
 from tests.support.cli_cubes import CUBE, ENRICH, SEED, contents, keys
@@ -34,7 +34,9 @@ def test_a_report_is_json_where_that_is_wanted(run):
     assert "my_cube" in run("my_cube", "report", "--output", "-", "--format", "json").json["html"]
 
 
-@pytest.mark.parametrize(("name", "message"), [("store", "it is a directory."), ("no/page.html", "there is no directory no.")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("store", "it is a directory."), ("no/page.html", "there is no directory no.")]
+)
 def test_a_report_has_a_place(run, name, message):
     ran = run("my_cube", "report", "--output", name)
     assert (ran.code, ran.out, ran.err) == (1, "", f"Error: Could not write {name}: {message}\n")
@@ -62,7 +64,9 @@ def test_files(run, folder):
 def test_verify_says_by_its_status_whether_there_are_errors(run, folder):
     ran = run("my_cube", "verify")
     assert (ran.code, ran.out.splitlines()[1]) == (0, "Nothing was found.")
-    assert run("my_cube", "verify", "--deep").out.startswith("Verified cube 'my_cube' with all data: 3 datasets, 9 partitions, 9 files")
+    assert run("my_cube", "verify", "--deep").out.startswith(
+        "Verified cube 'my_cube' with all data: 3 datasets, 9 partitions, 9 files"
+    )
     next((folder / "store" / "my_cube++un").glob("table/*.parquet")).unlink()
     ran = run("my_cube", "verify", "--format", "json")
     assert (ran.code, ran.json["ok"], ran.json["findings"][0]["check"]) == (1, False, "missing-file")
@@ -80,10 +84,17 @@ def test_verify_names_the_command_that_mends(run, folder):
 
 
 def test_commits_are_told_apart_by_as_little_as_need_be():
-    rows = [{"time": "2024-05-01T12:00:00.123456+00:00", "commit": f"{start}{'0' * (32 - len(start))}", "cube": None} for start in ("aaaaaaaaab", "aaaaaaaaac")]
+    rows = [
+        {"time": "2024-05-01T12:00:00.123456+00:00", "commit": f"{start}{'0' * (32 - len(start))}", "cube": None}
+        for start in ("aaaaaaaaab", "aaaaaaaaac")
+    ]
     assert [row["commit"] for row in shortened(rows)] == ["aaaaaaaaab", "aaaaaaaaac"]
     assert [row["time"] for row in shortened(rows)] == ["2024-05-01T12:00:00Z"] * 2
-    for text, message in (("aaaa", "Several commits begin with aaaa: aaaaaaaaab"), ("aaa", "Could not find commit aaa;"), ("", "Could not find commit ;")):
+    for text, message in (
+        ("aaaa", "Several commits begin with aaaa: aaaaaaaaab"),
+        ("aaa", "Could not find commit aaa;"),
+        ("", "Could not find commit ;"),
+    ):
         with pytest.raises(Failure, match=message):
             resolved(rows, text)
     assert resolved(rows, "aaaaaaaaab") == rows[0]["commit"]
@@ -100,7 +111,10 @@ def test_history_and_undo(run, folder):
     assert commits[0]["commit"] in lines[1]
 
     before = contents(str(folder / "store"))
-    assert run("my_cube", "undo", "seed", "--dry-run").out == f"Would be undone: commit {commits[0]['commit']} of seed: 4 partitions go, 0 come back\n"
+    assert (
+        run("my_cube", "undo", "seed", "--dry-run").out
+        == f"Would be undone: commit {commits[0]['commit']} of seed: 4 partitions go, 0 come back\n"
+    )
     assert contents(str(folder / "store")) == before
     ran = run("my_cube", "undo", "seed", "--format", "json")
     assert ran.json["undone"] == [{"dataset": "seed", "commit": commits[0]["commit"], "added": 4, "removed": 0}]
@@ -108,7 +122,11 @@ def test_history_and_undo(run, folder):
 
 
 def test_a_write_to_several_datasets_is_undone_in_each(run, folder):
-    append_to_cube({"seed": SEED.slice(0, 1), "un": SEED.slice(0, 1).select(["y"]).append_column("v4", [[9]])}, CUBE, folder / "store")
+    append_to_cube(
+        {"seed": SEED.slice(0, 1), "un": SEED.slice(0, 1).select(["y"]).append_column("v4", [[9]])},
+        CUBE,
+        folder / "store",
+    )
     write = run("my_cube", "history", "--format", "json").json["commits"][0]["cube"]
     assert write is not None
     assert run("my_cube", "undo", "--commit", write).out.count("Undone: ") == 2
@@ -142,7 +160,9 @@ def test_a_cube_gets_another_name(run, folder):
     expected = query_cube_arrow(CUBE, folder / "store")
     names = {f"my_cube++{name}": f"new++{name}" for name in ("enrich", "un", "seed")}
     assert run("my_cube", "rename", "new", "--dry-run", "--format", "json").json == {"dry_run": True, "renamed": names}
-    assert run("my_cube", "rename", "new").out.splitlines() == [f"Renamed: {old} to {new}" for old, new in names.items()]
+    assert run("my_cube", "rename", "new").out.splitlines() == [
+        f"Renamed: {old} to {new}" for old, new in names.items()
+    ]
     assert list_cubes(folder / "store") == ["new", "other"]
     assert query_cube_arrow(open_cube("new", folder / "store"), folder / "store").equals(expected)
 
@@ -177,7 +197,10 @@ def test_a_rename_does_not_mix_two_cubes(run, folder):
     build_cube({"main": SEED}, CUBE.copy(uuid_prefix="taken", seed_dataset="main"), folder / "store")
     before = contents(str(folder / "store"))
     ran = run("my_cube", "rename", "taken")
-    assert (ran.code, ran.err) == (2, "Error: There is already a cube taken with the seed dataset taken++main. Nothing was renamed.\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "Error: There is already a cube taken with the seed dataset taken++main. Nothing was renamed.\n",
+    )
     assert contents(str(folder / "store")) == before
 
 

@@ -8,14 +8,19 @@ import sys
 import pytest
 
 from kartothek_cube.cli import cli
-from kartothek_cube.cli.group import COMMANDS
-from kartothek_cube.cli.progress import working
-from kartothek_cube.cli.session import Session
-from kartothek_cube.core.options import current_options
+from kartothek_cube.cli.app import COMMANDS
+from kartothek_cube.cli.context import Session, working
+from kartothek_cube.core.runtime.options import current_options
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-ARGUMENTS = {"index": ["enrich", "v2"], "copy": ["--tgt_store", "two"], "rename": ["new"], "undo": ["seed"], "query": ["--where", "x > 1"]}
+ARGUMENTS = {
+    "index": ["enrich", "v2"],
+    "copy": ["--tgt_store", "two"],
+    "rename": ["new"],
+    "undo": ["seed"],
+    "query": ["--where", "x > 1"],
+}
 CALLS = [[name, *ARGUMENTS.get(name, [])] for name in COMMANDS]
 NEEDS_CUBE = [call for call in CALLS if call[0] != "check-migration"]
 
@@ -41,13 +46,19 @@ def test_every_command_says_what_it_did_not_find(run, folder, call):  # cube 247
 def test_where_a_cube_is_not_there_those_that_are_there_are_named(run):
     for command in ("info", "check-migration"):
         err = run("my_cub", command).err
-        assert err.startswith('Error: Could not load cube: Could not find seed dataset for cube "my_cub". Cubes of this store: my_cube, other. ')
+        assert err.startswith(
+            'Error: Could not load cube: Could not find seed dataset for cube "my_cub". Cubes of this store: my_cube, other. '
+        )
     for command in ("info", "check-migration", "verify", "report"):
         assert run("my_cub", command).err.endswith(" Cubes of this store: my_cube, other. Did you mean 'my_cube'?\n")
     assert run("--store", "two", "my_cube", "info").err.endswith("Cubes of this store: none.\n")
 
 
-@pytest.mark.parametrize("call", [["info"], ["stats"], ["verify"], ["delete"], ["stats", "--include", "nope"], ["index", "seed", "v1"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "call",
+    [["info"], ["stats"], ["verify"], ["delete"], ["stats", "--include", "nope"], ["index", "seed", "v1"]],
+    ids=" ".join,
+)
 def test_nothing_stays_registered_after_a_command(run, call):  # cube 258
     run("my_cube", *call)
     assert current_options().progress is False
@@ -181,8 +192,19 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
     loaded = set(json.loads(fresh(code).stdout))
     own = {name for name in loaded if name.startswith("kartothek_cube")}
-    assert not {name.partition(".")[0] for name in loaded} & {"pandas", "numpy", "pyarrow", "yaml", "storefact", "simplekv", "IPython", "prompt_toolkit"}
-    assert not {name for name in own if name.startswith(("kartothek_cube.core", "kartothek_cube.cube", "kartothek_cube.api"))}
+    assert not {name.partition(".")[0] for name in loaded} & {
+        "pandas",
+        "numpy",
+        "pyarrow",
+        "yaml",
+        "storefact",
+        "simplekv",
+        "IPython",
+        "prompt_toolkit",
+    }
+    assert not {
+        name for name in own if name.startswith(("kartothek_cube.core", "kartothek_cube.cube", "kartothek_cube.api"))
+    }
     assert not {f"kartothek_cube.cli.{name.replace('-', '_')}" for name in COMMANDS} & own
     assert len(own) <= 12
 
@@ -204,7 +226,10 @@ def test_without_the_extra_it_ends_with_one_line_that_names_it():
     block = "import sys; sys.modules['click'] = None\n"
     ran = fresh(block + "from kartothek_cube.cli import main; main()")
     assert ran.returncode == 1
-    assert ran.stderr == "Error: The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'\n"
+    assert (
+        ran.stderr
+        == "Error: The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'\n"
+    )
     ran = fresh(block + "from kartothek_cube.cli import cli")
     assert "MissingExtra: The command kartothek_cube needs the package click" in ran.stderr
     ran = fresh("import kartothek_cube.cli as c; c.nope")

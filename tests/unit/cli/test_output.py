@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube import Cube, build_cube
 from kartothek_cube.cli.output import document, size, table
-from kartothek_cube.cli.sinks import TerminalStream
+from kartothek_cube.cli.query.export import TerminalStream
 
 
 def test_json_holds_every_value():
@@ -36,13 +36,19 @@ def test_json_holds_every_value():
     }
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 2**30, "5.0 GiB"), (2**70, "1048576.0 PiB")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 * 2**30, "5.0 GiB"), (2**70, "1048576.0 PiB")],
+)
 def test_bytes_for_people(count, text):
     assert size(count) == text
 
 
 def test_a_table_is_as_wide_as_it_has_to_be():
-    assert list(table(["name", "n"], [["a", "1,000"], ["long name", "2"]], right=("n",)))[1:] == ["a          1,000", "long name      2"]
+    assert list(table(["name", "n"], [["a", "1,000"], ["long name", "2"]], right=("n",)))[1:] == [
+        "a          1,000",
+        "long name      2",
+    ]
 
 
 def test_labels_do_nothing_to_a_terminal(run, folder):
@@ -65,7 +71,11 @@ def test_labels_do_nothing_to_a_terminal(run, folder):
         text = ran.out + ran.err
         for style in ("\x1b[33m\x1b[1m\x1b[4m", "\x1b[0m", "\x1b[1m"):
             text = text.replace(style, "")
-        assert not [character for character in text if character != "\n" and not character.isprintable() and character != "\ufdd0"], command
+        assert not [
+            character
+            for character in text
+            if character != "\n" and not character.isprintable() and character != "\ufdd0"
+        ], command
     assert run("evil", "undo", evil).err.startswith("Error: Could not find dataset \\x1b[31m\\x07\\x9b2J")
 
 

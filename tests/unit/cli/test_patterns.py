@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.cli.failures import Failure
-from kartothek_cube.cli.patterns import chosen
+from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli.options import chosen
 
 NAMES = ["enrich", "enrich_cl", "seed", "un"]
 
@@ -28,11 +28,16 @@ def test_globs_choose(include, exclude, expected):  # cube 248, 250
     assert chosen(NAMES, include, exclude) == expected
 
 
-@pytest.mark.parametrize(("include", "exclude", "part"), [("nope", None, "nope"), ("seed,x*", None, "x*"), (None, "[a-b]*", "[a-b]*"), ("", None, "")])
+@pytest.mark.parametrize(
+    ("include", "exclude", "part"),
+    [("nope", None, "nope"), ("seed,x*", None, "x*"), (None, "[a-b]*", "[a-b]*"), ("", None, "")],
+)
 def test_a_pattern_that_matches_nothing_is_named(include, exclude, part):  # cube 249
     with pytest.raises(Failure) as failure:
         chosen(NAMES, include, exclude)
-    assert failure.value.message == f"Could not find dataset {part or repr(part)}, known datasets are {', '.join(NAMES)}"
+    assert (
+        failure.value.message == f"Could not find dataset {part or repr(part)}, known datasets are {', '.join(NAMES)}"
+    )
     assert failure.value.exit_code == 2
 
 
@@ -40,4 +45,8 @@ def test_a_pattern_that_matches_nothing_is_named(include, exclude, part):  # cub
 @pytest.mark.parametrize("option", ["--include", "--exclude"])
 def test_commands_name_it_too(run, command, option):  # cube 249
     ran = run("my_cube", command, option, "seed,x?")
-    assert (ran.code, ran.out, ran.err) == (2, "", "Error: Could not find dataset x?, known datasets are enrich, seed, un\n")
+    assert (ran.code, ran.out, ran.err) == (
+        2,
+        "",
+        "Error: Could not find dataset x?, known datasets are enrich, seed, un\n",
+    )

@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube import C, Cube, build_cube, query_cube_arrow, stream_cube
-from kartothek_cube.cli.query_once import first_rows, group_file
-from kartothek_cube.cli.sinks import CsvSink
+from kartothek_cube.cli.query.export import CsvSink, first_rows, group_file
 from tests.support.cli_cubes import CUBE
 
 LINES = """\
@@ -20,13 +19,19 @@ LINES = """\
 def test_rows_go_to_stdout_as_csv(run):
     ran = run("my_cube", "query", "--where", "x > 1 & p == 1", "--columns", "v[12]")
     assert (ran.code, ran.out, ran.err) == (0, LINES, "")
-    assert run("my_cube", "query", "--where", "x > 1", "--where", "p == 1", "--columns", "v1,v2,x,p", "--output", "-").out == LINES
+    assert (
+        run("my_cube", "query", "--where", "x > 1", "--where", "p == 1", "--columns", "v1,v2,x,p", "--output", "-").out
+        == LINES
+    )
 
 
 def test_no_rows_have_a_header(run):
     assert run("my_cube", "query", "--where", "x > 100", "--columns", "").out == '"p","q","x","y"\n'
     found = run("my_cube", "query", "--where", "x > 100", "--columns", "", "--format", "json").json
-    assert found == {"columns": [{"name": n, "type": "string" if n == "q" else "int64"} for n in ("p", "q", "x", "y")], "rows": []}
+    assert found == {
+        "columns": [{"name": n, "type": "string" if n == "q" else "int64"} for n in ("p", "q", "x", "y")],
+        "rows": [],
+    }
 
 
 def test_rows_as_json(run, folder):
@@ -69,7 +74,10 @@ def test_one_file_a_group(run, folder):
         (["--where", "x == one"], "Could not parse conditions: "),
         (["--columns", "v9"], "Could not find column v9"),
         (["--by", "v1"], "v1"),
-        (["--output", "out.xlsx"], "--output takes a file that ends in .parquet or .csv, or - for stdout, not out.xlsx"),
+        (
+            ["--output", "out.xlsx"],
+            "--output takes a file that ends in .parquet or .csv, or - for stdout, not out.xlsx",
+        ),
         (["--output", "out_{q}.csv"], "should have a place for each column of --by and no other"),
         (["--output", "out_{.csv"], "--output out_{.csv: "),
         (["--output", "out_{q:d}.csv", "--by", "q"], "--output out_{q:d}.csv: "),
@@ -105,7 +113,9 @@ def test_a_failure_leaves_no_file(run, folder):
     assert not list(folder.glob("*out*"))
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(None, [3, 3, 3]), (0, []), (2, [2]), (3, [3]), (4, [3, 1]), (100, [3, 3, 3])])
+@pytest.mark.parametrize(
+    ("limit", "sizes"), [(None, [3, 3, 3]), (0, []), (2, [2]), (3, [3]), (4, [3, 1]), (100, [3, 3, 3])]
+)
 def test_a_limit_asks_for_no_more_than_it_needs(limit, sizes):
     asked = []
 
@@ -120,7 +130,9 @@ def test_a_limit_asks_for_no_more_than_it_needs(limit, sizes):
 
 @pytest.mark.parametrize("name", ["all{p:.0}.csv", "{p}{q}.csv"])
 def test_no_group_takes_the_file_of_another(run, folder, name):
-    build_cube(pa.table({"x": [0, 1], "p": ["a", "ab"], "q": ["bc", "c"]}), Cube(["x"], ["p", "q"], "groups"), folder / "store")
+    build_cube(
+        pa.table({"x": [0, 1], "p": ["a", "ab"], "q": ["bc", "c"]}), Cube(["x"], ["p", "q"], "groups"), folder / "store"
+    )
     ran = run("groups", "query", "--by", "p" if "q" not in name else "p,q", "--output", name)
     assert ran.code == 2
     assert "several groups would be written to " in ran.err
@@ -130,7 +142,9 @@ def test_a_group_stays_in_its_folder():
     assert group_file("out/{p}/{q}.csv", {"p": "..", "q": "../.."}) == "out/%2E%2E/..%2F...csv"
 
 
-@pytest.mark.parametrize(("name", "message"), [("out.csv", "it is a directory."), ("no/out.csv", "there is no directory no.")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("out.csv", "it is a directory."), ("no/out.csv", "there is no directory no.")]
+)
 def test_a_place_that_takes_no_file_is_named(run, folder, name, message):
     (folder / "out.csv").mkdir()
     ran = run("my_cube", "query", "--output", name)

@@ -50,7 +50,14 @@ def test_a_round_is_conditions_columns_and_a_shell(run, shell):
     ran = run("my_cube", "query", typed="x >= 2 & p == 1\nv1, v2\n")
     assert ran.code == 1  # the next prompt found no more lines
     assert shell.banners == ["Shell:"]
-    assert shell.frames[0].to_dict("list") == {"p": [1, 1], "q": ["a", "b"], "v1": [3.0, 4.0], "v2": ["3", "4"], "x": [2, 3], "y": [1, 1]}
+    assert shell.frames[0].to_dict("list") == {
+        "p": [1, 1],
+        "q": ["a", "b"],
+        "v1": [3.0, 4.0],
+        "v2": ["3", "4"],
+        "x": [2, 3],
+        "y": [1, 1],
+    }
 
 
 def test_no_payload_leaves_dimension_and_partition_columns(run, shell):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import Cube, append_to_cube, build_cube
-from kartothek_cube.cli.questions import conditions_in
+from kartothek_cube.cli.query.questions import conditions_in
 from tests.support.cli_cubes import CUBE, SEED
 
 TYPES = {"p": pa.int64(), "s": pa.string(), "q": pa.string()}
@@ -49,14 +49,24 @@ def test_other_texts_need_no_quotes(value):
 def test_the_command_refuses_them_as_well(run):
     ran = run("my_cube", "query", "--where", "q == NULL")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "Error: Could not parse conditions: Condition \"q == NULL\": nothing can be compared with a null. For the text, write 'NULL' in quotes.\n"
-    assert run("my_cube", "query", "--where", "v1 > v3").err.endswith(" A column is compared with a value, not with another column.\n")
+    assert (
+        ran.err
+        == "Error: Could not parse conditions: Condition \"q == NULL\": nothing can be compared with a null. For the text, write 'NULL' in quotes.\n"
+    )
+    assert run("my_cube", "query", "--where", "v1 > v3").err.endswith(
+        " A column is compared with a value, not with another column.\n"
+    )
 
 
 def test_dates_are_asked_for(run, folder):
     days = [dt.date(2024, 1, day) for day in (1, 2, 3)]
     build_cube(pa.table({"x": [0, 1, 2], "p": [0, 0, 0], "d": days}), Cube(["x"], ["p"], "days"), folder / "store")
-    for text, rows in (("d == 2024-01-02", 1), ("d >= '2024-01-02'", 2), ("d in (2024-01-01, 2024-01-03)", 2), ("d < 2024-01-01", 0)):
+    for text, rows in (
+        ("d == 2024-01-02", 1),
+        ("d >= '2024-01-02'", 2),
+        ("d in (2024-01-01, 2024-01-03)", 2),
+        ("d < 2024-01-01", 0),
+    ):
         assert run("days", "query", "--where", text, "--columns", "").out.count("\n") == 1 + rows
 
 
@@ -68,8 +78,13 @@ def test_a_mistyped_column_is_recognised(run):
 
 def test_a_commit_may_be_named_by_the_beginning_of_its_id(run, folder):
     append_to_cube(SEED, CUBE, folder / "store")
-    first, second = (row["commit"] for row in run("my_cube", "history", "seed", "--format", "json").json["commits"][::-1])
-    assert run("my_cube", "query", "--as-of", first[:12], "--columns", "").out == run("my_cube", "query", "--as-of", first, "--columns", "").out
+    first, second = (
+        row["commit"] for row in run("my_cube", "history", "seed", "--format", "json").json["commits"][::-1]
+    )
+    assert (
+        run("my_cube", "query", "--as-of", first[:12], "--columns", "").out
+        == run("my_cube", "query", "--as-of", first, "--columns", "").out
+    )
     assert second in run("my_cube", "undo", "--commit", second[:12], "--dry-run").out
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kartothek_cube.cli.failures import Failure
-from kartothek_cube.cli.stores import store_named, store_names
+from kartothek_cube.cli.context import store_named, store_names
+from kartothek_cube.cli.errors import Failure
 
 ENTRIES = """
 old: {type: hfs, path: store}
@@ -27,7 +27,9 @@ def test_an_entry_is_as_storefact_has_it_or_a_url(skv):
     assert store_names(skv) == ["nothing", "old", "settings", "url", "wrong"]
 
 
-@pytest.mark.parametrize(("name", "message"), [("nothing", "has neither a type nor a url"), ("wrong", "should be a URL or a mapping")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("nothing", "has neither a type nor a url"), ("wrong", "should be a URL or a mapping")]
+)
 def test_other_entries_are_refused(run, skv, name, message):
     ran = run("--skv", skv, "--store", name, "my_cube", "info")
     assert ran.code == 2
@@ -37,7 +39,10 @@ def test_other_entries_are_refused(run, skv, name, message):
 def test_a_setting_that_is_missing_is_named(run, folder):
     (folder / "stores.yml").write_text("pathless: {type: hfs}\nbroken: {type: nope, path: x}", encoding="utf-8")
     ran = run("--skv", "stores.yml", "--store", "pathless", "my_cube", "info")
-    assert (ran.code, ran.err) == (2, "Error: Could not load cube: Store pathless cannot be opened: a store of type hfs needs the setting 'path'.\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "Error: Could not load cube: Store pathless cannot be opened: a store of type hfs needs the setting 'path'.\n",
+    )
 
 
 def test_a_file_that_is_no_yaml_is_told_where(run, folder):
@@ -53,8 +58,12 @@ def test_a_mistyped_scheme_is_recognised(run, url):
 
 
 def test_a_directory_that_is_not_there_is_named(run, folder):
-    assert run("--url", "nowhere").err == f"There is no cube in this store. There is no directory {folder / 'nowhere'}.\n"
-    assert run("--url", "nowhere", "my_cube", "info").err.endswith(f" Cubes of this store: none. There is no directory {folder / 'nowhere'}.\n")
+    assert (
+        run("--url", "nowhere").err == f"There is no cube in this store. There is no directory {folder / 'nowhere'}.\n"
+    )
+    assert run("--url", "nowhere", "my_cube", "info").err.endswith(
+        f" Cubes of this store: none. There is no directory {folder / 'nowhere'}.\n"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "null\n"])

@@ -27,9 +27,16 @@ class Terminal:
         self.seen = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # pragma: no cover - this is the child
-            variables = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+            variables = {
+                **os.environ,
+                "TERM": "xterm-256color",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **environment,
+            }
             termios.tcsetwinsize(0, (24, 100))  # a terminal without a size shows no bar
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background may have switched it off
+            signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            )  # whoever runs the tests in the background may have switched it off
             os.execve(sys.executable, [sys.executable, *arguments], variables)
 
     def _read(self, seconds):
@@ -142,8 +149,16 @@ def test_questions_progress_colours_and_ctrl_c(folder):
 @pytest.mark.usefixtures("folder")
 def test_the_interactive_query(tmp_path):
     pytest.importorskip("prompt_toolkit")
-    (tmp_path / "IPython.py").write_text("import sys\ndef embed(**_):\n    print('SHELL', len(sys._getframe(1).f_locals['df']))\n", encoding="utf-8")
-    terminal = Terminal("-m", "kartothek_cube.cli", "my_cube", "query", PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    (tmp_path / "IPython.py").write_text(
+        "import sys\ndef embed(**_):\n    print('SHELL', len(sys._getframe(1).f_locals['df']))\n", encoding="utf-8"
+    )
+    terminal = Terminal(
+        "-m",
+        "kartothek_cube.cli",
+        "my_cube",
+        "query",
+        PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+    )
     terminal.expect("Conditions:")
     terminal.type("x >= 2\r")
     terminal.expect("Payload Columns:")

@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.apply import apply_change
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.split import split_rows
-from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
+from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.commit.apply import apply_change
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.errors import InvalidInput, Unsupported
 from tests.support.commits import UUID, make_change, stage, write
 
@@ -26,7 +26,12 @@ def test_receipts_say_enough_to_commit_without_reading_the_files():
     table = pa.table({"p": ["b", "a", "b"], "x": pa.array([3, 1, 2], pa.int8()), "i1": ["u", None, "v"]})
     request = StageRequest(UUID, ("p",), ("i1",), ("x",), ParquetFormat())
     first, second = stage_parts(store, request, split_rows(table.sort_by("x"), ["p"], "base", UUID), table.schema)
-    assert (first.dataset, first.label, first.key, first.values) == (UUID, "p=a/base", f"{UUID}/table/p=a/base.parquet", {"p": "a"})
+    assert (first.dataset, first.label, first.key, first.values) == (
+        UUID,
+        "p=a/base",
+        f"{UUID}/table/p=a/base.parquet",
+        {"p": "a"},
+    )
     assert (second.rows, second.size) == (2, len(store.get(second.key)))
     assert first.schema == pa.schema([("p", pa.string()), ("i1", pa.string()), ("x", pa.int8())])
     assert (first.entries["i1"].to_pylist(), sorted(second.entries["i1"].to_pylist())) == ([], ["u", "v"])
@@ -44,7 +49,9 @@ def test_requests_and_receipts_travel():
 
 def test_partition_columns_are_as_wide_as_their_text():
     schema = pa.schema([("p", pa.int8()), ("q", pa.uint16()), ("r", pa.float32()), ("x", pa.int8())])
-    assert dataset_schema(schema, ["p", "q", "r"]) == pa.schema([("p", pa.int64()), ("q", pa.uint64()), ("r", pa.float64()), ("x", pa.int8())])
+    assert dataset_schema(schema, ["p", "q", "r"]) == pa.schema(
+        [("p", pa.int64()), ("q", pa.uint64()), ("r", pa.float64()), ("x", pa.int8())]
+    )
 
 
 def change_of(*receipts, **more):
@@ -53,7 +60,9 @@ def change_of(*receipts, **more):
 
 
 def receipt(label, values=(1,)):
-    return Receipt(UUID, label, f"{UUID}/table/{label}", {}, 1, 1, pa.schema([]), {"x": pa.array(values, type=pa.int64())})
+    return Receipt(
+        UUID, label, f"{UUID}/table/{label}", {}, 1, 1, pa.schema([]), {"x": pa.array(values, type=pa.int64())}
+    )
 
 
 def test_a_change_of_nothing_makes_a_dataset():

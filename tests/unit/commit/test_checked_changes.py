@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import apply as apply_module
-from kartothek_cube.core import commit as module
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import commit, prepare_commit
+from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.commit import apply as apply_module
+from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.dataset.read import read_table_arrow
+from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.partitions import to_mapping
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
-from kartothek_cube.core.split import split_rows
-from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
 from kartothek_cube.errors import CommitConflict
 from tests.caches import forget
 from tests.support.commits import UUID, labels, make_change, write
@@ -40,7 +40,9 @@ def store():
 def applied(monkeypatch):
     bases = []
     real = apply_module.apply_change
-    monkeypatch.setattr(apply_module, "apply_change", lambda change, base, *args: (bases.append(base), real(change, base, *args))[1])
+    monkeypatch.setattr(
+        apply_module, "apply_change", lambda change, base, *args: (bases.append(base), real(change, base, *args))[1]
+    )
     return bases
 
 
@@ -52,14 +54,14 @@ def checked_change(store, **more):
 
 def test_what_was_checked_is_applied_once(store, applied):
     change, base, checked = checked_change(store)
-    assert commit(store, change, base, checked).result.id == change.commit
+    assert commit_change(store, change, base, checked).result.id == change.commit
     assert len(applied) == 1
 
 
 def test_a_commit_since_the_check_is_kept(store, applied):
     change, base, checked = checked_change(store)
     write(store, {"p": [4], "i1": [4]}, on=["p"], index=["i1"])
-    commit(store, change, base, checked)
+    commit_change(store, change, base, checked)
     forget(store)
     assert read_table_arrow(UUID, store).column("p").to_pylist() == [1, 2, 4, 3]
     assert len(applied) == 3
@@ -69,7 +71,7 @@ def test_a_conflict_since_the_check_is_found(store):
     change, base, checked = checked_change(store, removed=labels(find_snapshot(store, UUID))[:1])
     write(store, {"p": [], "i1": []}, on=["p"], index=["i1"], removed=labels(base)[:1])
     with pytest.raises(CommitConflict, match="replaced or removed"):
-        commit(store, change, base, checked)
+        commit_change(store, change, base, checked)
     assert labels(load_snapshot(store, UUID)) == labels(base)[1:]
 
 
@@ -87,10 +89,14 @@ def test_a_commit_between_the_last_look_and_the_swap_is_kept(store, applied, mon
         return real(*args)
 
     monkeypatch.setattr(module, "swap", swap)
-    landed = commit(store, change, base, checked)
+    landed = commit_change(store, change, base, checked)
     forget(store)
     assert landed.result.tries == when + 1
-    assert landed.values.column("p").to_pylist() == load_snapshot(store, UUID).values.column("p").to_pylist() == [1, 2, *range(10, 10 + when), 3]
+    assert (
+        landed.values.column("p").to_pylist()
+        == load_snapshot(store, UUID).values.column("p").to_pylist()
+        == [1, 2, *range(10, 10 + when), 3]
+    )
 
 
 # --- what a commit returns --------------------------------------------------------------------------------------------
@@ -109,7 +115,10 @@ def staged(store, values, tables, label):
 
 @settings(max_examples=10)
 @given(
-    st.lists(st.tuples(st.sampled_from(["append", "remove", "put again"]), st.lists(TEXTS, min_size=1, max_size=3)), max_size=3),
+    st.lists(
+        st.tuples(st.sampled_from(["append", "remove", "put again"]), st.lists(TEXTS, min_size=1, max_size=3)),
+        max_size=3,
+    ),
     st.sampled_from([["table"], ["one", "other"]]),
     st.booleans(),
 )
@@ -118,10 +127,17 @@ def test_what_a_commit_returns_is_what_its_bytes_say(steps, tables, msgpack):
     for number, (how, values) in enumerate([("append", ["a"]), *steps]):
         receipts, schemas = staged(store, values, tables, "again" if how == "put again" else f'"{number}')
         removed = pa.array(labels(landed)[:1] if how == "remove" else [], type=pa.string())
-        landed = commit(store, Change(UUID, receipts, schemas, ("p",), ("i1",), removed=removed, msgpack=msgpack), landed)
+        landed = commit_change(
+            store, Change(UUID, receipts, schemas, ("p",), ("i1",), removed=removed, msgpack=msgpack), landed
+        )
         forget(store)
         read = load_snapshot(store, UUID)
-        assert (landed.values, landed.partitions, landed.schemas, landed.token) == (read.values, read.partitions, read.schemas, read.token)
+        assert (landed.values, landed.partitions, landed.schemas, landed.token) == (
+            read.values,
+            read.partitions,
+            read.schemas,
+            read.token,
+        )
         assert landed.document == read.document
         plain = json.loads(render_document(landed.document))
         assert plain["partitions"] == to_mapping(read.partitions)

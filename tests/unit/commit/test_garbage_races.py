@@ -9,15 +9,14 @@ from threading import Thread
 
 import pytest
 
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.group_commit import _queues
+from kartothek_cube.core.dataset.maintain import garbage_collect_dataset, verify_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.verify import verify_dataset
-from kartothek_cube.core.group_commit import _queues
-from kartothek_cube.core.metadata.chain import LENGTH
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.metadata.commit_log import LENGTH
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 from tests.support.commits import UUID, make_change, write
@@ -47,7 +46,9 @@ class Aged(CountingStore):
         answer = super().around(operation, key, action)
         if operation == "list":
             past = datetime.now(UTC) - timedelta(days=3)
-            return replace(answer, entries=[replace(e, modified=past) if e.key in self._old else e for e in answer.entries])
+            return replace(
+                answer, entries=[replace(e, modified=past) if e.key in self._old else e for e in answer.entries]
+            )
         return answer
 
 
@@ -56,7 +57,9 @@ def test_files_that_are_committed_late_outlive_a_collection_that_has_decided_alr
     store = MemoryStore()
     base = write(store, {"x": [1], "p": ["a"]}, on=on, index=["x"])
     change = staged_before(make_change(store, {"x": [2], "p": ["a"]}, on=on, index=["x"]), timedelta(days=3))
-    garbage_collect_dataset(UUID, Aged(store, {r.key for r in change.receipts}, lambda: commit(store, change, base)))
+    garbage_collect_dataset(
+        UUID, Aged(store, {r.key for r in change.receipts}, lambda: commit_change(store, change, base))
+    )
     assert rows(store) == [1, 2]
     assert verify_dataset(UUID, store, deep=True).clean
 
@@ -65,7 +68,7 @@ def test_copies_of_files_that_waited_are_collected_like_others():
     store = MemoryStore()
     base = write(store, {"x": [1]})
     change = staged_before(make_change(store, {"x": [2]}), timedelta(days=3))
-    landed = commit(store, change, base)
+    landed = commit_change(store, change, base)
     assert change.receipts[0].key not in landed.files.to_pylist()
     assert landed.partitions.labels.to_pylist()[1] == change.receipts[0].label
     with options(grace=timedelta(0)):
@@ -76,7 +79,7 @@ def test_copies_of_files_that_waited_are_collected_like_others():
 def test_young_files_are_not_copied():
     store = CountingStore(MemoryStore())
     base = write(store, {"x": [1]})
-    commit(store, make_change(store, {"x": [2]}), base)
+    commit_change(store, make_change(store, {"x": [2]}), base)
     assert store.counts["copy"] == 0
 
 
@@ -100,7 +103,7 @@ def test_a_commit_that_landed_is_no_error_although_others_followed_and_the_store
                 return None
         return "before" if len(seen) > 1 else None
 
-    landed = commit(FaultyStore(memory, fail), change, base)
+    landed = commit_change(FaultyStore(memory, fail), change, base)
     assert landed.result.id == change.commit
     assert len(landed.partitions) == 2
     assert rows(memory) == [1, 2, 3]
@@ -118,7 +121,7 @@ def together(store, number, fail):
 
     def append(view, i):
         try:
-            heard[i] = commit(view, changes[i], base)
+            heard[i] = commit_change(view, changes[i], base)
         except BaseException as error:
             heard[i] = error
 

@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
-from kartothek_cube.core import group_commit as queue
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.group_commit import PendingCommit, group_commit
-from kartothek_cube.core.metadata.history import history_key
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
+from kartothek_cube.core.commit import group_commit as queue
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.group_commit import PendingCommit, group_commit
+from kartothek_cube.core.metadata.history_entry import history_key
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
@@ -53,7 +53,7 @@ def together(store, changes, base):
 
     def outcome(change):
         try:
-            return commit(store, change, base)
+            return commit_change(store, change, base)
         except (Exception, SimulatedCrash) as error:
             return error
 
@@ -96,7 +96,11 @@ def test_a_store_that_fails_once_tells_everyone_and_loses_nobody_who_landed():
     memory = MemoryStore()
     base = write(memory, {"x": [0]}, label="base")
     changes = [make_change(memory, {"x": [i]}, label=f"l{i}") for i in range(4)]
-    outcomes = together(FaultyStore(memory, lambda call: "before" if call.operation == "put_if" and call.key == DOCUMENT else None), changes, base)
+    outcomes = together(
+        FaultyStore(memory, lambda call: "before" if call.operation == "put_if" and call.key == DOCUMENT else None),
+        changes,
+        base,
+    )
     assert [type(o) for o in outcomes] == [InjectedFault] * 4
     assert rows_of(memory) == ["base"]
 
@@ -109,7 +113,11 @@ def test_whoever_is_interrupted_leaves_the_others_to_themselves():
 
     class Interrupted(Gate):
         def around(self, operation, key, action):
-            done = super().around(operation, key, action) if not (operation == "put_if" and key == DOCUMENT and self.swaps == 0) else None
+            done = (
+                super().around(operation, key, action)
+                if not (operation == "put_if" and key == DOCUMENT and self.swaps == 0)
+                else None
+            )
             if done is None and operation == "put_if" and key == DOCUMENT:
                 self.swaps += 1
                 self.wait()
@@ -153,7 +161,7 @@ def test_a_batch_whose_leader_is_interrupted_is_taken_up_by_the_next(moment):
 def test_one_that_landed_is_not_told_the_error_of_another():
     """Of a batch whose swap landed with the interrupted leader, one is seen to have landed; the store then fails for the other."""
     landed, waits = PendingCommit(None, None, 0), PendingCommit(None, None, 0)  # type: ignore[arg-type]
-    from kartothek_cube.core import commit as module
+    from kartothek_cube.core.commit import commit as module
 
     def newest(store, group, attempt):
         landed.outcome.set_result("snapshot")
@@ -174,7 +182,9 @@ def test_many_threads_lose_nothing():
     def append(i):
         with options(commit_retries=100):
             for j in range(4):
-                commit(memory, make_change(memory, {"x": [i]}, index=["x"], label=f"l{i}-{j}"), find_snapshot(memory, UUID))
+                commit_change(
+                    memory, make_change(memory, {"x": [i]}, index=["x"], label=f"l{i}-{j}"), find_snapshot(memory, UUID)
+                )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(append, range(8)))
@@ -211,7 +221,7 @@ def test_a_callback_may_publish_to_the_same_dataset():
 
     done = [write(memory, {"x": [1]}, label="other")]
     done.clear()
-    commit(memory, make_change(memory, {"x": [3]}, label="outside", merge=merge), base)
+    commit_change(memory, make_change(memory, {"x": [3]}, label="outside", merge=merge), base)
     assert rows_of(memory) == ["base", "inside", "other", "outside"]
 
 
@@ -235,7 +245,14 @@ def test_a_forked_child_starts_with_empty_lines():
     leader = threading.Thread(target=group_commit, args=(KEY, PendingCommit(None, None, 0), work))
     leader.start()
     started.wait(10)
-    code = _in_fork(lambda: group_commit(KEY, PendingCommit(None, None, 0), lambda group: [p.outcome.set_result("child") for p in group]) == "child")
+    code = _in_fork(
+        lambda: (
+            group_commit(
+                KEY, PendingCommit(None, None, 0), lambda group: [p.outcome.set_result("child") for p in group]
+            )
+            == "child"
+        )
+    )
     finish.set()
     leader.join(10)
     assert code == 0

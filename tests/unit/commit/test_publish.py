@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 from simplekv.fs import FilesystemStore
 from storefact._hstores import HFilesystemStore
 
-from kartothek_cube.core import commit as module
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import commit
+from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.group_commit import _queues
+from kartothek_cube.core.commit.schema_sync import update_schema_file
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.group_commit import _queues
+from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.metadata import snapshot as snapshot_module
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH, SCHEMA_KEY
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.metadata.history import history_key
+from kartothek_cube.core.metadata.history_entry import history_key
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes, parse_common_metadata
 from kartothek_cube.core.metadata.snapshot import CommitResult
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.options import options
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.receipt import PartitionRows
-from kartothek_cube.core.schema_file import common_metadata_bytes, parse_common_metadata
-from kartothek_cube.core.schema_update import update_schema_file
-from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot
-from kartothek_cube.core.stage import StageRequest, stage_parts
-from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot
+from kartothek_cube.core.stores.key_value import KeyValueAdapter
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.write.receipt import PartitionRows
+from kartothek_cube.core.write.stage import StageRequest, stage_parts
 from kartothek_cube.errors import (
     AtomicityRequired,
     CommitConflict,
@@ -71,9 +71,19 @@ def commits(store):
 def test_a_dataset_is_created(store):
     snapshot = write(store, ROWS, on=["p"], index=["x"], label="base", metadata={"owner": "me"})
     assert labels(snapshot) == ["p=a/base", "p=b/base"]
-    assert store.list(f"{UUID}/table/", recursive=True).keys == [f"{UUID}/table/_common_metadata", *(f"{UUID}/table/p={p}/base.parquet" for p in "ab")]
+    assert store.list(f"{UUID}/table/", recursive=True).keys == [
+        f"{UUID}/table/_common_metadata",
+        *(f"{UUID}/table/p={p}/base.parquet" for p in "ab"),
+    ]
     document = raw(store)
-    assert list(document) == ["dataset_metadata_version", "dataset_uuid", "indices", "metadata", "partitions", "partition_keys"]
+    assert list(document) == [
+        "dataset_metadata_version",
+        "dataset_uuid",
+        "indices",
+        "metadata",
+        "partitions",
+        "partition_keys",
+    ]
     assert document["partition_keys"] == ["p"]
     assert document["metadata"]["owner"] == "me"
     assert datetime.fromisoformat(document["metadata"]["creation_time"]).tzinfo is None
@@ -83,7 +93,13 @@ def test_a_dataset_is_created(store):
 def test_the_snapshot_of_a_commit_is_the_one_that_is_read(store):
     made = write(store, ROWS, on=["p"], index=["x"])
     fresh = load_snapshot(CountingStore(store), UUID)
-    assert (made.uuid, made.key, made.document, made.schemas, made.values) == (fresh.uuid, fresh.key, fresh.document, fresh.schemas, fresh.values)
+    assert (made.uuid, made.key, made.document, made.schemas, made.values) == (
+        fresh.uuid,
+        fresh.key,
+        fresh.document,
+        fresh.schemas,
+        fresh.values,
+    )
     assert not store.changed(made.key, made.token)
 
 
@@ -102,15 +118,20 @@ def test_partitions_are_added_and_removed(store):
 def test_the_index_file_forgets_what_was_removed(store):
     write(store, ROWS, on=["p"], index=["x"], label="one")
     snapshot = write(store, MORE, on=["p"], index=["x"], label="two", removed=["p=a/one"])
-    from kartothek_cube.core.parquet import read_columns
+    from kartothek_cube.core.io.parquet import read_columns
 
-    assert read_columns(store, snapshot.document.indices["x"], UUID)[0].to_pydict() == {"x": [3, 4], "partition": [["p=b/one"], ["p=c/two"]]}
+    assert read_columns(store, snapshot.document.indices["x"], UUID)[0].to_pydict() == {
+        "x": [3, 4],
+        "partition": [["p=b/one"], ["p=c/two"]],
+    }
 
 
 def test_metadata_alone_leaves_files_and_indices_alone(store):
     first = write(store, ROWS, on=["p"], index=["x"])
     counting = CountingStore(store)
-    second = commit(counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first)
+    second = commit_change(
+        counting, make_change(store, pa.table(ROWS).slice(0, 0), ["p"], ["x"], metadata={"a": 1}), first
+    )
     assert second.document.indices == first.document.indices
     assert labels(second) == labels(first)
     assert counting.touched("put", "put_if") == [history_key(UUID, second.result.id), DOCUMENT]
@@ -150,7 +171,7 @@ def test_the_chain_is_cut_at_its_length(store):
 def test_two_new_partitions_need_two_labels(store):
     change = make_change(store, ROWS, label="one")
     with pytest.raises(InvalidInput, match="same label"):
-        commit(store, replace(change, receipts=change.receipts * 2), None)
+        commit_change(store, replace(change, receipts=change.receipts * 2), None)
 
 
 def test_a_label_that_is_there_already_is_replaced_also_in_the_index(store):
@@ -158,33 +179,40 @@ def test_a_label_that_is_there_already_is_replaced_also_in_the_index(store):
     write(store, {"x": [2], "v1": ["kept"]}, index=["x"], label="two")
     snapshot = write(store, {"x": [3], "v1": ["new"]}, index=["x"], label="one", removed=["one"])
     assert labels(snapshot) == ["two", "one"]
-    assert dict(zip(snapshot.indices["x"].labels.to_pylist(), snapshot.indices["x"].values.to_pylist(), strict=True)) == {"two": 2, "one": 3}
+    assert dict(
+        zip(snapshot.indices["x"].labels.to_pylist(), snapshot.indices["x"].values.to_pylist(), strict=True)
+    ) == {"two": 2, "one": 3}
 
 
 def test_no_index_is_left_behind_by_a_commit_that_does_not_know_it(store):
     base = write(store, ROWS, index=["x"])
     with pytest.raises(InvalidInput, match=r"secondary ind.*'x'|\['x'\]"):
-        commit(store, make_change(store, ROWS), base)
+        commit_change(store, make_change(store, ROWS), base)
 
 
 def two_tables(store, label, x=1, **more):
     request = StageRequest(UUID, (), ("x",), (), ParquetFormat())
     rows = {"table": pa.table({"x": [x], "v1": ["a"]}), "other": pa.table({"x": [x], "v2": [2.0]})}
     receipts = [
-        receipt for table, part in rows.items() for receipt in stage_parts(store, replace(request, table=table), [PartitionRows({}, label, part)], part.schema)
+        receipt
+        for table, part in rows.items()
+        for receipt in stage_parts(store, replace(request, table=table), [PartitionRows({}, label, part)], part.schema)
     ]
     return Change(UUID, tuple(receipts), {table: part.schema for table, part in rows.items()}, (), ("x",), **more)
 
 
 def test_tables_of_one_label_are_one_partition(store):
-    commit(store, two_tables(store, "one"), None)
-    snapshot = commit(store, two_tables(store, "two", x=2), load_snapshot(store, UUID))
+    commit_change(store, two_tables(store, "one"), None)
+    snapshot = commit_change(store, two_tables(store, "two", x=2), load_snapshot(store, UUID))
     assert labels(snapshot) == ["one", "two"]
     assert {t: f.to_pylist() for t, f in snapshot.partitions.files.items()} == {
         "table": [f"{UUID}/table/one.parquet", f"{UUID}/table/two.parquet"],
         "other": [f"{UUID}/other/one.parquet", f"{UUID}/other/two.parquet"],
     }
-    assert (snapshot.indices["x"].values.to_pylist(), snapshot.indices["x"].labels.to_pylist()) == ([1, 2], ["one", "two"])
+    assert (snapshot.indices["x"].values.to_pylist(), snapshot.indices["x"].labels.to_pylist()) == (
+        [1, 2],
+        ["one", "two"],
+    )
     forget(store)
     again = load_snapshot(store, UUID)
     assert not again.has_foreign_commit
@@ -192,16 +220,16 @@ def test_tables_of_one_label_are_one_partition(store):
 
 
 def test_an_update_has_the_tables_of_its_dataset(store):
-    base = commit(store, two_tables(store, "one"), None)
+    base = commit_change(store, two_tables(store, "one"), None)
     with pytest.raises(InvalidInput, match=r"different tables.*\['table'\], not \['other', 'table'\]"):
-        commit(store, make_change(store, {"x": [2], "v1": ["b"]}, index=["x"]), base)
+        commit_change(store, make_change(store, {"x": [2], "v1": ["b"]}, index=["x"]), base)
 
 
 def test_tables_agree_on_the_types_of_shared_columns(store):
     change = two_tables(store, "one")
     schemas = {**change.schemas, "other": pa.schema([("x", pa.string()), ("v2", pa.float64())])}
     with pytest.raises(InvalidInput, match=r"column 'x'.*int64 in table 'table', string in table 'other'"):
-        commit(store, replace(change, schemas=schemas), None)
+        commit_change(store, replace(change, schemas=schemas), None)
 
 
 # --- the schema -------------------------------------------------------------------------------------------------------
@@ -215,7 +243,7 @@ def test_schema_is_widened_after_the_document(store):
     write(store, {"x": pa.array([1], pa.int8()), "y": pa.nulls(1)})
     counting = CountingStore(store)
     base = load_snapshot(counting, UUID)
-    commit(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
+    commit_change(counting, make_change(store, {"x": pa.array([300], pa.int16()), "y": ["t"]}), base)
     assert counting.touched("put_if") == [DOCUMENT, schema_key(UUID)]
     assert load_snapshot(store, UUID).schema == pa.schema([("x", pa.int16()), ("y", pa.string())])
     assert schema_file(store) == pa.schema([("x", pa.int64()), ("y", pa.string())])
@@ -234,11 +262,13 @@ def test_incompatible_schema_is_refused_before_anything_is_written(store):
     change = make_change(store, {"x": [1], "v1": ["t"]}, index=["x"])
     before = {k: store.get(k) for k in store.list(recursive=True).keys}
     with pytest.raises(InvalidInput, match="Schema violation"):
-        commit(store, change, base)
+        commit_change(store, change, base)
     assert {k: store.get(k) for k in store.list(recursive=True).keys} == before
 
 
-@pytest.mark.parametrize("damage", [lambda s: s.delete(schema_key(UUID)), lambda s: s.put(schema_key(UUID), b"damaged")])
+@pytest.mark.parametrize(
+    "damage", [lambda s: s.delete(schema_key(UUID)), lambda s: s.put(schema_key(UUID), b"damaged")]
+)
 def test_missing_or_damaged_schema_file_is_repaired_by_the_next_commit(store, damage):
     write(store, {"x": [1]})
     damage(store)
@@ -273,7 +303,7 @@ def test_schema_file_that_cannot_be_written_does_not_undo_the_commit():
         return "before" if any(landed[:-1]) and call.key == schema_key(UUID) else None
 
     store = FaultyStore(memory, fail)
-    snapshot = commit(store, make_change(memory, {"x": [2]}), base)
+    snapshot = commit_change(store, make_change(memory, {"x": [2]}), base)
     assert snapshot.schema == pa.schema([("x", pa.int64())])
     assert rows(memory) == [(2,), (None,)]
     assert schema_file(memory) == pa.schema([("x", pa.null())])
@@ -290,10 +320,14 @@ def test_two_appends_go_together():
     late = make_change(store, {"x": [3]}, index=["x"])
     write(store, {"x": [2]}, index=["x"])
     counting = CountingStore(store)
-    landed = commit(counting, late, base)
+    landed = commit_change(counting, late, base)
     assert rows(store) == [(1,), (2,), (3,)]
     assert landed.result == CommitResult(late.commit, 1)
-    assert not [key for key in counting.touched("get", "get_versioned", "tail", "ranges") if key in {r.key for r in late.receipts}]
+    assert not [
+        key
+        for key in counting.touched("get", "get_versioned", "tail", "ranges")
+        if key in {r.key for r in late.receipts}
+    ]
     assert sorted(load_index(store, load_snapshot(store, UUID), "x")[0].values.to_pylist()) == [1, 2, 3]
 
 
@@ -303,7 +337,7 @@ def test_the_second_of_two_commits_that_contradict_names_both():
     late = make_change(store, {"x": [3]}, label="same")
     winner = write(store, {"x": [2]}, label="same")
     with pytest.raises(CommitConflict) as error:
-        commit(store, late, base)
+        commit_change(store, late, base)
     for part in (late.commit, winner.chain[-1].id, UUID):
         assert part in str(error.value)
     assert rows(store) == [(1,), (2,)]
@@ -326,7 +360,7 @@ class Intruder(CountingStore):
 def test_append_that_comes_in_between_is_kept(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
-    landed = commit(Intruder(store, lambda: write(store, {"x": [2]})), change, base)
+    landed = commit_change(Intruder(store, lambda: write(store, {"x": [2]})), change, base)
     assert rows(store) == [(1,), (2,), (3,)]
     assert landed.result == CommitResult(change.commit, 2)
 
@@ -335,7 +369,7 @@ def test_foreign_append_that_comes_in_between_is_kept(store):
     base = write(store, {"x": ["t"]})
     change = make_change(store, {"x": ["u"]})
     with pytest.warns(ForeignWriterWarning, match="kartothek"):
-        landed = commit(Intruder(store, lambda: foreign_commit(store)), change, base)
+        landed = commit_change(Intruder(store, lambda: foreign_commit(store)), change, base)
     assert len(landed.partitions) == 3
     assert [c.id for c in landed.chain] == [change.commit]
 
@@ -352,7 +386,7 @@ def test_whoever_comes_in_between_wins(store, intrude, error, text):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]}, label="same")
     with pytest.raises(error, match=text):
-        commit(Intruder(store, lambda: intrude(store)), change, base)
+        commit_change(Intruder(store, lambda: intrude(store)), change, base)
     found = find_snapshot(store, UUID) if store.contains(DOCUMENT) and store.get(DOCUMENT) != b"damaged" else None
     assert found is None or change.commit not in [c.id for c in found.chain]
 
@@ -367,7 +401,7 @@ def test_retries_are_bounded(store, monkeypatch):
             write(store, {"x": [2]})
 
     with options(commit_retries=2), pytest.raises(CommitConflict, match="3 times"):
-        commit(FaultyStore(store, always), change, base)
+        commit_change(FaultyStore(store, always), change, base)
     assert rows(store) == [(1,), (2,), (2,), (2,)]
 
 
@@ -379,13 +413,13 @@ def test_commits_that_wait_share_a_swap(store):
     def hold(call):
         """While the first commit is put, the others come to stand in line."""
         if call.operation == "put_if" and call.key == DOCUMENT and not others:
-            others.extend(Thread(target=commit, args=(counting, change, base)) for change in changes[1:])
+            others.extend(Thread(target=commit_change, args=(counting, change, base)) for change in changes[1:])
             for thread in others:
                 thread.start()
             while len(_queues.waiting((counting.identity, UUID))) < 4:
                 threading.Event().wait(0.001)
 
-    commit(FaultyStore(counting, hold), changes[0], base)
+    commit_change(FaultyStore(counting, hold), changes[0], base)
     for thread in others:
         thread.join()
     found = load_snapshot(store, UUID)
@@ -399,17 +433,25 @@ def test_commits_that_wait_share_a_swap(store):
 def test_files_that_were_collected_are_missed_before_the_swap(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
-    old = replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(hours=13)) for r in change.receipts))
+    old = replace(
+        change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(hours=13)) for r in change.receipts)
+    )
     store.delete(change.receipts[0].key)
     with pytest.raises(StagedFilesLost, match="grace period"):
-        commit(store, old, base)
+        commit_change(store, old, base)
     assert rows(store) == [(1,)]
 
 
 def test_old_files_that_are_there_are_committed(store):
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
-    commit(store, replace(change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts)), base)
+    commit_change(
+        store,
+        replace(
+            change, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=3)) for r in change.receipts)
+        ),
+        base,
+    )
     assert rows(store) == [(1,), (3,)]
 
 
@@ -423,16 +465,16 @@ def test_json_document_that_kartothek_puts_beside_a_msgpack_one_gets_the_commit_
             store.put(DOCUMENT, render_document(base.document))
 
     with pytest.warns(UserWarning, match="two documents"):
-        commit(FaultyStore(store, shadow), change, base)
+        commit_change(FaultyStore(store, shadow), change, base)
     assert rows(store) == [(1,), (3,)]
 
 
 def test_of_two_creators_one_wins_and_the_schema_file_is_the_winners(store):
     change = make_change(store, {"x": ["text"]})
     with pytest.raises(CommitConflict):
-        commit(Intruder(store, lambda: write(store, {"x": [1]})), change, None)
+        commit_change(Intruder(store, lambda: write(store, {"x": [1]})), change, None)
     with pytest.raises(CommitConflict):
-        commit(store, change, None)
+        commit_change(store, change, None)
     assert rows(store) == [(1,)]
     assert schema_file(store) == pa.schema([("x", pa.int64())])
 
@@ -465,7 +507,7 @@ def on_document(fault, *, times=1, then=None):
 def test_lost_answer_or_passing_failure_is_a_success_with_one_commit(store, new, fault, times):
     base = None if new else write(store, {"x": [1]})
     change = make_change(store, {"x": [2]})
-    snapshot = commit(FaultyStore(store, on_document(fault, times=times)), change, base)
+    snapshot = commit_change(FaultyStore(store, on_document(fault, times=times)), change, base)
     assert snapshot.chain[-1].id == change.commit
     assert commits(store).count(change.commit) == 1
     assert rows(store) == ([(2,)] if new else [(1,), (2,)])
@@ -486,7 +528,7 @@ def test_lost_answer_is_found_although_others_committed_meanwhile(store):
                 raise InjectedFault("the answer is lost")
             return result
 
-    commit(Late(store), change, base)
+    commit_change(Late(store), change, base)
     assert rows(store) == [(1,), (2,), (3,)]
     # The snapshot of our own commit is already old: the next read has to see the other one.
     assert rows(Late(store)) == [(1,), (2,), (3,)]
@@ -497,7 +539,7 @@ def test_lost_answer_is_found_although_others_committed_meanwhile(store):
 def test_lasting_failure_leaves_nothing_visible(store, new):
     base = None if new else write(store, {"x": [1]})
     with pytest.raises(InjectedFault):
-        commit(FaultyStore(store, on_document("before", times=99)), make_change(store, {"x": [2]}), base)
+        commit_change(FaultyStore(store, on_document("before", times=99)), make_change(store, {"x": [2]}), base)
     assert find_snapshot(store, UUID) is None if new else rows(store) == [(1,)]
 
 
@@ -512,7 +554,7 @@ def test_store_that_cannot_be_asked_leaves_the_outcome_open(store):
         return ("after" if call.operation == "put_if" else "before") if put else None
 
     with pytest.raises(CommitOutcomeUnknown, match=change.commit):
-        commit(FaultyStore(store, fail), change, base)
+        commit_change(FaultyStore(store, fail), change, base)
     assert set(store.list(f"{UUID}/table/", recursive=True).keys) >= {r.key for r in change.receipts}
     assert rows(CountingStore(store)) == [(1,), (2,)]
 
@@ -549,7 +591,7 @@ def test_crash_at_any_call_leaves_the_old_state_or_the_new_one(new, fault):
             with options(threads=1):
                 more = {"label": "two"} if new else {"label": "two", "removed": ["p=a/one"]}
                 base = None if new else load_snapshot(faulty, UUID)
-                commit(faulty, make_change(faulty, MORE, on=["p"], index=["x"], **more), base)
+                commit_change(faulty, make_change(faulty, MORE, on=["p"], index=["x"], **more), base)
         except SimulatedCrash:
             assert state(store) in (before, wanted(new)), f"after call {n}: {faulty.calls[-1]}"
             outcomes.append(state(store) == before)
@@ -574,7 +616,7 @@ def test_a_commit_goes_on_after_a_crash():
     write(store, ROWS, on=["p"], index=["x"], label="one")
     faulty = FaultyStore(store, lambda call: "crash" if call.operation == "put_if" and call.key == DOCUMENT else None)
     with pytest.raises(SimulatedCrash):
-        commit(faulty, make_change(store, MORE, on=["p"], index=["x"], label="two"), load_snapshot(store, UUID))
+        commit_change(faulty, make_change(store, MORE, on=["p"], index=["x"], label="two"), load_snapshot(store, UUID))
     write(store, MORE, on=["p"], index=["x"], label="three")
     assert rows(store) == [(1,), (2,), (3,), (4,)]
 
@@ -587,7 +629,7 @@ def test_store_without_conditional_put_is_refused_before_anything_is_written(tmp
     change = make_change(MemoryStore(), {"x": [1]})
     counting = CountingStore(store)
     with pytest.raises(AtomicityRequired, match="require_atomic=False"):
-        commit(counting, change, None)
+        commit_change(counting, change, None)
     assert counting.touched("put", "put_if") == []
 
 
@@ -617,9 +659,12 @@ def test_index_key_that_is_taken_moves_by_a_microsecond(store, monkeypatch):
 @pytest.mark.parametrize("new", [True, False])
 def test_lost_answer_for_an_index_file_is_no_failure(store, new):
     base = None if new else write(store, {"x": [1], "v1": [1]}, index=["x"])
-    faulty = FaultyStore(store, lambda call: "after" if call.operation == "put_if" and "/indices/" in call.key and call.nth == 1 else None)
+    faulty = FaultyStore(
+        store,
+        lambda call: "after" if call.operation == "put_if" and "/indices/" in call.key and call.nth == 1 else None,
+    )
     try:
-        commit(faulty, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
+        commit_change(faulty, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
     except InjectedFault:
         assert find_snapshot(store, UUID) is None if new else rows_by_index(store) == []
     else:
@@ -680,7 +725,9 @@ def test_own_entries_are_strings_and_hidden(store):
 def test_creation_time_is_kept_and_may_be_given(store):
     first = write(store, {"x": [1]}, metadata={"creation_time": "2000-01-01T01:01:01.000001"})
     second = write(store, {"x": [2]})
-    assert first.document.user_metadata == second.document.user_metadata == {"creation_time": "2000-01-01T01:01:01.000001"}
+    assert (
+        first.document.user_metadata == second.document.user_metadata == {"creation_time": "2000-01-01T01:01:01.000001"}
+    )
 
 
 # --- encodings --------------------------------------------------------------------------------------------------------
@@ -701,7 +748,9 @@ def test_an_append_decodes_only_the_keys_of_new_partitions(store, monkeypatch):
     write(store, {"p": [1, 2], "v1": [1, 2]}, on=["p"])
     decoded = []
     real = snapshot_module.partition_table
-    monkeypatch.setattr(snapshot_module, "partition_table", lambda keys, *args: (decoded.append(len(keys)), real(keys, *args))[1])
+    monkeypatch.setattr(
+        snapshot_module, "partition_table", lambda keys, *args: (decoded.append(len(keys)), real(keys, *args))[1]
+    )
     landed = write(store, {"p": [3], "v1": [3]}, on=["p"])
     assert decoded == [1]
     forget(store)
@@ -710,7 +759,10 @@ def test_an_append_decodes_only_the_keys_of_new_partitions(store, monkeypatch):
 
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(["append", "replace", "remove", "overwrite"]), st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=3)),
+        st.tuples(
+            st.sampled_from(["append", "replace", "remove", "overwrite"]),
+            st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=3),
+        ),
         max_size=4,
     )
 )
@@ -720,9 +772,18 @@ def test_what_a_commit_returns_is_what_a_reader_decodes(steps):
     for how, values in steps:
         rows = {"p": values, "v1": range(len(values))}
         if how == "remove":
-            landed = write(store, {"p": [], "v1": []}, on=["p"], index=["v1"], removed=landed.partitions.labels.to_pylist()[:1])
+            landed = write(
+                store, {"p": [], "v1": []}, on=["p"], index=["v1"], removed=landed.partitions.labels.to_pylist()[:1]
+            )
         else:
-            landed = write(store, rows, on=["p"], index=["v1"], label="base" if how == "replace" else None, replace=how == "overwrite")
+            landed = write(
+                store,
+                rows,
+                on=["p"],
+                index=["v1"],
+                label="base" if how == "replace" else None,
+                replace=how == "overwrite",
+            )
         forget(store)
         read = load_snapshot(store, UUID)
         assert (landed.values, landed.partitions, landed.schemas) == (read.values, read.partitions, read.schemas)

@@ -10,23 +10,22 @@ from dataclasses import fields, replace
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core import apply as apply_module
-from kartothek_cube.core import commit as module
-from kartothek_cube.core.apply import apply_change, rebase_and_apply
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.dataset.commit import write_single_partition
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.commit import apply as apply_module
+from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit.apply import apply_change, rebase_and_apply
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.group_commit import PendingCommit
+from kartothek_cube.core.dataset.distributed import write_single_partition
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.undo import undo
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.group_commit import PendingCommit
-from kartothek_cube.core.history import load_snapshot_as_of
-from kartothek_cube.core.metadata import chain as chain_module
-from kartothek_cube.core.metadata.chain import LENGTH
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.receipt import Receipt
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.dataset.write import create_empty_dataset_header, update_dataset_from_dataframes
+from kartothek_cube.core.metadata import commit_log as chain_module
+from kartothek_cube.core.metadata.commit_log import LENGTH
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, ForeignWriterWarning
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 from tests.caches import forget
@@ -66,7 +65,7 @@ def test_a_first_index_knows_the_partitions_that_came_in_between():
     late = make_change(store, {"x": [1]}, index=["x"])
     write(store, {"x": [2]})
     with pytest.raises(CommitConflict, match=r"\['x'\]"):
-        commit(store, late, base)
+        commit_change(store, late, base)
     assert rows(store, predicates=[[("x", "==", 2)]]) == [(2,)]
 
 
@@ -75,7 +74,7 @@ def test_a_first_index_that_two_have_asked_for_has_both():
     base = write(store, pa.table({"x": [1]}).slice(0, 0))
     late = make_change(store, {"x": [1]}, index=["x"])
     write(store, {"x": [2]}, index=["x"])
-    commit(store, late, base)
+    commit_change(store, late, base)
     forget(store)
     assert [rows(store, predicates=[[("x", "==", v)]]) for v in (1, 2)] == [[(1,)], [(2,)]]
 
@@ -90,7 +89,7 @@ def test_own_files_that_another_commit_found_by_listing_are_no_conflict():
     late = make_change(store, {"x": [1]})
     write(store, {"x": [2]})
     assert rows(store) == [(1,), (2,)]
-    commit(store, late, base)
+    commit_change(store, late, base)
     forget(store)
     assert rows(store) == [(1,), (2,)]
     assert labels(load_snapshot(store, UUID))[-1] == late.labels[0]
@@ -101,9 +100,14 @@ def test_own_files_that_another_commit_found_by_listing_are_not_in_the_scope():
     header(store)
     base = load_snapshot(store, UUID)
     late = make_change(store, {"x": [0]})
-    late = replace(late, scope=lambda state: state.partitions.labels.filter(pa.array([v in late.labels for v in labels(state)], pa.bool_())))
+    late = replace(
+        late,
+        scope=lambda state: state.partitions.labels.filter(
+            pa.array([v in late.labels for v in labels(state)], pa.bool_())
+        ),
+    )
     write(store, {"x": [2]})
-    commit(store, late, base)
+    commit_change(store, late, base)
     assert rows(store) == [(0,), (2,)]
 
 
@@ -113,7 +117,7 @@ def test_files_that_came_into_an_implicit_dataset_meanwhile_stay():
     base = load_snapshot(store, UUID)
     late = make_change(store, {"x": [1]})
     write_single_partition(store, UUID, pa.table({"x": [2]}))
-    commit(store, late, base)
+    commit_change(store, late, base)
     assert rows(store) == [(1,), (2,)]
 
 
@@ -135,7 +139,7 @@ def test_what_brings_no_rows_fits_a_schema_that_others_have_widened(removes):
     base = write(store, {"x": [1]}, label="one")
     late = make_change(store, pa.table({"x": [1]}).slice(0, 0), removed=["one"] if removes else [], metadata={"a": 1})
     write(store, {"x": [2], "z": ["t"]}, add_columns=True)
-    commit(store, late, base)
+    commit_change(store, late, base)
     found = load_snapshot(store, UUID)
     assert found.schema.names == ["x", "z"]
     assert found.document.user_metadata["a"] == 1
@@ -148,7 +152,7 @@ def test_rows_of_a_narrower_schema_are_a_conflict_and_leave_nothing():
     late = make_change(store, {"x": [3]})
     write(store, {"x": [2], "z": ["t"]}, add_columns=True)
     with pytest.raises(CommitConflict, match="Schema violation"):
-        commit(store, late, base)
+        commit_change(store, late, base)
     assert len(rows(store)) == 2
 
 
@@ -162,7 +166,13 @@ def test_a_change_meets_nothing_new_where_only_indices_were_loaded(monkeypatch):
     base = load_snapshot(store, UUID)
     seen = Counter()
     monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
-    landed = commit(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"], on_conflict="reapply", scope=lambda s: s.partitions.labels), base)
+    landed = commit_change(
+        store,
+        make_change(
+            store, {"x": [2], "v1": [1]}, index=["x"], on_conflict="reapply", scope=lambda s: s.partitions.labels
+        ),
+        base,
+    )
     assert seen["apply"] == 1
     assert not landed.result.reapplied
 
@@ -173,7 +183,7 @@ def test_a_rebased_change_is_applied_once(monkeypatch):
     write(store, {"x": [2], "v1": [1]}, index=["x"])
     seen = Counter()
     monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
-    commit(store, make_change(store, {"x": [3], "v1": [1]}, index=["x"]), base)
+    commit_change(store, make_change(store, {"x": [3], "v1": [1]}, index=["x"]), base)
     assert seen["apply"] == 1
 
 
@@ -182,7 +192,7 @@ def test_an_overwrite_of_what_came_in_between_says_so():
     base = write(store, {"x": [1]})
     late = make_change(store, {"x": [3]}, replace=True, on_conflict="reapply")
     write(store, {"x": [2]})
-    assert commit(store, late, base).result.reapplied
+    assert commit_change(store, late, base).result.reapplied
     assert rows(store) == [(3,)]
 
 
@@ -193,7 +203,7 @@ def test_partitions_are_hashed_once_a_state(monkeypatch):
     hashed = []
     true = chain_module._canonical_bytes
     monkeypatch.setattr(chain_module, "_canonical_bytes", lambda column: hashed.append(column) or true(column))
-    commit(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
+    commit_change(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
     assert [len(column) for column in hashed] == [2, 2]
 
 
@@ -206,7 +216,7 @@ def test_receipts_of_an_older_version_count_as_old():
     change = make_change(store, {"x": [2]})
     old = Receipt.__new__(Receipt)
     old.__setstate__([getattr(change.receipts[0], f.name) for f in fields(Receipt) if f.name != "staged"])
-    commit(store, replace(change, receipts=(pickle.loads(pickle.dumps(old)),)), base)
+    commit_change(store, replace(change, receipts=(pickle.loads(pickle.dumps(old)),)), base)
     assert rows(store) == [(1,), (2,)]
 
 
@@ -248,7 +258,7 @@ def test_an_older_commit_than_the_chain_is_rebased_all_the_same():
     late = make_change(store, {"x": [-2]})
     for i in range(LENGTH + 3):
         write(store, {"x": [i]})
-    commit(store, late, base)
+    commit_change(store, late, base)
     assert len(rows(store)) == LENGTH + 5
 
 
@@ -270,7 +280,10 @@ def test_an_entry_of_a_merged_swap_leads_back_through_it():
     store = MemoryStore()
     base = write(store, {"x": [1], "v1": [1]}, index=["x"], label="one")
     more = {"index": ["x"]}
-    changes = [make_change(store, {"x": [2], "v1": [1]}, **more), make_change(store, {"x": [3], "v1": [1]}, removed=["one"], **more)]
+    changes = [
+        make_change(store, {"x": [2], "v1": [1]}, **more),
+        make_change(store, {"x": [3], "v1": [1]}, removed=["one"], **more),
+    ]
     changes.append(make_change(store, {"x": [4], "v1": [1]}, metadata={"a": 1}, **more))
     merged(store, changes, base)
     forget(store)
@@ -284,7 +297,9 @@ def test_an_entry_of_a_merged_swap_leads_back_through_it():
 def test_a_dropped_index_and_a_new_partition_share_a_swap():
     store = MemoryStore()
     base = write(store, {"x": [1], "v1": [1]}, index=["x", "v1"])
-    drop = replace(make_change(store, pa.table({"x": [1], "v1": [1]}).slice(0, 0), index=["x"]), dropped=frozenset(["v1"]))
+    drop = replace(
+        make_change(store, pa.table({"x": [1], "v1": [1]}).slice(0, 0), index=["x"]), dropped=frozenset(["v1"])
+    )
     more = make_change(store, {"x": [2], "v1": [7]}, index=["x", "v1"])
     outcomes = merged(store, [drop, more, replace(drop, commit="again")], base)
     assert [outcome.exception() for outcome in outcomes] == [None, None, None]
@@ -311,7 +326,10 @@ def test_metadata_are_merged_key_by_key_and_forgotten_keys_stay_forgotten(order)
     store = MemoryStore()
     base = write(store, {"x": [1]}, metadata={"a": 0, "b": 0, "c": 0})
     nothing = pa.table({"x": [1]}).slice(0, 0)
-    changes = [make_change(store, nothing, metadata={"a": 1}), make_change(store, nothing, metadata={"b": 1}, forgotten=frozenset(["c"]))]
+    changes = [
+        make_change(store, nothing, metadata={"a": 1}),
+        make_change(store, nothing, metadata={"b": 1}, forgotten=frozenset(["c"])),
+    ]
     merged(store, [changes[i] for i in order], base)
     found = load_snapshot(store, UUID).document.user_metadata
     assert {k: v for k, v in found.items() if k != "creation_time"} == {"a": 1, "b": 1}
@@ -346,7 +364,7 @@ def test_a_failure_after_the_swap_does_not_deny_the_commit():
             landed.append(True)
         return None
 
-    assert commit(FaultyStore(store, fail), change, base).chain[-1].id == change.commit
+    assert commit_change(FaultyStore(store, fail), change, base).chain[-1].id == change.commit
     assert len(rows(CountingStore(store))) == 2
 
 
@@ -386,7 +404,7 @@ def test_a_lost_answer_followed_by_a_foreign_writer_and_one_of_ours_is_not_calle
             return result
 
     with pytest.warns(ForeignWriterWarning), pytest.raises(CommitOutcomeUnknown, match=change.commit):
-        commit(Late(store), change, base)
+        commit_change(Late(store), change, base)
     assert rows(CountingStore(store)) == ([("t",), ("u",)] if removes else [("s",), ("t",), ("u",), ("v",)])
 
 
@@ -400,5 +418,5 @@ def test_a_foreign_writer_and_one_of_ours_in_between_are_only_others():
         write(store, {"x": ["u"]})
 
     with pytest.warns(ForeignWriterWarning):
-        commit(before_swap(store, intrude), change, base)
+        commit_change(before_swap(store, intrude), change, base)
     assert rows(CountingStore(store)) == [("s",), ("t",), ("u",), ("v",)]

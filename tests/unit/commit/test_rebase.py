@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.apply import apply_change
-from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit.apply import apply_change
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.rebase import rebase
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.snapshot import make_snapshot
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.rebase import rebase
-from kartothek_cube.core.receipt import Receipt
+from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import CommitConflict, UnknownColumn
 from tests.support.commits import UUID
 
@@ -24,17 +24,29 @@ LABELS = [f"p={p}/l{i}" for p in "ab" for i in range(4)]
 
 def receipt(label, number):
     p = label[2]
-    return Receipt(UUID, label, f"{UUID}/table/p={p}/{number}.parquet", {"p": p}, 1, 1, SCHEMA, {"x": pa.array([number])})
+    return Receipt(
+        UUID, label, f"{UUID}/table/p={p}/{number}.parquet", {"p": p}, 1, 1, SCHEMA, {"x": pa.array([number])}
+    )
 
 
 def in_scope(*parts):
-    return lambda state: state.partitions.labels.filter(pa.array([label[2] in parts for label in state.partitions.labels.to_pylist()], type=pa.bool_()))
+    return lambda state: state.partitions.labels.filter(
+        pa.array([label[2] in parts for label in state.partitions.labels.to_pylist()], type=pa.bool_())
+    )
 
 
 def change(added=None, removed=(), index=("x",), **more):
     """``added``: label → number of its file."""
     receipts = tuple(receipt(label, number) for label, number in (added or {}).items())
-    return Change(UUID, receipts, {"table": SCHEMA}, ("p",), tuple(index), removed=pa.array(list(removed), type=pa.string()), **more)
+    return Change(
+        UUID,
+        receipts,
+        {"table": SCHEMA},
+        ("p",),
+        tuple(index),
+        removed=pa.array(list(removed), type=pa.string()),
+        **more,
+    )
 
 
 def after(made, base):
@@ -100,7 +112,11 @@ def writes(draw, state, numbers):
     if kind == "labels":
         taken = draw(st.lists(st.sampled_from(sorted(state)), max_size=2, unique=True)) if state else []
         return Write(added, tuple(taken))
-    return Write(added, scope=draw(st.sampled_from(["", "a", "b", "ab"])) if kind == "scope" else None, overwrite=kind == "overwrite")
+    return Write(
+        added,
+        scope=draw(st.sampled_from(["", "a", "b", "ab"])) if kind == "scope" else None,
+        overwrite=kind == "overwrite",
+    )
 
 
 @given(st.data())
@@ -149,7 +165,10 @@ def test_new_partitions_come_after_their_places(data):
     base = dataset({label: next(numbers) for label in data.draw(st.permutations(LABELS[:6]))})
     gone = data.draw(st.lists(st.sampled_from(LABELS[:6]), unique=True))
     added = {f"p=a/new{i}": next(numbers) for i in range(data.draw(st.integers(1, 3)))}
-    places = {new: data.draw(st.sampled_from(["", *LABELS[:6]])) for new in data.draw(st.lists(st.sampled_from(sorted(added)), unique=True))}
+    places = {
+        new: data.draw(st.sampled_from(["", *LABELS[:6]]))
+        for new in data.draw(st.lists(st.sampled_from(sorted(added)), unique=True))
+    }
     compaction = change(added, gone, places=places)
     other = Write({f"p=b/other{i}": next(numbers) for i in range(data.draw(st.integers(0, 2)))})
     newest = after(other.made_for(base), base)

@@ -12,16 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import commit, prepare_commit
+from kartothek_cube.core.commit.commit import commit_change, prepare_commit
+from kartothek_cube.core.commit.group_commit import _queues
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
+from kartothek_cube.core.dataset.distributed import commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.stage_receipts import commit_receipts, stage_partitions
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
 from kartothek_cube.core.dataset.undo import undo
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.group_commit import _queues
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.metadata.txn import TXN_KEY, Txn, is_applied, last_number, parse_txn, with_txn, write_id
-from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.verbs.compact import compact_dataset
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput, InvalidType
@@ -93,7 +92,16 @@ def test_damaged_numbers_are_no_empty_numbers(damaged):
 
 def test_a_repeated_write_has_the_id_of_the_first_one():
     assert write_id(FIRST, ["c++a", "c++b"]) == write_id(Txn("app", 1), ("c++b", "c++a"))
-    assert len({write_id(t, uuids) for t in (FIRST, SECOND) for uuids in (["c++a", "c++b"], ["c++a", "c++c"], ["d++a", "d++b"])}) == 6
+    assert (
+        len(
+            {
+                write_id(t, uuids)
+                for t in (FIRST, SECOND)
+                for uuids in (["c++a", "c++b"], ["c++a", "c++c"], ["d++a", "d++b"])
+            }
+        )
+        == 6
+    )
     assert len(write_id(FIRST, ["c++a", "c++b"])) == 32
 
 
@@ -119,10 +127,13 @@ def test_a_skipped_change_writes_nothing_and_needs_no_files():
     numbered(store, [1], FIRST)
     base = load_snapshot(store, UUID)
     change = make_change(store, {"x": [1]}, txn=FIRST)
-    lost = replace(change, receipts=tuple(replace(r, key=r.key + ".gone", staged=r.staged - timedelta(days=900)) for r in change.receipts))
+    lost = replace(
+        change,
+        receipts=tuple(replace(r, key=r.key + ".gone", staged=r.staged - timedelta(days=900)) for r in change.receipts),
+    )
     store.reset()
     prepare_commit(store, lost, base)
-    assert commit(store, lost, base).result.skipped
+    assert commit_change(store, lost, base).result.skipped
     assert not {"put", "put_if", "copy", "delete", "put_file"} & store.counts.keys()
 
 
@@ -131,8 +142,8 @@ def test_a_skipped_change_is_not_held_against_the_newest_state(more):
     store = MemoryStore()
     base = find_snapshot(store, UUID)
     change = make_change(store, {"x": [1]}, txn=FIRST, **more)
-    commit(store, replace(change, commit="c1", removed=change.removed[:0]), base)
-    assert commit(store, change, base).result.skipped
+    commit_change(store, replace(change, commit="c1", removed=change.removed[:0]), base)
+    assert commit_change(store, change, base).result.skipped
     assert values(store) == [1]
 
 
@@ -151,7 +162,10 @@ def test_damaged_numbers_stop_numbered_writes_only():
 
 @pytest.mark.parametrize("more", [{}, {"replace": True}, {"on_conflict": "reapply"}])
 def test_a_change_for_a_state_that_had_the_number_does_not_land_where_it_is_gone(more):
-    """It may come without files, as the number said that none are needed. So it would leave the number and no rows."""
+    """It may come without files, as the number said that none are needed.
+
+    So it would leave the number and no rows.
+    """
     store = MemoryStore()
     write(store, {"x": [0]})
     before = store.get(DOCUMENT)
@@ -159,7 +173,7 @@ def test_a_change_for_a_state_that_had_the_number_does_not_land_where_it_is_gone
     store.put(DOCUMENT, before)  # an old library writes what it read before
     write(store, {"x": [7]})
     with pytest.raises(CommitConflict, match="the number of this write is gone"):
-        commit(store, replace(make_change(store, {"x": [1]}, txn=FIRST, **more), receipts=()), base)
+        commit_change(store, replace(make_change(store, {"x": [1]}, txn=FIRST, **more), receipts=()), base)
     assert numbers(store) is None
     assert values(store) == [0, 7]
 
@@ -176,14 +190,17 @@ def test_of_two_racers_with_one_number_exactly_one_lands(exists, turns):
     # Each racer with a store of its own shares no queue with the other, as in two processes.
     stores = [memory] * 6 if turns == "shared" else [Apart(memory) for _ in range(6)]
     bases = [find_snapshot(store, UUID) for store in stores]
-    changes = [make_change(store, {"x": [n]}, txn=Txn("app", n // 2)) for n, store in zip((0, 0, 0, 2, 2, 2), stores, strict=True)]
+    changes = [
+        make_change(store, {"x": [n]}, txn=Txn("app", n // 2))
+        for n, store in zip((0, 0, 0, 2, 2, 2), stores, strict=True)
+    ]
     changes = [replace(change, creates=False) for change in changes]
     barrier, results = threading.Barrier(6), [None] * 6
 
     def race(n):
         barrier.wait()
         try:
-            results[n] = commit(stores[n], changes[n], bases[n]).result
+            results[n] = commit_change(stores[n], changes[n], bases[n]).result
         except Exception as error:
             results[n] = error
 
@@ -241,8 +258,14 @@ def test_one_swap_of_several_has_each_number_once():
 
     store, results = FaultyStore(memory, hold), {}
     base = load_snapshot(store, UUID)
-    changes = {n: make_change(store, {"x": [n]}, txn=txn) for n, txn in {1: None, 2: FIRST, 3: FIRST, 4: SECOND, 5: FIRST}.items()}
-    threads = [threading.Thread(target=lambda n=n: results.update({n: commit(store, changes[n], base).result})) for n in changes]
+    changes = {
+        n: make_change(store, {"x": [n]}, txn=txn)
+        for n, txn in {1: None, 2: FIRST, 3: FIRST, 4: SECOND, 5: FIRST}.items()
+    }
+    threads = [
+        threading.Thread(target=lambda n=n: results.update({n: commit_change(store, changes[n], base).result}))
+        for n in changes
+    ]
     threads[0].start()
     assert started.wait(20)
     for n, thread in enumerate(threads[1:], start=1):
@@ -252,7 +275,8 @@ def test_one_swap_of_several_has_each_number_once():
     go.set()
     for thread in threads:
         thread.join()
-    # Thread 2 to 5 go in the order of their turn; only the first of each number, and none below a higher one, has landed.
+    # Thread 2 to 5 go in the order of their turn; only the first of each number, and none below a
+    # higher one, has landed.
     done = {n for n, result in results.items() if not result.skipped}
     assert 1 in done
     assert 4 in done
@@ -266,7 +290,7 @@ def test_one_swap_of_several_has_each_number_once():
 
 def commit_one(store):
     snapshot = load_snapshot(store, UUID)
-    return commit(store, make_change(store, {"x": [1], "i1": [1]}, index=["i1"], txn=FIRST), snapshot)
+    return commit_change(store, make_change(store, {"x": [1], "i1": [1]}, index=["i1"], txn=FIRST), snapshot)
 
 
 def at_call(n, fault):
@@ -302,7 +326,9 @@ def two(store):
 
 
 def overwritten(store):
-    store_dataframes_as_dataset(store, UUID, [pa.table({"x": [n], "p": [n]}) for n in (0, 1)], partition_on=["p"], overwrite=True)
+    store_dataframes_as_dataset(
+        store, UUID, [pa.table({"x": [n], "p": [n]}) for n in (0, 1)], partition_on=["p"], overwrite=True
+    )
 
 
 SURVIVES = {
@@ -310,8 +336,12 @@ SURVIVES = {
     "an overwrite": overwritten,
     "an undone write": lambda store: undo(UUID, store),
     "compaction": lambda store: compact_dataset(UUID, store),
-    "another application": lambda store: commit_receipts(stage_partitions(pa.table({"x": [7], "p": [7]}), store, UUID), store, UUID, txn=("other", 9)),
-    "a merger that forgets": lambda store: update_dataset_from_dataframes([pa.table({"x": [7], "p": [7]})], store, UUID, metadata_merger=lambda _: {}),
+    "another application": lambda store: commit_receipts(
+        stage_partitions(pa.table({"x": [7], "p": [7]}), store, UUID), store, UUID, txn=("other", 9)
+    ),
+    "a merger that forgets": lambda store: update_dataset_from_dataframes(
+        [pa.table({"x": [7], "p": [7]})], store, UUID, metadata_merger=lambda _: {}
+    ),
 }
 
 
@@ -322,7 +352,9 @@ def test_the_number_survives(what):
     two(store)
     SURVIVES[what](store)
     assert last_number(load_snapshot(store, UUID).document.metadata, "app") == 1
-    assert commit_receipts(stage_partitions(pa.table({"x": [9], "p": [9]}), store, UUID), store, UUID, txn=("app", 1)).commit.skipped
+    assert commit_receipts(
+        stage_partitions(pa.table({"x": [9], "p": [9]}), store, UUID), store, UUID, txn=("app", 1)
+    ).commit.skipped
     assert 9 not in values(store)
 
 
@@ -347,7 +379,9 @@ def test_a_dataset_that_was_deleted_begins_anew():
 def test_receipts_are_committed_once_for_a_number_whatever_they_are():
     store = MemoryStore()
     rows = pa.table({"x": [1]})
-    results = [commit_receipts(stage_partitions(rows, store, UUID), store, UUID, txn=("app", 0)).commit for _ in range(3)]
+    results = [
+        commit_receipts(stage_partitions(rows, store, UUID), store, UUID, txn=("app", 0)).commit for _ in range(3)
+    ]
     assert [result.skipped for result in results] == [False, True, True]
     assert values(store) == [1]
     assert not commit_receipts([], store, UUID, txn=("app", 3)).commit.skipped

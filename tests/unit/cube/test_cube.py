@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.cube.converters import (
+from kartothek_cube.core.arguments import (
     converter_str,
     converter_str_set,
     converter_str_set_optional,
@@ -52,9 +52,9 @@ def test_one_text_or_an_iterable_of_texts_becomes_a_set_for_the_others(name, giv
 
 
 def test_generators_of_columns_are_taken():
-    assert make(dimension_columns=(c for c in "xy"), index_columns=(c for c in "ij"), suppress_index_on=(c for c in "y")) == make(
-        index_columns=["i", "j"], suppress_index_on="y"
-    )
+    assert make(
+        dimension_columns=(c for c in "xy"), index_columns=(c for c in "ij"), suppress_index_on=(c for c in "y")
+    ) == make(index_columns=["i", "j"], suppress_index_on="y")
 
 
 def test_bytes_are_decoded_in_every_attribute():  # cube 2
@@ -82,18 +82,26 @@ def test_dimension_and_partition_columns_are_not_empty(name, nothing):  # cube 5
 
 
 def test_a_partition_column_is_no_dimension_column():  # cube 6
-    with pytest.raises(InvalidInput, match="partition_columns cannot share columns with dimension_columns, but share the following: x, y"):
+    with pytest.raises(
+        InvalidInput,
+        match="partition_columns cannot share columns with dimension_columns, but share the following: x, y",
+    ):
         make(partition_columns=["y", "p", "x"])
 
 
 @pytest.mark.parametrize(("column", "other"), [("x", "dimension_columns"), ("p", "partition_columns")])
 def test_an_index_column_is_neither_dimension_nor_partition_column(column, other):  # cube 7
-    with pytest.raises(InvalidInput, match=f"index_columns cannot share columns with {other}, but share the following: {column}"):
+    with pytest.raises(
+        InvalidInput, match=f"index_columns cannot share columns with {other}, but share the following: {column}"
+    ):
         make(index_columns=[column, "i1"])
 
 
 def test_indices_are_suppressed_on_dimension_columns_only():  # cube 8
-    with pytest.raises(InvalidInput, match="suppress_index_on must be a subset of dimension_columns, but it has additional values: a, p"):
+    with pytest.raises(
+        InvalidInput,
+        match="suppress_index_on must be a subset of dimension_columns, but it has additional values: a, p",
+    ):
         make(suppress_index_on=["x", "p", "a"])
 
 
@@ -254,7 +262,15 @@ def test_only_text_and_bytes_are_text(value):
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(None, ()), ("ab", ("ab",)), (b"ab", (b"ab",)), (1, (1,)), ([1, None], (1, None)), ((i for i in range(2)), (0, 1)), ({"a": 1}, ("a",))],
+    [
+        (None, ()),
+        ("ab", ("ab",)),
+        (b"ab", (b"ab",)),
+        (1, (1,)),
+        ([1, None], (1, None)),
+        ((i for i in range(2)), (0, 1)),
+        ({"a": 1}, ("a",)),
+    ],
 )
 def test_tuples_are_made_of_items(value, expected):
     assert converter_tuple(value) == expected

@@ -1,6 +1,7 @@
 """Wrong results that kartothek 5.3 gives, and the right ones that this library gives instead.
 
-A comment at a test names the faults that it is about; tests/checklist/faults.toml has a row for each.
+A comment at a test names the faults that it is about; tests/checklist/faults.toml has a row for
+each.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def xs(store, cube=CUBE, condition=None, **arguments):
 
 
 def frames_by(store, cube, by, **arguments):
-    return [(frame[by].unique().tolist(), frame["x"].tolist()) for frame in query_cube(cube, store, partition_by=by, **arguments)]
+    return [
+        (frame[by].unique().tolist(), frame["x"].tolist())
+        for frame in query_cube(cube, store, partition_by=by, **arguments)
+    ]
 
 
 # --- values of partition columns --------------------------------------------------------------------------------------
@@ -107,7 +111,11 @@ def test_unequal_does_not_match_cells_that_a_dataset_lacks():  # 10.1.4
     assert len(Conjunction(C("v1") != 7.0).filter_df(query_cube(CUBE, store)[0])) == 1
 
 
-@pytest.mark.parametrize(("condition", "expected"), [(C("v1") < "b", [0]), (C("v1") >= "a", [0, 2]), (C("v1").in_interval("a", "b"), [0])], ids=str)
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [(C("v1") < "b", [0]), (C("v1") >= "a", [0, 2]), (C("v1").in_interval("a", "b"), [0])],
+    ids=str,
+)
 def test_text_with_nulls_can_be_ordered(condition, expected):  # 10.1.5
     assert xs(built(x=[0, 1, 2], p=[0, 0, 0], v1=["a", None, "b"]), condition=condition) == expected
 
@@ -119,7 +127,9 @@ def test_dates_can_be_compared_and_grouped_by(by):  # 10.1.10
     assert query_cube_arrow(INDEXED, store).schema.field(by).type == pa.date32()
     assert xs(store, INDEXED, C(by) == dates[1]) == xs(store, INDEXED, C(by) > dates[0]) == [1]
     if by != "v1":
-        assert [group.key for group in plan_cube_query(INDEXED, store, partition_by=by).groups] == [{by: date} for date in dates]
+        assert [group.key for group in plan_cube_query(INDEXED, store, partition_by=by).groups] == [
+            {by: date} for date in dates
+        ]
         assert [x for _, x in frames_by(store, INDEXED, by)] == [[0], [1]]
 
 
@@ -165,7 +175,11 @@ def overwritten():
     return store
 
 
-@pytest.mark.parametrize(("condition", "expected"), [(C("i1") == 1, [1]), (C("i1") == 2, [0]), (C("v1") == 10, [1]), (C("v1") < 20, [1])], ids=str)
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [(C("i1") == 1, [1]), (C("i1") == 2, [0]), (C("v1") == 10, [1]), (C("v1") < 20, [1])],
+    ids=str,
+)
 def test_overwritten_rows_stay_gone(overwritten, condition, expected):  # 10.1.6
     assert xs(overwritten, INDEXED, condition) == expected
 
@@ -354,7 +368,10 @@ def test_enrichment_rows_in_another_partition_than_their_cell_join_nothing_and_a
 
 
 def foreign(values):
-    """A seed that another tool wrote; nobody checked it for nulls. The third row overwrites the second."""
+    """A seed that another tool wrote; nobody checked it for nulls.
+
+    The third row overwrites the second.
+    """
     store = MemoryStore()
     metadata = {"ktk_cube_is_seed": True, "ktk_cube_dimension_columns": ["x"], "ktk_cube_partition_columns": ["p"]}
     frame = pd.DataFrame({"x": values, "p": 0, "v1": [1, 2, 3, 4]})
@@ -407,7 +424,11 @@ def test_hidden_payload_disturbs_no_query(name):  # 10.4.52
 
 def faults_in_comments():
     source = Path(__file__).read_text(encoding="utf-8")
-    comments = [token.string for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type == tokenize.COMMENT]
+    comments = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
     return {fault for comment in comments for fault in re.findall(r"\b10\.[14]\.\d+\b", comment)}
 
 

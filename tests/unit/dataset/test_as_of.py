@@ -27,7 +27,7 @@ from kartothek_cube.api.dataset import (
     stream_table,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
@@ -51,7 +51,14 @@ def store():
 @pytest.fixture
 def commits(store):
     """Three states: two partitions, one of them replaced, another column."""
-    store_dataframes_as_dataset(store, UUID, [frame((1, "a", 10), (2, "b", 20))], partition_on=["p"], secondary_indices=["i1"], metadata={"n": 1})
+    store_dataframes_as_dataset(
+        store,
+        UUID,
+        [frame((1, "a", 10), (2, "b", 20))],
+        partition_on=["p"],
+        secondary_indices=["i1"],
+        metadata={"n": 1},
+    )
     found = [newest(store)]
     update_dataset_from_dataframes([frame((3, "a", 30))], store, UUID, delete_scope=[{"p": "a"}], metadata={"n": 2})
     found.append(newest(store))
@@ -63,18 +70,36 @@ XS = [[1, 2], [2, 3], [2, 3, 4]]
 
 READERS = {
     "read_table": lambda store, when, **more: read_table(UUID, store, as_of=when, **more)["x"].tolist(),
-    "read_table of a factory": lambda store, when, **more: read_table(factory=DatasetFactory(UUID, store), as_of=when, **more)["x"].tolist(),
-    "read_table of an older factory": lambda store, when, **more: read_table(factory=DatasetFactory(UUID, store, as_of=when), **more)["x"].tolist(),
-    "a factory without schema": lambda store, when, **more: read_table(factory=DatasetFactory(UUID, store, False, as_of=when), **more)["x"].tolist(),
-    "read_table_arrow": lambda store, when, **more: read_table_arrow(UUID, store, as_of=when, **more).column("x").to_pylist(),
-    "stream_table": lambda store, when, **more: stream_table(UUID, store, as_of=when, **more).read_all().column("x").to_pylist(),
-    "frames": lambda store, when, **more: [x for d in read_dataset_as_dataframes(UUID, store, as_of=when, **more) for x in d["table"]["x"]],
-    "iterator": lambda store, when, **more: [x for d in read_dataset_as_dataframes__iterator(UUID, store, as_of=when, **more) for x in d["table"]["x"]],
+    "read_table of a factory": lambda store, when, **more: read_table(
+        factory=DatasetFactory(UUID, store), as_of=when, **more
+    )["x"].tolist(),
+    "read_table of an older factory": lambda store, when, **more: read_table(
+        factory=DatasetFactory(UUID, store, as_of=when), **more
+    )["x"].tolist(),
+    "a factory without schema": lambda store, when, **more: read_table(
+        factory=DatasetFactory(UUID, store, False, as_of=when), **more
+    )["x"].tolist(),
+    "read_table_arrow": lambda store, when, **more: (
+        read_table_arrow(UUID, store, as_of=when, **more).column("x").to_pylist()
+    ),
+    "stream_table": lambda store, when, **more: (
+        stream_table(UUID, store, as_of=when, **more).read_all().column("x").to_pylist()
+    ),
+    "frames": lambda store, when, **more: [
+        x for d in read_dataset_as_dataframes(UUID, store, as_of=when, **more) for x in d["table"]["x"]
+    ],
+    "iterator": lambda store, when, **more: [
+        x for d in read_dataset_as_dataframes__iterator(UUID, store, as_of=when, **more) for x in d["table"]["x"]
+    ],
     "dispatched": lambda store, when, **more: [
-        x for d in read_dataset_as_dataframes(UUID, store, as_of=when, dispatch_by="i1", **more) for x in d["table"]["x"]
+        x
+        for d in read_dataset_as_dataframes(UUID, store, as_of=when, dispatch_by="i1", **more)
+        for x in d["table"]["x"]
     ],
     "files": lambda store, when, **more: [
-        x for key in plan_table_scan(UUID, store, as_of=when, **more).files() for x in pa.parquet.read_table(pa.BufferReader(store.get(key)))["x"].to_pylist()
+        x
+        for key in plan_table_scan(UUID, store, as_of=when, **more).files()
+        for x in pa.parquet.read_table(pa.BufferReader(store.get(key)))["x"].to_pylist()
     ],
 }
 
@@ -95,7 +120,8 @@ def test_predicates_need_no_index_file(store, commits, reader):
             for key in [k for k in store.list(f"{UUID}/indices/", recursive=True).keys if k != current]:
                 store.delete(key)
         found = [sorted(READERS[reader](store, commit.id, predicates=asked)) for commit in commits]
-        # Without the index a plan, and a reader that gives partitions, has files in which nothing matches.
+        # Without the index a plan, and a reader that gives partitions, has files in which nothing
+        # matches.
         expected = [[1], [], [4]]
         if reader == "files" and index_files_are_gone:
             expected = XS[:2] + expected[2:]
@@ -129,8 +155,12 @@ def test_a_lost_index_is_made_for_dispatch(store, commits):
     for key in store.list(f"{UUID}/indices/", recursive=True).keys:
         if key != load_snapshot(store, UUID).document.indices["i1"]:
             store.delete(key)
-    assert [d["table"]["x"].tolist() for d in read_dataset_as_dataframes(UUID, store, dispatch_by="i1", as_of=commits[1].id)] == [[2], [3]]
-    assert set(DatasetMetadata.load_from_store(UUID, store, load_all_indices=True, as_of=commits[0].id).indices["i1"].index_dct) == {10, 20}
+    assert [
+        d["table"]["x"].tolist() for d in read_dataset_as_dataframes(UUID, store, dispatch_by="i1", as_of=commits[1].id)
+    ] == [[2], [3]]
+    assert set(
+        DatasetMetadata.load_from_store(UUID, store, load_all_indices=True, as_of=commits[0].id).indices["i1"].index_dct
+    ) == {10, 20}
 
 
 def test_an_index_that_came_later_is_not_used(store):
@@ -161,7 +191,9 @@ def test_wrong_moments_are_refused(store, commits):
         read_table(UUID, store, as_of=dt.date(2024, 1, 1))
 
 
-@pytest.mark.parametrize("form", [pd.Timestamp, dt.datetime.isoformat, str, lambda time: time.replace(tzinfo=None).isoformat()])
+@pytest.mark.parametrize(
+    "form", [pd.Timestamp, dt.datetime.isoformat, str, lambda time: time.replace(tzinfo=None).isoformat()]
+)
 def test_a_moment_may_be_of_pandas_or_text(store, commits, form):
     assert [sorted(read_table(UUID, store, as_of=form(commit.time))["x"]) for commit in commits] == XS
 
@@ -169,7 +201,12 @@ def test_a_moment_may_be_of_pandas_or_text(store, commits, form):
 # --- any sequence of commits ------------------------------------------------------------------------------------------
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=4)
-STEPS = st.lists(st.tuples(st.sampled_from(["append", "replace scope", "remove", "metadata", "overwrite", "two tables", "index"]), ROWS), max_size=9)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "replace scope", "remove", "metadata", "overwrite", "two tables", "index"]), ROWS
+    ),
+    max_size=9,
+)
 
 
 def carry_out(store: Any, kind: str, rows: list[tuple[int, str, int]], n: int) -> None:
@@ -180,23 +217,43 @@ def carry_out(store: Any, kind: str, rows: list[tuple[int, str, int]], n: int) -
     same = {"metadata_storage_format": "msgpack" if load_snapshot(store, UUID).key.endswith(".zstd") else "json"}
     if kind == "overwrite":
         by = ["p"] if n % 2 else None
-        store_dataframes_as_dataset(store, UUID, [data], partition_on=by, secondary_indices=["i1"], metadata={"n": n}, overwrite=True, **same)
+        store_dataframes_as_dataset(
+            store, UUID, [data], partition_on=by, secondary_indices=["i1"], metadata={"n": n}, overwrite=True, **same
+        )
     elif kind == "two tables":
-        store_dataframes_as_dataset(store, UUID, [{"table": data, "other": data.assign(v1=n)}], partition_on=["p"], overwrite=True, **same)
+        store_dataframes_as_dataset(
+            store, UUID, [{"table": data, "other": data.assign(v1=n)}], partition_on=["p"], overwrite=True, **same
+        )
     elif kind == "index" and len(tables) == 1:
         build_dataset_indices(store, UUID, ["x"])
     elif kind == "metadata":
         update_dataset_from_dataframes([], store, UUID, metadata={"n": n})
     elif len(tables) == 1:
-        update_dataset_from_dataframes([] if kind == "remove" else given, store, UUID, delete_scope=[] if kind == "append" else scope, metadata={"m": n})
+        update_dataset_from_dataframes(
+            [] if kind == "remove" else given,
+            store,
+            UUID,
+            delete_scope=[] if kind == "append" else scope,
+            metadata={"m": n},
+        )
 
 
 def contents(store: Any, when: Any = None) -> list[Any]:
     """Everything that a reader sees, in its order."""
     factory = DatasetFactory(UUID, store, load_all_indices=True, as_of=when)
     tables = {t: read_table(UUID, store, table=t, as_of=when) for t in factory.tables}
-    filtered = {t: read_table(UUID, store, table=t, predicates=[[("i1", "==", 1)], [("x", ">", 7)]], as_of=when) for t in factory.tables}
-    return [tables, filtered, factory.metadata, factory.partition_keys, list(factory.partitions), sorted(factory.indices)]
+    filtered = {
+        t: read_table(UUID, store, table=t, predicates=[[("i1", "==", 1)], [("x", ">", 7)]], as_of=when)
+        for t in factory.tables
+    }
+    return [
+        tables,
+        filtered,
+        factory.metadata,
+        factory.partition_keys,
+        list(factory.partitions),
+        sorted(factory.indices),
+    ]
 
 
 def assert_same(one: list[Any], other: list[Any]) -> None:
@@ -211,7 +268,9 @@ def assert_same(one: list[Any], other: list[Any]) -> None:
 @given(STEPS, st.sampled_from(["json", "msgpack"]), ROWS, st.booleans())
 def test_whatever_was_committed_can_be_read_again(steps, encoding, rows, without_old_indices):
     store = MemoryStore()
-    store_dataframes_as_dataset(store, UUID, [frame(*rows)], partition_on=["p"], secondary_indices=["i1"], metadata_storage_format=encoding)
+    store_dataframes_as_dataset(
+        store, UUID, [frame(*rows)], partition_on=["p"], secondary_indices=["i1"], metadata_storage_format=encoding
+    )
     seen = {newest(store).id: (newest(store).time, contents(store))}
     for n, (kind, more) in enumerate(steps):
         carry_out(store, kind, more, n)

@@ -9,18 +9,32 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.build_indices import build_dataset_indices
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.dataset.indices import build_dataset_indices
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import CountingStore
-from tests.support.datasets import UUID, contents, document, index, index_of_files, keys, labels, refused, rows, schema, snapshot
+from tests.support.datasets import (
+    UUID,
+    contents,
+    document,
+    index,
+    index_of_files,
+    keys,
+    labels,
+    refused,
+    rows,
+    schema,
+    snapshot,
+)
 
 ONE = pd.DataFrame({"p": ["a", "b"], "i1": [1, 2], "i2": ["u", None], "l": [[1], [2]]})
 TWO = pd.DataFrame({"p": ["b", "b"], "i1": [2, 3], "i2": pd.Series([None, None], dtype=object), "l": [[1], [2]]})
@@ -29,7 +43,9 @@ TWO = pd.DataFrame({"p": ["b", "b"], "i1": [2, 3], "i2": pd.Series([None, None],
 @pytest.fixture
 def store():
     store = MemoryStore()
-    store_dataframes_as_dataset(store, UUID, [ONE, TWO], partition_on="p", metadata={"owner": "me", "creation_time": "then"})
+    store_dataframes_as_dataset(
+        store, UUID, [ONE, TWO], partition_on="p", metadata={"owner": "me", "creation_time": "then"}
+    )
     return store
 
 
@@ -192,7 +208,14 @@ def test_a_pickled_factory_has_forgotten_what_it_read(tmp_path):  # A09
 
 def test_where_the_dataset_lies_is_said_once(store):  # A05
     factory = DatasetFactory(UUID, store)
-    for place in ((store, UUID, factory), (store, None, factory), (None, UUID, factory), (store, None, None), (None, None, None), (None, UUID, None)):
+    for place in (
+        (store, UUID, factory),
+        (store, None, factory),
+        (None, UUID, factory),
+        (store, None, None),
+        (None, None, None),
+        (None, UUID, None),
+    ):
         with refused(store, ValueError, InvalidInput, "factory"):
             build_dataset_indices(place[0], place[1], "i1", factory=place[2])
 
@@ -216,7 +239,10 @@ def test_a_column_that_older_partitions_lack_is_indexed(store):
     assert len(rows(store, predicates=[[("i3", "==", None)]])) == 5
 
 
-@pytest.mark.parametrize("values", [[True], [1.5, np.nan], [dt.date(2020, 1, 1)], [pd.Timestamp("2020-01-01")], [b"\xff"], np.array([1], "uint8")])
+@pytest.mark.parametrize(
+    "values",
+    [[True], [1.5, np.nan], [dt.date(2020, 1, 1)], [pd.Timestamp("2020-01-01")], [b"\xff"], np.array([1], "uint8")],
+)
 def test_every_plain_type_is_indexed(values):
     store = MemoryStore()
     store_dataframes_as_dataset(store, UUID, [pd.DataFrame({"i1": values})])
@@ -237,5 +263,7 @@ def test_the_schema_and_the_files_are_left_alone(store):
     before = contents(store)
     build(store, "i1")
     after = contents(store)
-    assert {key: data for key, data in after.items() if key in before and "by-dataset" not in key} == {k: d for k, d in before.items() if "by-dataset" not in k}
+    assert {key: data for key, data in after.items() if key in before and "by-dataset" not in key} == {
+        k: d for k, d in before.items() if "by-dataset" not in k
+    }
     assert schema(store)["i1"] == "int64"

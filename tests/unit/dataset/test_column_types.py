@@ -18,10 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube import open_store
-from kartothek_cube.api.dataset import read_table, read_table_arrow, store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.options import options
-from kartothek_cube.core.snapshots import load_index, load_snapshot
-from kartothek_cube.core.types import stored_type
+from kartothek_cube.api.dataset import (
+    read_table,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.arrow.types import stored_type
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.errors import InvalidInput, KartothekCubeError, Unsupported
 from tests.support import types_table as truth
 
@@ -51,7 +56,12 @@ def store():
 
 def contents(kind, role):
     """What a column may hold."""
-    every = {"values": list(kind.values), "values and nulls": [*kind.values, None], "all null": [None, None], "no rows": []}
+    every = {
+        "values": list(kind.values),
+        "values and nulls": [*kind.values, None],
+        "all null": [None, None],
+        "no rows": [],
+    }
     # A later delivery of the same rows has values only.
     plain = ("values",) if role == "key" or not kind.nullable else ()
     wanted = kind.contents or (*plain, "values and nulls", "all null", "no rows")
@@ -78,7 +88,11 @@ def plain(values):
 
 def is_untyped(rows):
     """Whether Arrow cannot tell the type of the column, as of an object column without a value."""
-    found = (pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows).schema.field("x").type
+    found = (
+        (pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows)
+        .schema.field("x")
+        .type
+    )
     return pa.types.is_null(found.value_type if pa.types.is_dictionary(found) else found)
 
 
@@ -197,7 +211,13 @@ WIDER = [
     (pa.decimal128(3, 2), [Decimal("1.10")], pa.decimal128(5, 1), [Decimal("1234.5")], pa.decimal128(6, 2)),
     (pa.list_(pa.null()), [[]], pa.list_(pa.string()), [["a"]], pa.list_(pa.string())),
     (pa.list_(pa.int8()), [[1]], pa.list_(pa.int64()), [[2**40]], pa.list_(pa.int64())),
-    (pa.struct([("a", pa.null())]), [{"a": None}], pa.struct([("a", pa.int8())]), [{"a": 1}], pa.struct([("a", pa.int8())])),
+    (
+        pa.struct([("a", pa.null())]),
+        [{"a": None}],
+        pa.struct([("a", pa.int8())]),
+        [{"a": 1}],
+        pa.struct([("a", pa.int8())]),
+    ),
     (pa.string(), ["a"], pa.dictionary(pa.int32(), pa.string()), ["b"], pa.string()),
 ]
 
@@ -229,18 +249,23 @@ OTHER = [
 def test_another_family_is_refused_and_the_dataset_stays(first, second, store):
     store_dataframes_as_dataset(store, UUID, [pa.table({"x": pa.nulls(1, first)})])
     before = store.list("", recursive=True).keys
-    with pytest.raises(InvalidInput, match=rf"column 'x' is {re.escape(str(first))} but {re.escape(str(second))} was given"):
+    with pytest.raises(
+        InvalidInput, match=rf"column 'x' is {re.escape(str(first))} but {re.escape(str(second))} was given"
+    ):
         update_dataset_from_dataframes([pa.table({"x": pa.nulls(1, second)})], store, UUID)
     assert store.list("", recursive=True).keys == before
 
 
 @pytest.mark.parametrize(
-    ("stored", "gaps", "cast"), [("int64", "float64", "Int64"), ("uint8", "float32", "UInt8"), ("float64", "int64", None), ("int64", "str", None)]
+    ("stored", "gaps", "cast"),
+    [("int64", "float64", "Int64"), ("uint8", "float32", "UInt8"), ("float64", "int64", None), ("int64", "str", None)],
 )
 def test_the_error_says_how_pandas_casts_whole_numbers_with_gaps(stored, gaps, cast, store):
     frame = pd.DataFrame({"v1": [1]})
     store_dataframes_as_dataset(store, UUID, [frame.astype(stored)])
-    with pytest.raises(InvalidInput, match=rf"first, in pandas to {cast} if values are missing\.$" if cast else r"first\.$"):
+    with pytest.raises(
+        InvalidInput, match=rf"first, in pandas to {cast} if values are missing\.$" if cast else r"first\.$"
+    ):
         update_dataset_from_dataframes([frame.astype(gaps)], store, UUID)
     if cast:
         update_dataset_from_dataframes([pd.DataFrame({"v1": [None, 2.0]}).astype(cast)], store, UUID)
@@ -266,7 +291,9 @@ def test_a_value_that_the_stored_type_cannot_hold_is_refused(column, words, stor
 
 
 def test_nan_is_a_value_in_arrow_and_null_in_pandas_and_in_no_index(store):
-    store_dataframes_as_dataset(store, UUID, [pa.table({"n": [0, 1, 2], "x": [1.5, float("nan"), None]})], secondary_indices=["x"])
+    store_dataframes_as_dataset(
+        store, UUID, [pa.table({"n": [0, 1, 2], "x": [1.5, float("nan"), None]})], secondary_indices=["x"]
+    )
     found = stored_column(store).to_pylist()
     assert np.isnan(found[1])
     assert found[2] is None
@@ -281,7 +308,29 @@ MOMENT = dt.datetime(2020, 1, 1, 12, 30)
 PARTITION_VALUES = {
     "text": (
         pa.string(),
-        ["", "/", "a/b", "%", "%2F", "ä", "日本", "😀", " ", "=", "a=b", ".", "..", "_x", "\n", "\0", "a\\b", "'\"*?:", "None", "nan", "x" * 230],
+        [
+            "",
+            "/",
+            "a/b",
+            "%",
+            "%2F",
+            "ä",
+            "日本",
+            "😀",
+            " ",
+            "=",
+            "a=b",
+            ".",
+            "..",
+            "_x",
+            "\n",
+            "\0",
+            "a\\b",
+            "'\"*?:",
+            "None",
+            "nan",
+            "x" * 230,
+        ],
     ),
     "bytes": (pa.binary(), [b"", b"a", b"a/b", b"%", "ä".encode()]),
     "bool": (pa.bool_(), [True, False]),
@@ -329,7 +378,11 @@ def test_two_zeros_are_one_partition(store):
         (pa.array(["ä" * 100]), InvalidInput, "partition values {'x': 'äää.*at most 255"),
         (pa.array([b"a", b"\xff"]), Unsupported, "Partition column 'x' of dataset 'uuid'.*not UTF-8"),
         (pa.array([10**7], pa.date32()), InvalidInput, "Partition column 'x' of dataset 'uuid'.*years 1 to 9999"),
-        (pa.array([b"\xff"]).view(pa.string()), InvalidInput, "Partition column 'x' of dataset 'uuid' has text that is not UTF-8"),
+        (
+            pa.array([b"\xff"]).view(pa.string()),
+            InvalidInput,
+            "Partition column 'x' of dataset 'uuid' has text that is not UTF-8",
+        ),
         (pa.array([2**60], truth.US), InvalidInput, "Partition column 'x' of dataset 'uuid'.*years 1 to 9999"),
         (pa.array([-(2**60)], truth.US), InvalidInput, "Partition column 'x' of dataset 'uuid'.*years 1 to 9999"),
     ],
@@ -361,7 +414,9 @@ PAYLOADS = {
     pa.duration("us"): st.timedeltas(dt.timedelta(days=-100_000), dt.timedelta(days=100_000)),
     pa.decimal128(9, 3): st.decimals(-(10**5), 10**5, places=3),
     pa.list_(pa.large_string()): st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=3), max_size=3),
-    pa.struct([("a", pa.int64()), ("b", pa.bool_())]): st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.booleans()}),
+    pa.struct([("a", pa.int64()), ("b", pa.bool_())]): st.fixed_dictionaries(
+        {"a": st.none() | st.integers(-9, 9), "b": st.booleans()}
+    ),
 }
 
 
@@ -372,7 +427,10 @@ def datasets(draw):
 
     def rows(start):
         size = draw(st.integers(0, 4))
-        cells = [draw(st.lists(PAYLOADS[k] if k is kinds[0] else st.none() | PAYLOADS[k], min_size=size, max_size=size)) for k in (kinds[0],)]
+        cells = [
+            draw(st.lists(PAYLOADS[k] if k is kinds[0] else st.none() | PAYLOADS[k], min_size=size, max_size=size))
+            for k in (kinds[0],)
+        ]
         cells += [draw(st.lists(st.none() | PAYLOADS[k], min_size=size, max_size=size)) for k in kinds[1:]]
         columns = [pa.array(values, kind) for values, kind in zip(cells, kinds, strict=True)]
         return pa.table([pa.array(range(start, start + size), pa.int64()), *columns], names=["n", "p", "i1", "v1"])
@@ -390,7 +448,9 @@ def test_any_rows_come_back(blocks):
     found = read_table_arrow(UUID, store).sort_by("n").select(["n", "p", "i1", "v1"])
     assert found.to_pylist() == given_rows
     for value in {row["i1"] for row in given_rows} - {None}:
-        numbers = read_table_arrow(UUID, store, columns=["n"], predicates=[[("i1", "==", value)]]).column("n").to_pylist()
+        numbers = (
+            read_table_arrow(UUID, store, columns=["n"], predicates=[[("i1", "==", value)]]).column("n").to_pylist()
+        )
         assert sorted(numbers) == [row["n"] for row in given_rows if row["i1"] == value]
 
 

@@ -8,19 +8,34 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.dataset.build_indices import build_dataset_indices
-from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
-from kartothek_cube.core.dataset.stage_receipts import StagedPartitions
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.dataset.distributed import StagedPartitions, commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.indices import build_dataset_indices
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
-from tests.support.datasets import UUID, contents, document, exists, index, index_of_files, keys, labels, refused, rows, schema, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    contents,
+    document,
+    exists,
+    index,
+    index_of_files,
+    keys,
+    labels,
+    refused,
+    rows,
+    schema,
+    snapshot,
+    user_metadata,
+)
 
 ONE = pd.DataFrame({"p": ["a", "a"], "i1": [1, 2], "x": [1, 2]})
 TWO = pd.DataFrame({"p": ["a", "b"], "i1": [2, 3], "x": [3, 4]})
@@ -68,7 +83,13 @@ def test_a_missing_dataset_is_named_by_both_keys(empty):  # E05 B05
 
 
 @pytest.mark.parametrize(
-    "wrong", [pd.DataFrame({"p": ["a"], "i1": [1], "x": ["text"]}), pd.DataFrame({"p": ["a"], "i1": [1]}), {"other": TWO}, {"table": TWO, "other": TWO}]
+    "wrong",
+    [
+        pd.DataFrame({"p": ["a"], "i1": [1], "x": ["text"]}),
+        pd.DataFrame({"p": ["a"], "i1": [1]}),
+        {"other": TWO},
+        {"table": TWO, "other": TWO},
+    ],
 )
 def test_rows_that_do_not_fit_are_refused(store, wrong):  # E06
     with refused(store, ValueError, InvalidInput):
@@ -130,7 +151,12 @@ def test_partition_on_has_to_be_that_of_the_dataset(store, partition_on):
 
 
 def test_arguments_without_effect_are_taken(store):
-    commit(store, single(store, metadata={"x": object()}, overwrite=True, metadata_merger=5, secondary_indices="i1", partition_on="p"))
+    commit(
+        store,
+        single(
+            store, metadata={"x": object()}, overwrite=True, metadata_merger=5, secondary_indices="i1", partition_on="p"
+        ),
+    )
     assert len(rows(store)) == 4
 
 
@@ -158,7 +184,17 @@ def test_a_factory_says_where_the_dataset_lies(store):
 
 
 @pytest.mark.parametrize(
-    "form", [lambda s: s, lambda s: [s], lambda s: (s,), lambda s: iter([s]), lambda s: [[s]], list, lambda s: [list(s)], lambda s: [None, [], s]]
+    "form",
+    [
+        lambda s: s,
+        lambda s: [s],
+        lambda s: (s,),
+        lambda s: iter([s]),
+        lambda s: [[s]],
+        list,
+        lambda s: [list(s)],
+        lambda s: [None, [], s],
+    ],
 )
 def test_staged_partitions_are_committed(store, form):
     staged = single(store)
@@ -186,12 +222,17 @@ def test_nothing_to_commit_is_refused(store, arguments):  # E10
         commit_dataset(store, UUID, **arguments)
 
 
-@pytest.mark.parametrize("arguments", [{"metadata": {"x": 1}}, {"metadata": lambda: {"x": 1}}, {"metadata_merger": lambda found: {**found[0], "x": 1}}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"metadata": {"x": 1}}, {"metadata": lambda: {"x": 1}}, {"metadata_merger": lambda found: {**found[0], "x": 1}}],
+)
 def test_metadata_alone_is_committed(store, arguments):  # E11
     files = {k: v for k, v in contents(store).items() if "metadata.json" not in k}
     commit_dataset(store, UUID, **arguments)
     assert user_metadata(store) == {"owner": "me", "x": 1}
-    assert {k: v for k, v in contents(store).items() if "metadata.json" not in k and (k in files or "/_history/" not in k)} == files
+    assert {
+        k: v for k, v in contents(store).items() if "metadata.json" not in k and (k in files or "/_history/" not in k)
+    } == files
 
 
 def test_an_implicit_dataset_becomes_explicit_with_all_that_is_there(implicit):
@@ -229,7 +270,11 @@ def test_of_each_file_that_is_committed_the_footer_is_read_once_and_its_size_ask
     staged = single(implicit, pd.DataFrame({"p": ["a", "b", "c"], "i1": [1, 2, 3], "x": [1, 2, 3]}))
     counting = CountingStore(implicit)
     commit(counting, *({"label": label, "data": {"table": None}} for label in staged.labels))
-    data = [call for call in counting.calls if call.operation != "local_path" and call.key in {receipt.key for receipt in staged.receipts}]
+    data = [
+        call
+        for call in counting.calls
+        if call.operation != "local_path" and call.key in {receipt.key for receipt in staged.receipts}
+    ]
     assert len(data) == 2 * len(staged)
     assert rows(implicit, "x") == [(1,), (2,), (3,)]
 
@@ -246,7 +291,9 @@ def test_a_label_without_partition_values_is_refused(store):
         commit(store, element("flat"))
 
 
-@pytest.mark.parametrize("item", [TWO, {"table": TWO}, pa.table({"x": [1]}), {"data": {"table": TWO}}, [TWO], {"table": None}])
+@pytest.mark.parametrize(
+    "item", [TWO, {"table": TWO}, pa.table({"x": [1]}), {"data": {"table": TWO}}, [TWO], {"table": None}]
+)
 def test_rows_without_files_are_refused(store, item):
     with refused(store, ValueError, InvalidInput, "without files"):
         commit(store, item)
@@ -295,8 +342,19 @@ def test_a_commit_makes_a_dataset(empty):
     empty.delete(document_key(UUID))
     with refused(empty, ValueError, InvalidInput, "partition columns"):
         commit_dataset(empty, UUID, [element(name) for name in names], partition_on="p")
-    commit_dataset(empty, UUID, [element(name, ONE) for name in names], partition_on="p", secondary_indices="i1", metadata={"owner": "you"})
-    assert (schema(empty), len(rows(empty)), user_metadata(empty)) == ({"p": "string", "i1": "int64", "x": "int64"}, 4, {"owner": "you"})
+    commit_dataset(
+        empty,
+        UUID,
+        [element(name, ONE) for name in names],
+        partition_on="p",
+        secondary_indices="i1",
+        metadata={"owner": "you"},
+    )
+    assert (schema(empty), len(rows(empty)), user_metadata(empty)) == (
+        {"p": "string", "i1": "int64", "x": "int64"},
+        4,
+        {"owner": "you"},
+    )
     assert index(empty, "i1") == index_of_files(empty, "i1")
 
 

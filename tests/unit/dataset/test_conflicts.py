@@ -24,13 +24,24 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes__iter,
     write_single_partition,
 )
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType, StagedFilesLost
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
-from tests.support.datasets import UUID, contents, document, index, index_of_files, labels, refused, rows, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    contents,
+    document,
+    index,
+    index_of_files,
+    labels,
+    refused,
+    rows,
+    snapshot,
+    user_metadata,
+)
 
 JSON = document_key(UUID)
 ONE = pa.table({"p": ["a", "b"], "i1": [1, 2], "v1": [1.0, 2.0]})
@@ -64,11 +75,19 @@ class Meanwhile(CountingStore):
 
 REMOVING = {
     "update": lambda store, **more: update(store, THREE, delete_scope=[{"p": "a"}], **more),
-    "update iter": lambda store, **more: update_dataset_from_dataframes__iter(iter([THREE]), store, UUID, delete_scope=[{"p": "a"}], **more),
-    "commit": lambda store, **more: commit_dataset(store, UUID, [write_single_partition(store, UUID, THREE)], delete_scope=[{"p": "a"}], **more),
-    "receipts": lambda store, **more: commit_receipts(stage_partitions(THREE, store, UUID), store, UUID, delete_scope=[{"p": "a"}], **more),
+    "update iter": lambda store, **more: update_dataset_from_dataframes__iter(
+        iter([THREE]), store, UUID, delete_scope=[{"p": "a"}], **more
+    ),
+    "commit": lambda store, **more: commit_dataset(
+        store, UUID, [write_single_partition(store, UUID, THREE)], delete_scope=[{"p": "a"}], **more
+    ),
+    "receipts": lambda store, **more: commit_receipts(
+        stage_partitions(THREE, store, UUID), store, UUID, delete_scope=[{"p": "a"}], **more
+    ),
     "index": lambda store, **more: update(store, THREE, delete_scope=[{"i1": 1}, {"i1": 3}], **more),
-    "store": lambda store, **more: store_dataframes_as_dataset(store, UUID, [THREE], partition_on="p", secondary_indices="i1", overwrite=True, **more),
+    "store": lambda store, **more: store_dataframes_as_dataset(
+        store, UUID, [THREE], partition_on="p", secondary_indices="i1", overwrite=True, **more
+    ),
     "store iter": lambda store, **more: store_dataframes_as_dataset__iter(
         iter([THREE]), store, UUID, partition_on="p", secondary_indices="i1", overwrite=True, **more
     ),
@@ -130,7 +149,7 @@ def test_another_partition_is_no_conflict_for_a_scope(store):
 def test_a_scope_on_an_index_that_was_dropped_in_between_is_a_conflict(store, mode):
     def drop(s):
         base = snapshot(s)
-        commit(s, Change(UUID, (), base.schemas, base.partition_keys, (), dropped=frozenset({"i1"})), base)
+        commit_change(s, Change(UUID, (), base.schemas, base.partition_keys, (), dropped=frozenset({"i1"})), base)
 
     with pytest.raises(CommitConflict, match="i1"):
         update(Meanwhile(store, drop), delete_scope=[{"i1": 1}], on_conflict=mode)
@@ -139,7 +158,9 @@ def test_a_scope_on_an_index_that_was_dropped_in_between_is_a_conflict(store, mo
 
 def test_a_scope_whose_column_has_another_type_by_now_is_a_conflict(store):
     other = pa.table({"p": [1], "i1": [1], "v1": [1.0]})
-    replace = lambda s: store_dataframes_as_dataset(s, UUID, [other], partition_on="p", secondary_indices="i1", overwrite=True)  # noqa: E731
+    replace = lambda s: store_dataframes_as_dataset(
+        s, UUID, [other], partition_on="p", secondary_indices="i1", overwrite=True
+    )
     with pytest.raises(CommitConflict, match="'a' is no value"):
         update(Meanwhile(store, replace), delete_scope=[{"p": "a"}], on_conflict="reapply")
     assert rows(store, "p") == [(1,)]
@@ -153,7 +174,11 @@ def test_metadata_are_set_also_where_they_were_so_already(store):
 
 def test_a_metadata_callable_is_called_once(store):
     calls = []
-    update(Meanwhile(store, lambda s: update(s, TWO)), metadata=lambda: calls.append(1) or {"n": len(calls)}, metadata_merger=lambda found: found[0])
+    update(
+        Meanwhile(store, lambda s: update(s, TWO)),
+        metadata=lambda: calls.append(1) or {"n": len(calls)},
+        metadata_merger=lambda found: found[0],
+    )
     assert user_metadata(store) == {"n": 1}
 
 
@@ -161,7 +186,11 @@ def test_an_index_is_built_again_from_new_files_alone(store):
     counting = Meanwhile(store, lambda s: update(s, TWO))
     build_dataset_indices(counting, UUID, ["v1"])
     assert index(store, "v1") == index_of_files(store, "v1")
-    read = {c.key for c in counting.calls if not c.operation.startswith("put") and c.key.endswith(".parquet") and "/table/" in c.key}
+    read = {
+        c.key
+        for c in counting.calls
+        if not c.operation.startswith("put") and c.key.endswith(".parquet") and "/table/" in c.key
+    }
     assert len(read) == 3
     times = [sum(c.key == key for c in counting.calls) for key in read]
     assert min(times) == max(times)
@@ -197,7 +226,9 @@ def test_of_two_first_updates_both_land():
 
 def test_the_second_keeps_the_encoding_of_the_first():
     store = MemoryStore()
-    first = partial(store_dataframes_as_dataset, partition_on="p", secondary_indices="i1", metadata_storage_format="msgpack")
+    first = partial(
+        store_dataframes_as_dataset, partition_on="p", secondary_indices="i1", metadata_storage_format="msgpack"
+    )
     with pytest.raises(CommitConflict):
         FIRST([THREE], Meanwhile(store, lambda s: first(s, UUID, [TWO])), UUID)
     assert rows(store, "i1") == [(3,)]
@@ -214,7 +245,9 @@ def test_of_two_first_updates_that_do_not_agree_one_lands(more):
 def test_whoever_stores_a_new_dataset_wants_no_other_there():
     store = MemoryStore()
     with pytest.raises(CommitConflict):
-        store_dataframes_as_dataset(Meanwhile(store, lambda s: FIRST([TWO], s, UUID)), UUID, [THREE], partition_on="p", secondary_indices="i1")
+        store_dataframes_as_dataset(
+            Meanwhile(store, lambda s: FIRST([TWO], s, UUID)), UUID, [THREE], partition_on="p", secondary_indices="i1"
+        )
     assert rows(store, "i1") == [(3,)]
 
 
@@ -236,7 +269,11 @@ def test_many_writers_and_one_committer_make_a_dataset():
     assert rows(store, "i1") == [(1,), (2,), (3,), (4,)]
     assert (result.partition_keys, user_metadata(store)) == (["p"], {"source": "tills"})
     assert index(store, "i1") == index_of_files(store, "i1")
-    assert [key for key in committed.touched("put", "get", "ranges", "tail") if key.endswith(".parquet") and "/table/" in key] == []
+    assert [
+        key
+        for key in committed.touched("put", "get", "ranges", "tail")
+        if key.endswith(".parquet") and "/table/" in key
+    ] == []
 
 
 def test_receipts_are_committed_to_what_is_there(store):
@@ -250,7 +287,9 @@ def test_receipts_are_committed_to_what_is_there(store):
 def test_receipts_that_waited_are_known_again_although_their_files_were_copied(store, label):
     data = TWO if label is None else {"label": label, "data": {"table": TWO}}
     staged = stage_partitions(data, store, UUID)
-    old = replace(staged, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=2)) for r in staged.receipts))
+    old = replace(
+        staged, receipts=tuple(replace(r, staged=datetime.now(UTC) - timedelta(days=2)) for r in staged.receipts)
+    )
     assert commit_receipts(old, store, UUID).commit is not None
     store.delete(staged.receipts[0].key)
     assert rows(store, "v1") == [(1.0,), (2.0,), (3.0,)]

@@ -6,16 +6,30 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
-from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidRequest, InvalidType, ReadOnlyStore, Unsupported
-from tests.support.datasets import UUID, Stream, document, index, keys, labels, refused, rows, schema, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    Stream,
+    document,
+    index,
+    keys,
+    labels,
+    refused,
+    rows,
+    schema,
+    snapshot,
+    user_metadata,
+)
 
 SCHEMA = pa.schema({"x": pa.int64(), "p": pa.string(), "a": pa.float64()})
 FRAME = pd.DataFrame({"x": [1], "p": ["u"], "a": [0.5]})
@@ -62,11 +76,20 @@ def test_files_that_a_failed_write_left_stay_out_of_a_new_dataset(store, storage
 
 def test_a_header_is_implicit_and_empty(store):  # E02
     made = header(store, partition_on="p", metadata={"owner": "me"})
-    assert (made.explicit_partitions, dict(made.partitions), made.partition_keys, made.metadata["owner"]) == (False, {}, ["p"], "me")
+    assert (made.explicit_partitions, dict(made.partitions), made.partition_keys, made.metadata["owner"]) == (
+        False,
+        {},
+        ["p"],
+        "me",
+    )
     assert "partitions" not in document(store)
     assert keys(store) == [f"{UUID}.by-dataset-metadata.json", f"{UUID}/table/_common_metadata"]
     frame = read_table(UUID, store)
-    assert (list(frame.columns), len(frame), [str(t) for t in frame.dtypes[["a", "x"]]]) == (["p", "a", "x"], 0, ["float64", "int64"])
+    assert (list(frame.columns), len(frame), [str(t) for t in frame.dtypes[["a", "x"]]]) == (
+        ["p", "a", "x"],
+        0,
+        ["float64", "int64"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +134,10 @@ def test_rows_of_every_width_of_the_family_can_follow(store, given, later):  # E
 
 def test_a_header_has_several_tables(store):
     create_empty_dataset_header(store, UUID, {"a": SCHEMA, "b": pa.schema({"p": pa.string(), "z": pa.bool_()})}, "p")
-    assert (schema(store, "a"), schema(store, "b")) == ({"p": "string", "a": "double", "x": "int64"}, {"p": "string", "z": "bool"})
+    assert (schema(store, "a"), schema(store, "b")) == (
+        {"p": "string", "a": "double", "x": "int64"},
+        {"p": "string", "z": "bool"},
+    )
 
 
 def test_a_header_with_an_index_lists_its_partitions(store):
@@ -125,7 +151,9 @@ def test_a_header_with_an_index_lists_its_partitions(store):
 def test_a_header_has_an_encoding(store, storage_format):
     header(store, metadata_storage_format=storage_format)
     update_dataset_from_dataframes([FRAME], store, UUID)
-    assert [key.endswith((storage_format, f"{storage_format}.zstd")) for key in keys(store, "by-dataset-metadata")] == [True]
+    assert [key.endswith((storage_format, f"{storage_format}.zstd")) for key in keys(store, "by-dataset-metadata")] == [
+        True
+    ]
 
 
 def test_a_header_gives_way_to_nothing_of_another_encoding(store):
@@ -145,8 +173,16 @@ def test_a_header_gives_way_to_nothing_of_another_encoding(store):
         ({"partition_on": ["p", "x", "a"]}, ValueError, InvalidInput),
         ({"partition_on": {"p"}}, ValueError, InvalidInput),
         ({"partition_on": 1}, TypeError, InvalidType),
-        ({"given": pa.schema({"p": pa.list_(pa.int8()), "x": pa.int8()}), "partition_on": "p"}, NotImplementedError, Unsupported),
-        ({"given": pa.schema({"p": pa.timestamp("us", "UTC"), "x": pa.int8()}), "partition_on": "p"}, NotImplementedError, Unsupported),
+        (
+            {"given": pa.schema({"p": pa.list_(pa.int8()), "x": pa.int8()}), "partition_on": "p"},
+            NotImplementedError,
+            Unsupported,
+        ),
+        (
+            {"given": pa.schema({"p": pa.timestamp("us", "UTC"), "x": pa.int8()}), "partition_on": "p"},
+            NotImplementedError,
+            Unsupported,
+        ),
         ({"secondary_indices": "z"}, ValueError, InvalidInput),
         ({"secondary_indices": "p", "partition_on": "p"}, RuntimeError, InvalidRequest),
         ({"given": pa.schema({"x": pa.null()}), "secondary_indices": "x"}, NotImplementedError, Unsupported),

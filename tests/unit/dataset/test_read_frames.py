@@ -10,13 +10,16 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes, read_dataset_as_dataframes__iterator
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.options import options
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.schema_file import common_metadata_bytes
+from kartothek_cube.core.dataset.read import (
+    read_dataset_as_dataframes,
+    read_dataset_as_dataframes__iterator,
+    read_table,
+)
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn
 from kartothek_cube.testing.stores import CountingStore
@@ -139,25 +142,46 @@ def test_a_partition_that_an_index_excludes_is_no_entry(reader, store):
 
 # Nulls of a column lose nothing where the column is in the predicates only.
 def test_nulls_in_columns_of_predicates_lose_nothing(reader, store):
-    write(store, {**ROWS, "x": [11, 12, 13, 14], "i1": pa.nulls(4, pa.string())}, on=["p"], index=["i1", "d"], label="two")
-    found = sorted(x for part in xs(reader(UUID, store, predicates=[[("i1", "==", "a")], [("x", ">", 13)]])) for x in part)
+    write(
+        store, {**ROWS, "x": [11, 12, 13, 14], "i1": pa.nulls(4, pa.string())}, on=["p"], index=["i1", "d"], label="two"
+    )
+    found = sorted(
+        x for part in xs(reader(UUID, store, predicates=[[("i1", "==", "a")], [("x", ">", 13)]])) for x in part
+    )
     assert found == [2, 3, 14]
-    assert sorted(x for part in xs(reader(UUID, store, predicates=[[("i1", "!=", "a")]])) for x in part) == [1, 4, 11, 12, 13, 14]
-    assert sorted(x for part in xs(reader(UUID, store, predicates=[[("i1", "==", None)]], dispatch_by="p")) for x in part) == [4, 11, 12, 13, 14]
+    assert sorted(x for part in xs(reader(UUID, store, predicates=[[("i1", "!=", "a")]])) for x in part) == [
+        1,
+        4,
+        11,
+        12,
+        13,
+        14,
+    ]
+    assert sorted(
+        x for part in xs(reader(UUID, store, predicates=[[("i1", "==", None)]], dispatch_by="p")) for x in part
+    ) == [4, 11, 12, 13, 14]
 
 
 # F26
 @pytest.mark.parametrize("by", [None, "p", "i1"])
 def test_the_label_filter_is_asked_once_for_each_label_that_is_left(reader, store, by):
     asked = []
-    entries = reader(UUID, store, label_filter=lambda label: bool(asked.append(label)) or "p=1" in label, dispatch_by=by, predicates=[[("p", "<", 9)]])
+    entries = reader(
+        UUID,
+        store,
+        label_filter=lambda label: bool(asked.append(label)) or "p=1" in label,
+        dispatch_by=by,
+        predicates=[[("p", "<", 9)]],
+    )
     assert xs(entries) == ([[3]] if by == "i1" else [[3, 4]])
     assert asked == ["p=1/one", "p=2/one"]
 
 
 def test_the_pushdown_argument_changes_nothing(reader, store):
     for pushdown in (True, False):
-        entries = reader(UUID, store, columns={"table": ["x"]}, predicates=[[("c", "==", "u")]], predicate_pushdown_to_io=pushdown)
+        entries = reader(
+            UUID, store, columns={"table": ["x"]}, predicates=[[("c", "==", "u")]], predicate_pushdown_to_io=pushdown
+        )
         assert xs(entries) == [[4], [1]]
 
 
@@ -198,7 +222,10 @@ def test_partitions_are_put_together_by_their_keys(reader, on):
     store = MemoryStore()
     for label in "ab":
         write(store, ROWS, on=on, label=label)
-    together, dispatched = reader(UUID, store, concat_partitions_on_primary_index=True), reader(UUID, store, dispatch_by=on)
+    together, dispatched = (
+        reader(UUID, store, concat_partitions_on_primary_index=True),
+        reader(UUID, store, dispatch_by=on),
+    )
     assert len(together) == {0: 1, 1: 2, 2: 4}[len(on)]
     for left, right in zip(together, dispatched, strict=True):
         pd.testing.assert_frame_equal(left["table"], right["table"])
@@ -217,7 +244,9 @@ def test_list_and_iterator_agree(store):
     write(store, {**ROWS, "x": [11, 12, 13, 14], "i1": ["c", None, "a", "a"]}, on=["p"], index=["i1", "d"], label="two")
     for by in (["i1"], ["i1", "p"], ["d", "i1"], ["p"]):
         for predicates in (None, [[("x", ">", 3)]], [[("i1", "!=", "a")], [("x", "==", 2)]]):
-            left = read_dataset_as_dataframes(UUID, store, dispatch_by=by, predicates=predicates, categoricals={"table": ["c"]})
+            left = read_dataset_as_dataframes(
+                UUID, store, dispatch_by=by, predicates=predicates, categoricals={"table": ["c"]}
+            )
             right = listed(UUID, store, dispatch_by=by, predicates=predicates, categoricals={"table": ["c"]})
             assert len(left) == len(right) > 0
             for one, other in zip(left, right, strict=True):
@@ -231,7 +260,12 @@ def test_list_and_iterator_agree(store):
 def shared(folder):
     """Every value of i1 is in every partition, so that loading groups alone would read each file five times."""
     n, memory = 200, MemoryStore()
-    rows = {"x": list(range(n)), "p": [x % 4 for x in range(n)], "i1": [f"k{x // 4 % 5}" for x in range(n)], "c": ["uvw"[x % 3] for x in range(n)]}
+    rows = {
+        "x": list(range(n)),
+        "p": [x % 4 for x in range(n)],
+        "i1": [f"k{x // 4 % 5}" for x in range(n)],
+        "c": ["uvw"[x % 3] for x in range(n)],
+    }
     write(memory, rows, on=["p"], index=["i1"], label="one")
     return CountingStore(memory)
 
@@ -250,7 +284,13 @@ def opened(counting):
 @pytest.mark.parametrize("limit", [1, 2000, 2**28])
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"categoricals": {"table": ["c"]}}, {"columns": {"table": ["x"]}}, {"columns": {"table": []}}, {"predicates": [[("x", ">", 90), ("i1", "!=", "k1")]]}],
+    [
+        {},
+        {"categoricals": {"table": ["c"]}},
+        {"columns": {"table": ["x"]}},
+        {"columns": {"table": []}},
+        {"predicates": [[("x", ">", 90), ("i1", "!=", "k1")]]},
+    ],
     ids=str,
 )
 def test_files_that_groups_share_are_opened_once_however_little_memory_there_is(shared, arguments, limit):
@@ -291,7 +331,9 @@ def test_with_enough_memory_nothing_goes_to_disk(shared, folder):
 
 def test_an_error_while_files_are_read_leaves_nothing_behind(shared, folder):
     shared.delete(f"{UUID}/table/p=3/one.parquet")
-    entries = read_dataset_as_dataframes__iterator(UUID, shared, dispatch_by="i1", options=options(bytes_in_flight=1, threads=1))
+    entries = read_dataset_as_dataframes__iterator(
+        UUID, shared, dispatch_by="i1", options=options(bytes_in_flight=1, threads=1)
+    )
     with pytest.raises(KeyNotFound, match="p=3/one"):
         next(entries)
     gc.collect()
@@ -302,12 +344,26 @@ def test_an_error_while_files_are_read_leaves_nothing_behind(shared, folder):
 def test_groups_of_several_tables_that_share_files(reader, folder, limit):
     store = CountingStore(MemoryStore())
     rows = pd.DataFrame({"x": range(20), "i1": [x % 5 for x in range(20)]})
-    store_dataframes_as_dataset(store, UUID, [{"table": rows, "names": pd.DataFrame({"i1": [1, 9, 4, 1], "n": list("klmo")})}], secondary_indices=["i1"])
+    store_dataframes_as_dataset(
+        store,
+        UUID,
+        [{"table": rows, "names": pd.DataFrame({"i1": [1, 9, 4, 1], "n": list("klmo")})}],
+        secondary_indices=["i1"],
+    )
     store.calls.clear()
     entries = reader(UUID, store, dispatch_by="i1", columns={"names": ["n"]}, options=options(bytes_in_flight=limit))
     assert xs(entries) == [[0, 5, 10, 15], [1, 6, 11, 16], [2, 7, 12, 17], [3, 8, 13, 18], [4, 9, 14, 19], []]
     assert [frames["names"]["n"].tolist() for frames in entries] == [[], ["k", "o"], [], [], ["m"], ["l"]]
-    assert len([call for call in store.calls if call.operation == "tail" and call.key.endswith(".parquet") and "/indices/" not in call.key]) == 2
+    assert (
+        len(
+            [
+                call
+                for call in store.calls
+                if call.operation == "tail" and call.key.endswith(".parquet") and "/indices/" not in call.key
+            ]
+        )
+        == 2
+    )
 
 
 def test_groups_that_share_few_files_come_before_all_files_are_read(store):
@@ -392,9 +448,16 @@ def test_every_table_of_a_partition_is_loaded(reader, two_tables):
 
 
 def test_some_tables_with_some_columns(reader, two_tables):
-    entries = reader(UUID, two_tables, tables=["names"], columns={"names": ["n"], "table": ["x"]}, predicates=[[("n", "!=", "k")]])
-    assert [{t: f.to_dict("list") for t, f in frames.items()} for frames in entries] == [{"names": {"n": ["l"]}}, {"names": {"n": ["m"]}}]
-    assert [list(frames["names"].columns) for frames in reader(UUID, two_tables, columns={"table": ["x"]})] == [["p", "n", "x"]] * 2
+    entries = reader(
+        UUID, two_tables, tables=["names"], columns={"names": ["n"], "table": ["x"]}, predicates=[[("n", "!=", "k")]]
+    )
+    assert [{t: f.to_dict("list") for t, f in frames.items()} for frames in entries] == [
+        {"names": {"n": ["l"]}},
+        {"names": {"n": ["m"]}},
+    ]
+    assert [list(frames["names"].columns) for frames in reader(UUID, two_tables, columns={"table": ["x"]})] == [
+        ["p", "n", "x"]
+    ] * 2
 
 
 # F10
@@ -463,7 +526,11 @@ def test_a_factory_is_used_in_place(reader, store):
         ({"categoricals": {"table": ["z"]}}, UnknownColumn, "'z'"),  # F25
         ({"dispatch_by": ["x"]}, InvalidRequest, "Dispatch columns must be indexed"),  # G05
         ({"dispatch_by": {"p"}}, InvalidInput, "dispatch_by"),
-        ({"dispatch_by": ["p"], "concat_partitions_on_primary_index": True}, InvalidInput, "Both `dispatch_by` and `concat_partitions"),  # F28
+        (
+            {"dispatch_by": ["p"], "concat_partitions_on_primary_index": True},
+            InvalidInput,
+            "Both `dispatch_by` and `concat_partitions",
+        ),  # F28
         ({"predicates": []}, InvalidInput, "Empty predicates"),
         ({"predicates": [[("z", "==", 1)]]}, UnknownColumn, "z"),
         ({"predicates": [[("x", "==", "1")]]}, InvalidType, "x"),

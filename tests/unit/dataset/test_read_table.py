@@ -7,15 +7,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.read import read_table, read_table_arrow
+from kartothek_cube.core.dataset.read import read_table, read_table_arrow, stream_table
 from kartothek_cube.core.dataset.scan_plan import plan_table_scan
-from kartothek_cube.core.dataset.stream import stream_table
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.schema_file import common_metadata_bytes
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import CorruptData, DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, UnknownColumn, Unsupported
+from kartothek_cube.errors import (
+    CorruptData,
+    DatasetNotFound,
+    InvalidInput,
+    InvalidType,
+    KeyNotFound,
+    UnknownColumn,
+    Unsupported,
+)
 from kartothek_cube.testing.stores import CountingStore
 from tests.caches import forget
 from tests.support.commits import UUID, write
@@ -83,7 +90,9 @@ def test_predicates(store, clauses, rows, pushdown):  # H35
 
 
 def test_conjunctions_are_alternatives(store):
-    assert read_table(UUID, store, predicates=[[("x", "==", 1)], [("p", "==", "b"), ("y", "==", "u")]])["x"].tolist() == [1, 4]
+    assert read_table(UUID, store, predicates=[[("x", "==", 1)], [("p", "==", "b"), ("y", "==", "u")]])[
+        "x"
+    ].tolist() == [1, 4]
 
 
 def test_an_empty_result_has_the_types_of_the_dataset(store):  # F13
@@ -103,7 +112,12 @@ def test_types_are_those_of_the_dataset_whatever_files_match():  # F14, F16
 
 def test_dates(store):  # F17
     assert read(store)["d"].dtype.kind == "M"
-    assert read(store, dates_as_object=True)["d"].tolist() == [dt.date(2020, 1, 1), dt.date(2020, 1, 2), None, dt.date(2020, 1, 4)]
+    assert read(store, dates_as_object=True)["d"].tolist() == [
+        dt.date(2020, 1, 1),
+        dt.date(2020, 1, 2),
+        None,
+        dt.date(2020, 1, 4),
+    ]
 
 
 def test_categoricals(store):
@@ -253,12 +267,22 @@ def test_integers_with_nulls_are_exact():
 @pytest.mark.parametrize("gone", [True, False], ids=["no partition", "no matching partition"])
 def test_a_frame_without_rows_has_the_types_of_the_schema(gone):
     store = MemoryStore()
-    snapshot = write(store, {"p": ["a"], "f": pa.array([1.5], pa.float32()), "x": pa.array([1], pa.int8()), "y": ["u"], "b": [True]}, on=["p"])
+    snapshot = write(
+        store,
+        {"p": ["a"], "f": pa.array([1.5], pa.float32()), "x": pa.array([1], pa.int8()), "y": ["u"], "b": [True]},
+        on=["p"],
+    )
     if gone:
         write(store, pa.schema(snapshot.schema).empty_table(), on=["p"], removed=snapshot.partitions.labels.to_pylist())
     frame = read(store, ("p", "==", "z"), categoricals=["y"])
     assert len(frame) == 0
-    assert {c: str(t) for c, t in frame.dtypes.items()} == {"p": str(frame["p"].dtype), "b": "bool", "f": "float32", "x": "int8", "y": "category"}
+    assert {c: str(t) for c, t in frame.dtypes.items()} == {
+        "p": str(frame["p"].dtype),
+        "b": "bool",
+        "f": "float32",
+        "x": "int8",
+        "y": "category",
+    }
 
 
 # F23, F24
@@ -267,7 +291,12 @@ def test_stored_categoricals_come_back_as_asked():
     write(store, {"x": ["a", "b"], "y": ["c", "d"]}, label="one")
     put_file(store, "one", {"x": pa.array(["a", "b"]).dictionary_encode(), "y": ["c", "d"]})
     plain, asked = read(store), read(store, categoricals=["y"])
-    assert [isinstance(f[c].dtype, pd.CategoricalDtype) for f in (plain, asked) for c in "xy"] == [False, False, False, True]
+    assert [isinstance(f[c].dtype, pd.CategoricalDtype) for f in (plain, asked) for c in "xy"] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     assert plain["x"].tolist() == ["a", "b"]
 
 
@@ -330,7 +359,10 @@ def test_dates_of_a_result_without_rows(store):
 
 
 def test_nullable_integers_of_a_result_without_rows():
-    """They have no type, as in kartothek. Only the footer of a file knows which ones these are, and only frames without rows ask it."""
+    """They have no type, as in kartothek.
+
+    Only the footer of a file knows which ones these are, and only frames without rows ask it.
+    """
     store = CountingStore(MemoryStore())
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pandas(pd.DataFrame({"x": pd.array([1], "Int64"), "y": [1]})), sink)
@@ -365,14 +397,16 @@ def test_a_factory_keeps_what_it_has_read(store):
     assert read_table(factory=factory, predicates=[[("y", "==", "u")]])["x"].tolist() == [3, 4, 13, 14]
 
 
-@pytest.mark.parametrize("named", [{"dataset_uuid": UUID}, {"store": "hmemory://"}, {"dataset_uuid": UUID, "store": "hmemory://"}])
+@pytest.mark.parametrize(
+    "named", [{"dataset_uuid": UUID}, {"store": "hmemory://"}, {"dataset_uuid": UUID, "store": "hmemory://"}]
+)
 def test_a_factory_stands_alone(store, named):
     with pytest.raises(InvalidInput, match="Need to supply either a `factory`"):  # A05
         read_table(factory=DatasetFactory(UUID, lambda: store), **named)
 
 
 def test_stores_in_every_form(tmp_path):
-    from kartothek_cube.core.stores import open_store
+    from kartothek_cube.core.stores.open import open_store
 
     write(open_store(f"hfs://{tmp_path}"), {"x": [1]})
     for form in (f"hfs://{tmp_path}", tmp_path, lambda: open_store(f"hfs://{tmp_path}")):
@@ -391,11 +425,19 @@ def test_switches_are_true_or_false(store, argument, value):
 @pytest.mark.parametrize("on", [["p"], ["d"]], ids=["in the file", "in the path"])
 def test_text_that_is_no_date_is_a_wrong_value_and_a_wrong_type(value, op, on):
     memory = MemoryStore()
-    write(memory, {**ROWS, "d": [dt.date(2020, 1, 1)] * 4}, on=on, index=[c for c in ("d", "y") if c not in on], label="one")
+    write(
+        memory,
+        {**ROWS, "d": [dt.date(2020, 1, 1)] * 4},
+        on=on,
+        index=[c for c in ("d", "y") if c not in on],
+        label="one",
+    )
     for error in (InvalidType, InvalidInput):
         with pytest.raises(error, match="'d'"):
             read(memory, ("d", op, [value] if op.endswith("in") else value))
-    assert read(memory, ("d", "in", ["2020-01-01", b"2020-01-01"]))["x"].tolist() == [3, 1, 2, 4] if on == ["d"] else True
+    assert (
+        read(memory, ("d", "in", ["2020-01-01", b"2020-01-01"]))["x"].tolist() == [3, 1, 2, 4] if on == ["d"] else True
+    )
 
 
 def test_what_is_no_text_is_a_wrong_type_for_dates_only(store):
@@ -407,4 +449,7 @@ def test_what_is_no_text_is_a_wrong_type_for_dates_only(store):
 def test_columns_of_predicates_may_be_bytes(store):
     assert read(store, (b"x", ">", 2))["x"].tolist() == [3, 4]
     assert read(store, (b"y", "==", "u"), (b"p", "in", ["a"]))["x"].tolist() == [3]
-    assert plan_table_scan(UUID, store, predicates=[[(b"x", ">", 2)]]).explain() == plan_table_scan(UUID, store, predicates=[[("x", ">", 2)]]).explain()
+    assert (
+        plan_table_scan(UUID, store, predicates=[[(b"x", ">", 2)]]).explain()
+        == plan_table_scan(UUID, store, predicates=[[("x", ">", 2)]]).explain()
+    )

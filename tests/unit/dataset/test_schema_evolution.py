@@ -10,13 +10,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.schema_file import parse_common_metadata
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    update_dataset_from_dataframes__iter,
+)
+from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.metadata.schema_file import parse_common_metadata
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest
 from tests.support.datasets import UUID, file_of, index, index_of_files, labels, read, refused, rows, schema
@@ -165,7 +168,12 @@ def test_new_missing_and_renamed_columns_are_refused(store, new):
 
 
 @pytest.mark.parametrize(
-    "new", [pd.DataFrame({"x": [5], "c": [7]}), pd.DataFrame({"c": [7], "x": [5]}, index=pd.Index(["row"], name="c")), pa.table({"x": [5], "c": [7]})]
+    "new",
+    [
+        pd.DataFrame({"x": [5], "c": [7]}),
+        pd.DataFrame({"c": [7], "x": [5]}, index=pd.Index(["row"], name="c")),
+        pa.table({"x": [5], "c": [7]}),
+    ],
 )
 def test_order_of_columns_row_labels_and_library_do_not_matter(store, new):
     stored(store, OLD["int"])
@@ -222,7 +230,9 @@ def test_a_new_column_need_not_be_in_every_element(store, order):
     first = indexed(store)
     update(store, *[first.assign(z=1), first, first.assign(w="a")][::order], add_columns=True)
     assert schema(store) == {"p": "string", "i1": "int64", "w": "string", "z": "int64"}
-    assert sorted(rows(store, "z", "w"), key=str) == sorted([(None, None)] * 4 + [(1, None)] * 2 + [(None, "a")] * 2, key=str)
+    assert sorted(rows(store, "z", "w"), key=str) == sorted(
+        [(None, None)] * 4 + [(1, None)] * 2 + [(None, "a")] * 2, key=str
+    )
     assert index(store, "i1") == index_of_files(store, "i1")
 
 
@@ -278,6 +288,10 @@ def test_a_table_whose_first_rows_were_none_learns_the_types_of_the_partition_co
     store_dataframes_as_dataset(store, UUID, [{name: tables[name] for name in order}], partition_on="p")
     assert (schema(store, "a"), schema(store, "b")) == ({"p": "int64", "x": "int64"}, {"p": "int64", "x": "int64"})
     for name in order:
-        assert rows(store, table=name) == rows(store, table=name, predicates=[[("p", "<", 9)]]) == ([] if name == "a" else [(1, 3), (2, 4)])
+        assert (
+            rows(store, table=name)
+            == rows(store, table=name, predicates=[[("p", "<", 9)]])
+            == ([] if name == "a" else [(1, 3), (2, 4)])
+        )
     update(store, {"a": some, "b": none})
     assert rows(store, table="a") == [(1, 3), (2, 4)]

@@ -10,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
 from kartothek_cube.testing.stores import CountingStore
@@ -118,7 +117,17 @@ def test_nulls_and_nan_are_not_in_an_index(store):  # C31
 
 
 @pytest.mark.parametrize(
-    "values", [[True, False], ["", "ä/👍"], [b"\xff"], [dt.date(2020, 1, 1)], [dt.datetime(2020, 1, 1, 1)], [2**63], [-(2**63)], [0.1, -0.0]]
+    "values",
+    [
+        [True, False],
+        ["", "ä/👍"],
+        [b"\xff"],
+        [dt.date(2020, 1, 1)],
+        [dt.datetime(2020, 1, 1, 1)],
+        [2**63],
+        [-(2**63)],
+        [0.1, -0.0],
+    ],
 )
 def test_every_plain_type_is_indexed(store, values):
     put(store, element("one", i1=values))
@@ -207,7 +216,9 @@ def test_indices_of_elements_name_columns_whose_values_come_from_the_rows(store)
     assert index(store, "i1") == index_of_files(store, "i1")
 
 
-@pytest.mark.parametrize("first", [{}, {"indices": {}}, {"indices": {"i1": {}}}], ids=["no member", "no indices", "an empty index"])
+@pytest.mark.parametrize(
+    "first", [{}, {"indices": {}}, {"indices": {"i1": {}}}], ids=["no member", "no indices", "an empty index"]
+)
 @pytest.mark.parametrize("form", [list, iter, lambda data: [data]], ids=["list", "generator", "nested"])
 def test_indices_of_all_elements_count(store, first, form):
     indexed = with_indices("two", {"i1": {2: ["two"]}}, i1=[2], x=[2])
@@ -233,7 +244,12 @@ def test_what_is_in_memory_is_indexed_without_reading_files_again(store):
 
 def test_an_index_that_comes_late_needs_its_column_in_all_elements(store):
     with refused(store, ValueError):
-        put(store, element("one", x=[1]), with_indices("two", {"i1": {2: ["two"]}}, i1=[2], x=[2]), secondary_indices=None)
+        put(
+            store,
+            element("one", x=[1]),
+            with_indices("two", {"i1": {2: ["two"]}}, i1=[2], x=[2]),
+            secondary_indices=None,
+        )
 
 
 def test_indices_of_an_element_need_their_column(store):

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from kartothek_cube import open_store
 from kartothek_cube.api.serialization import ParquetSerializer
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.maintenance.hashing import row_hashes, total_hash
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.dataset.inspect import collect_dataset_metadata, hash_dataset
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.maintenance.statistics import row_hashes, total_hash
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, UnknownColumn, Unsupported
 from kartothek_cube.testing.stores import CountingStore
@@ -38,7 +38,9 @@ def store():
 
 def build(store, *data, uuid=UUID, **more):
     frames = list(data) or [ROWS]
-    return store_dataframes_as_dataset(store, uuid, frames, **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more})
+    return store_dataframes_as_dataset(
+        store, uuid, frames, **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more}
+    )
 
 
 def labels(store):
@@ -79,7 +81,10 @@ def test_the_types_are_the_same_without_files(store, predicates):
     assert [str(kind) for kind in collect_dataset_metadata(store, UUID).dtypes] == ["object"] + ["int64"] * 7
 
 
-@pytest.mark.parametrize(("predicates", "found"), [([[("p", "==", "b")]], ["p=b"]), ([[("i1", "<", 8)]], ["p=a"]), ([[("x", "==", 1)]], ["p=a", "p=b"])])
+@pytest.mark.parametrize(
+    ("predicates", "found"),
+    [([[("p", "==", "b")]], ["p=b"]), ([[("i1", "<", 8)]], ["p=a"]), ([[("x", "==", 1)]], ["p=a", "p=b"])],
+)
 def test_predicates_choose_files_by_partition_values_and_indices(store, predicates, found):
     build(store)
     frame = collect_dataset_metadata(store, UUID, predicates=predicates)
@@ -88,7 +93,10 @@ def test_predicates_choose_files_by_partition_values_and_indices(store, predicat
 
 def test_a_sample_can_be_repeated(store):  # L16
     build(store, pd.DataFrame({"x": range(20), "p": range(20), "i1": range(20)}))
-    found = [collect_dataset_metadata(store, UUID, frac=0.3, random_state=seed)["partition_label"].tolist() for seed in (1, 1, 2)]
+    found = [
+        collect_dataset_metadata(store, UUID, frac=0.3, random_state=seed)["partition_label"].tolist()
+        for seed in (1, 1, 2)
+    ]
     assert found[0] == found[1] != found[2]
     assert [len(f) for f in found] == [6, 6, 6]
     assert found[0] == [label for label in labels(store) if label in found[0]]
@@ -168,7 +176,9 @@ def plain_hash(values):
     return sum(mixed(null ^ mixed((cell(value) + text("x")) % 2**64)) for value in values) % 2**64
 
 
-@pytest.mark.parametrize(("values", "expected"), [([1, -2, 3], 9747017137558159748), (["a", None, "ä"], 5109560048070204042)])
+@pytest.mark.parametrize(
+    ("values", "expected"), [([1, -2, 3], 9747017137558159748), (["a", None, "ä"], 5109560048070204042)]
+)
 def test_hashes_are_stable(values, expected):
     assert hash_of(values) == expected == plain_hash(values)
 
@@ -185,10 +195,16 @@ def test_hashes_are_stable(values, expected):
         ([Decimal("1.5"), None], [pa.decimal128(5, 2), pa.decimal128(30, 10)]),
         ([dt.date(2024, 1, 1), None], [pa.date32(), pa.date64()]),
         ([dt.datetime(2024, 1, 1), None], [pa.timestamp("s"), pa.timestamp("ns")]),
-        ([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None], [pa.timestamp("us", "UTC"), pa.timestamp("us", "Europe/Berlin")]),
+        (
+            [dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None],
+            [pa.timestamp("us", "UTC"), pa.timestamp("us", "Europe/Berlin")],
+        ),
         ([dt.time(1, 2), None], [pa.time32("s"), pa.time64("ns")]),
         ([dt.timedelta(seconds=5), None], [pa.duration("s"), pa.duration("ns")]),
-        ([{"a": 1, "b": "x"}, None], [pa.struct([("a", pa.int8()), ("b", pa.string())]), pa.struct([("b", pa.string()), ("a", pa.int64())])]),
+        (
+            [{"a": 1, "b": "x"}, None],
+            [pa.struct([("a", pa.int8()), ("b", pa.string())]), pa.struct([("b", pa.string()), ("a", pa.int64())])],
+        ),
         ([None, None], [pa.null(), pa.int64(), pa.string(), pa.float64(), pa.list_(pa.int64())]),
     ],
 )
@@ -196,7 +212,10 @@ def test_widths_and_encodings_do_not_count(values, kinds):
     if pa.types.is_decimal(kinds[0]):
         hashes = {hash_of(values, kind) for kind in kinds}
     elif kinds[0] == pa.timestamp("us", "UTC"):
-        hashes = {int(total_hash(row_hashes(pa.table({"x": pa.array(values, type=kinds[0]).cast(kind)}), ["x"]))) for kind in kinds}
+        hashes = {
+            int(total_hash(row_hashes(pa.table({"x": pa.array(values, type=kinds[0]).cast(kind)}), ["x"])))
+            for kind in kinds
+        }
     else:
         hashes = {hash_of(values, kind) for kind in kinds}
     assert len(hashes) == 1
@@ -229,10 +248,15 @@ def test_nan_is_null_and_zero_has_no_sign():
 
 
 def test_a_slice_hashes_as_its_own_rows():
-    table = pa.table({"x": [[1], [2, 3], None, []], "y": ["a", None, "b", "c"], "z": [{"a": 1}, None, {"a": 3}, {"a": 4}]})
+    table = pa.table(
+        {"x": [[1], [2, 3], None, []], "y": ["a", None, "b", "c"], "z": [{"a": 1}, None, {"a": 3}, {"a": 4}]}
+    )
     whole = row_hashes(table, table.column_names)
     assert row_hashes(table.slice(1, 2), table.column_names).tolist() == whole[1:3].tolist()
-    assert row_hashes(pa.concat_tables([table.slice(2), table.slice(0, 2)]), table.column_names).tolist() == [*whole[2:], *whole[:2]]
+    assert row_hashes(pa.concat_tables([table.slice(2), table.slice(0, 2)]), table.column_names).tolist() == [
+        *whole[2:],
+        *whole[:2],
+    ]
 
 
 def test_names_of_columns_count_and_their_order_does_not():
@@ -247,7 +271,9 @@ values = st.lists(st.tuples(st.integers(-3, 3), st.sampled_from(["a", "b", None]
 @given(values, values)
 def test_bags_of_rows_have_equal_hashes_if_they_are_equal(one, other):
     def hashed(rows):
-        table = pa.table({"x": pa.array([r[0] for r in rows], pa.int64()), "y": pa.array([r[1] for r in rows], pa.string())})
+        table = pa.table(
+            {"x": pa.array([r[0] for r in rows], pa.int64()), "y": pa.array([r[1] for r in rows], pa.string())}
+        )
         return int(total_hash(row_hashes(table, ["x", "y"])))
 
     assert (hashed(one) == hashed(other)) == (sorted(one, key=str) == sorted(other, key=str))
@@ -277,7 +303,11 @@ def test_the_layout_does_not_count(store):
 
 
 def test_groups_are_sorted_and_nulls_are_one(store):
-    build(store, pd.DataFrame({"x": [1, 2, 3, 4], "p": ["b", "b", "a", "a"], "v1": [None, 1.0, -0.0, float("nan")]}), secondary_indices=None)
+    build(
+        store,
+        pd.DataFrame({"x": [1, 2, 3, 4], "p": ["b", "b", "a", "a"], "v1": [None, 1.0, -0.0, float("nan")]}),
+        secondary_indices=None,
+    )
     found = hash_dataset(store, UUID, group_key="v1")
     assert found.index.name == "v1"
     assert found.index.isna().tolist() == [False, False, True]
@@ -318,7 +348,13 @@ def test_arguments_are_checked(store):
     for arguments in ({"subset": ["nope"]}, {"group_key": ["nope"]}, {"subset": ["x"], "group_key": "nope"}):
         with pytest.raises(UnknownColumn, match="nope"):
             hash_dataset(store, UUID, **arguments)
-    for arguments in ({"group_key": []}, {"group_key": {"x"}}, {"group_key": "v2"}, {"group_key": ["x", "x"]}, {"subset": {"x"}}):
+    for arguments in (
+        {"group_key": []},
+        {"group_key": {"x"}},
+        {"group_key": "v2"},
+        {"group_key": ["x", "x"]},
+        {"subset": {"x"}},
+    ):
         with pytest.raises(InvalidInput):
             hash_dataset(store, UUID, **arguments)
     with pytest.raises(InvalidType):

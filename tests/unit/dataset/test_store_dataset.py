@@ -12,16 +12,30 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import open_store
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.compat.serializers import ParquetSerializer
-from kartothek_cube.core.csv_format import CsvFormat
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.serializers import ParquetSerializer
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, ReadOnlyStore, Unsupported
-from tests.support.datasets import UUID, contents, document, exists, file_of, keys, labels, read, refused, rows, schema, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    contents,
+    document,
+    exists,
+    file_of,
+    keys,
+    labels,
+    read,
+    refused,
+    rows,
+    schema,
+    snapshot,
+    user_metadata,
+)
 
 FRAME = pd.DataFrame({"x": [1, 2], "v1": ["a", None]})
 
@@ -124,7 +138,10 @@ def test_a_name_that_begins_like_another_is_another(store):  # B04
 
 
 def test_no_uuid_makes_a_random_one(store):  # B06
-    made = {store_dataframes_as_dataset(store, None, [FRAME]).uuid, store_dataframes_as_dataset__iter([FRAME], store).uuid}
+    made = {
+        store_dataframes_as_dataset(store, None, [FRAME]).uuid,
+        store_dataframes_as_dataset__iter([FRAME], store).uuid,
+    }
     assert len(made) == 2
     assert all(len(uuid) == 32 and exists(store, uuid) for uuid in made)
 
@@ -189,7 +206,9 @@ def test_order_of_columns_is_irrelevant(store):  # C19
     assert read(store).column("x").to_pylist() == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize("labels_of_rows", [[5, 3], ["a", "b"], pd.date_range("2020-01-01", periods=2), pd.Index([1, 2], name="x")])
+@pytest.mark.parametrize(
+    "labels_of_rows", [[5, 3], ["a", "b"], pd.date_range("2020-01-01", periods=2), pd.Index([1, 2], name="x")]
+)
 def test_row_labels_are_not_stored(store, labels_of_rows):  # C20
     put(store, [FRAME, FRAME.set_axis(labels_of_rows, axis=0)])
     assert read(store).column_names == ["v1", "x"]
@@ -206,7 +225,14 @@ def test_row_labels_in_an_arrow_table_are_not_stored(store):
     assert read(store).column_names == ["v1", "x"]
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame([[1, 2]], columns=["x", "x"]), pd.DataFrame([[1, 2]], columns=[1, "1"]), pa.table([[1], [2]], ["x", "x"])])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame([[1, 2]], columns=["x", "x"]),
+        pd.DataFrame([[1, 2]], columns=[1, "1"]),
+        pa.table([[1], [2]], ["x", "x"]),
+    ],
+)
 def test_duplicate_columns_are_refused(store, frame):  # C21
     with refused(store, ValueError, InvalidInput, "Duplicate columns"):
         put(store, [FRAME, frame])
@@ -271,7 +297,13 @@ def test_an_existing_dataset_is_not_touched(store):  # C09
 
 def test_overwriting_replaces_everything(store):  # C10
     put(store, metadata={"owner": "me"}, secondary_indices=["x"])
-    made = put(store, [{"other": pd.DataFrame({"p": ["a"], "x": ["text"]})}], overwrite=True, partition_on="p", metadata={"by": "you"})
+    made = put(
+        store,
+        [{"other": pd.DataFrame({"p": ["a"], "x": ["text"]})}],
+        overwrite=True,
+        partition_on="p",
+        metadata={"by": "you"},
+    )
     assert (made.tables, made.partition_keys, list(made.indices)) == (["other"], ["p"], [])
     assert (user_metadata(store), rows(store, table="other")) == ({"by": "you"}, [("a", "text")])
     assert schema(store, "other") == {"p": "string", "x": "string"}
@@ -351,7 +383,14 @@ def test_callable_metadata_that_json_cannot_hold_makes_no_dataset(store):
 
 
 def test_metadata_comes_back_as_json_has_it(store):
-    given = {"text": "ä👍\n\0", "list": [1, 2.5, None, True], "map": {"deep": [[]]}, 5: "five", "tuple": (1,), "big": 2**70}
+    given = {
+        "text": "ä👍\n\0",
+        "list": [1, 2.5, None, True],
+        "map": {"deep": [[]]},
+        5: "five",
+        "tuple": (1,),
+        "big": 2**70,
+    }
     put(store, metadata=given)
     assert user_metadata(store) == json.loads(json.dumps(given))
 
@@ -372,13 +411,17 @@ def test_versions_other_than_4_are_refused(store, version):  # C35
         put(store, metadata_version=version)
 
 
-@pytest.mark.parametrize("storage_format", ["yaml", "", None, 4, b"json", pd.DataFrame({"x": [1]}), np.array(["json", "json"])])
+@pytest.mark.parametrize(
+    "storage_format", ["yaml", "", None, 4, b"json", pd.DataFrame({"x": [1]}), np.array(["json", "json"])]
+)
 def test_an_unknown_encoding_is_refused(store, storage_format):  # C36
     with refused(store, ValueError, InvalidInput, "Unknown metadata storage format"):
         put(store, metadata_storage_format=storage_format)
 
 
-@pytest.mark.parametrize(("storage_format", "suffix"), [("json", "json"), ("JSON", "json"), ("MsgPack", "msgpack.zstd")])
+@pytest.mark.parametrize(
+    ("storage_format", "suffix"), [("json", "json"), ("JSON", "json"), ("MsgPack", "msgpack.zstd")]
+)
 def test_the_encoding_is_chosen(store, storage_format, suffix):
     put(store, metadata_storage_format=storage_format)
     assert keys(store, "by-dataset-metadata") == [f"{UUID}.by-dataset-metadata.{suffix}"]
@@ -405,13 +448,18 @@ def test_sets_and_dicts_are_no_lists(store, argument, value):  # C43
 
 
 @pytest.mark.parametrize("argument", ["partition_on", "secondary_indices"])
-@pytest.mark.parametrize(("value", "builtin"), [([1], TypeError), ([None], TypeError), ([["x"]], TypeError), (b"x", TypeError), (["x", "x"], ValueError)])
+@pytest.mark.parametrize(
+    ("value", "builtin"),
+    [([1], TypeError), ([None], TypeError), ([["x"]], TypeError), (b"x", TypeError), (["x", "x"], ValueError)],
+)
 def test_columns_are_named_by_text_and_once(store, argument, value, builtin):
     with refused(store, builtin, match=argument):
         put(store, **{argument: value})
 
 
-@pytest.mark.parametrize("value", ["x", ["x"], ("x",), iter(["x"]), pd.Index(["x"]), pa.array(["x"]).to_numpy(zero_copy_only=False)])
+@pytest.mark.parametrize(
+    "value", ["x", ["x"], ("x",), iter(["x"]), pd.Index(["x"]), pa.array(["x"]).to_numpy(zero_copy_only=False)]
+)
 def test_everything_else_that_lists_columns_is_a_list(store, value):
     assert put(store, partition_on=value).partition_keys == ["x"]
 
@@ -420,9 +468,17 @@ def test_the_dataset_is_returned_as_it_was_committed(store):
     made = put(store, secondary_indices=["x"], metadata={"owner": "me"})
     assert isinstance(made, DatasetMetadata)
     assert made.snapshot.document == snapshot(store).document
-    assert {k: str(v) for k, v in made.table_meta.items()} == {k: str(v) for k, v in DatasetMetadata.of(snapshot(store)).table_meta.items()}
+    assert {k: str(v) for k, v in made.table_meta.items()} == {
+        k: str(v) for k, v in DatasetMetadata.of(snapshot(store)).table_meta.items()
+    }
 
 
 def test_the_iterator_version_stores_the_same(store):
-    store_dataframes_as_dataset__iter(iter([FRAME]), store, UUID, {"owner": "me"}, ["x"], None, False, "json", 4, ["v1"])
-    assert (labels(store)[0][:4], user_metadata(store), list(snapshot(store).document.indices)) == ("x=1/", {"owner": "me"}, ["v1"])
+    store_dataframes_as_dataset__iter(
+        iter([FRAME]), store, UUID, {"owner": "me"}, ["x"], None, False, "json", 4, ["v1"]
+    )
+    assert (labels(store)[0][:4], user_metadata(store), list(snapshot(store).document.indices)) == (
+        "x=1/",
+        {"owner": "me"},
+        ["v1"],
+    )

@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.dataset import store_dataframes_as_dataset
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.dataset.stream import stream_table
-from kartothek_cube.core.options import options
+from kartothek_cube.core.dataset.read import read_table_arrow, stream_table
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, DatasetNotFound, InvalidInput, InvalidType, KeyNotFound
@@ -24,7 +23,12 @@ FILES = 20
 def store():
     memory = MemoryStore()
     for label in range(FILES):
-        write(memory, {"p": [label % 2] * 3, "x": [3 * label, 3 * label + 1, 3 * label + 2], "y": ["u", None, "v"]}, on=["p"], label=f"{label:02}")
+        write(
+            memory,
+            {"p": [label % 2] * 3, "x": [3 * label, 3 * label + 1, 3 * label + 2], "y": ["u", None, "v"]},
+            on=["p"],
+            label=f"{label:02}",
+        )
     return memory
 
 
@@ -33,7 +37,9 @@ def data_files(counting):
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("predicates", [None, [[("x", ">", 20), ("p", "==", 1)], [("y", "==", None)]], [[("p", "==", 7)]]])
+@pytest.mark.parametrize(
+    "predicates", [None, [[("x", ">", 20), ("p", "==", 1)], [("y", "==", None)]], [[("p", "==", 7)]]]
+)
 @pytest.mark.parametrize("columns", [None, ["y", "p"], []])
 def test_the_batches_are_the_rows_of_the_table_in_its_order(store, threads, predicates, columns):
     whole = read_table_arrow(UUID, store, columns, predicates)
@@ -126,11 +132,15 @@ def test_a_large_file_comes_in_pieces_of_the_memory_that_there_is(large):
 
 
 @pytest.mark.parametrize("columns", [None, ["v1", "x"], ["x"], []])
-@pytest.mark.parametrize("predicates", [None, [[("x", ">=", 3 * GROUP - 5), ("x", "<", 17 * GROUP), ("v1", ">", 0.5)]], [[("x", "<", -1)]]])
+@pytest.mark.parametrize(
+    "predicates", [None, [[("x", ">=", 3 * GROUP - 5), ("x", "<", 17 * GROUP), ("v1", ">", 0.5)]], [[("x", "<", -1)]]]
+)
 @pytest.mark.parametrize("view", [lambda store: store, RangesStore], ids=["local", "remote"])
 def test_the_pieces_of_a_large_file_are_its_rows(large, view, columns, predicates):
     whole = read_table_arrow(UUID, large, columns, predicates)
-    table = stream_table(UUID, view(large), columns, predicates, options=options(threads=2, bytes_in_flight=4 * MIB)).read_all()
+    table = stream_table(
+        UUID, view(large), columns, predicates, options=options(threads=2, bytes_in_flight=4 * MIB)
+    ).read_all()
     assert table.num_rows == whole.num_rows
     assert table.equals(whole)
 
@@ -138,7 +148,9 @@ def test_the_pieces_of_a_large_file_are_its_rows(large, view, columns, predicate
 def test_row_groups_come_one_after_the_other_as_far_as_they_are_asked_for():
     store = RangesStore(MemoryStore())
     write_file(store, large_rows(20 * GROUP), GROUP)
-    with stream_table(UUID, store, predicates=[[("x", ">=", 4 * GROUP)]], options=options(threads=1, bytes_in_flight=5 * MIB)) as reader:
+    with stream_table(
+        UUID, store, predicates=[[("x", ">=", 4 * GROUP)]], options=options(threads=1, bytes_in_flight=5 * MIB)
+    ) as reader:
         assert reader.read_next_batch().column("x")[0].as_py() == 4 * GROUP
         assert len(store.spans) == 1
         for _ in reader:

@@ -24,12 +24,12 @@ from kartothek_cube.api.dataset import (
     update_dataset_from_dataframes,
     verify_dataset,
 )
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.metadata.chain import CubeCommit
-from kartothek_cube.core.metadata.history import history_key
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import load_snapshot, with_indices
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.metadata.commit_log import CubeCommit
+from kartothek_cube.core.metadata.history_entry import history_key
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
@@ -50,11 +50,20 @@ def state(store: Any) -> Any:
     forget(store)
     snapshot = load_snapshot(store, UUID)
     snapshot = with_indices(store, snapshot, sorted(snapshot.secondary_columns))
-    pairs = {c: sorted(zip(i.values.to_pylist(), i.labels.to_pylist(), strict=True)) for c, i in snapshot.indices.items()}
+    pairs = {
+        c: sorted(zip(i.values.to_pylist(), i.labels.to_pylist(), strict=True)) for c, i in snapshot.indices.items()
+    }
     partitions = snapshot.partitions
     files = {t: keys.to_pylist() for t, keys in partitions.files.items()} if len(partitions) else {}
     schemas = {t: [(f.name, str(f.type)) for f in s] for t, s in snapshot.schemas.items()}
-    return partitions.labels.to_pylist(), files, pairs, schemas, snapshot.partition_keys, snapshot.document.user_metadata
+    return (
+        partitions.labels.to_pylist(),
+        files,
+        pairs,
+        schemas,
+        snapshot.partition_keys,
+        snapshot.document.user_metadata,
+    )
 
 
 def append(store: Any, *rows: tuple[int, str, int], **more: Any) -> None:
@@ -68,24 +77,47 @@ def labelled(store: Any, label: str, x: int) -> None:
 @pytest.fixture
 def store():
     store = MemoryStore()
-    store_dataframes_as_dataset(store, UUID, [frame((1, "a", 10), (2, "b", 20), (3, "c", 10))], partition_on=["p"], secondary_indices=["i1"], metadata={"n": 1})
+    store_dataframes_as_dataset(
+        store,
+        UUID,
+        [frame((1, "a", 10), (2, "b", 20), (3, "c", 10))],
+        partition_on=["p"],
+        secondary_indices=["i1"],
+        metadata={"n": 1},
+    )
     return store
 
 
 STEPS = {
     "append": lambda store: append(store, (4, "d", 30)),
-    "replace in the middle": lambda store: append(store, (4, "b", 30), delete_scope=[{"p": "b"}], metadata={"n": 2, "m": 1}),
+    "replace in the middle": lambda store: append(
+        store, (4, "b", 30), delete_scope=[{"p": "b"}], metadata={"n": 2, "m": 1}
+    ),
     "remove the first": lambda store: update_dataset_from_dataframes([], store, UUID, delete_scope=[{"p": "a"}]),
     "remove by index": lambda store: update_dataset_from_dataframes([], store, UUID, delete_scope=[{"i1": 10}]),
-    "remove everything": lambda store: update_dataset_from_dataframes([], store, UUID, delete_scope=[{"p": p} for p in "abc"]),
-    "metadata": lambda store: update_dataset_from_dataframes([], store, UUID, metadata_merger=lambda _: {"other": True}),
+    "remove everything": lambda store: update_dataset_from_dataframes(
+        [], store, UUID, delete_scope=[{"p": p} for p in "abc"]
+    ),
+    "metadata": lambda store: update_dataset_from_dataframes(
+        [], store, UUID, metadata_merger=lambda _: {"other": True}
+    ),
     "index": lambda store: build_dataset_indices(store, UUID, ["x"]),
     "compaction": lambda store: (append(store, (9, "a", 90)), compact_dataset(UUID, store)),
-    "new column": lambda store: update_dataset_from_dataframes([frame((4, "d", 30)).assign(v1=0.5)], store, UUID, add_columns=True),
-    "overwrite": lambda store: store_dataframes_as_dataset(store, UUID, [frame((5, "e", 1))], overwrite=True, partition_on=["p"], secondary_indices=["i1"]),
-    "other keys": lambda store: store_dataframes_as_dataset(store, UUID, [frame((5, "e", 1))], overwrite=True, partition_on=["p", "i1"]),
-    "other schema": lambda store: store_dataframes_as_dataset(store, UUID, [pd.DataFrame({"y": ["t"]})], overwrite=True, secondary_indices=["y"]),
-    "several tables": lambda store: store_dataframes_as_dataset(store, UUID, [{"a": frame((5, "e", 1)), "b": frame((6, "e", 1))}], overwrite=True),
+    "new column": lambda store: update_dataset_from_dataframes(
+        [frame((4, "d", 30)).assign(v1=0.5)], store, UUID, add_columns=True
+    ),
+    "overwrite": lambda store: store_dataframes_as_dataset(
+        store, UUID, [frame((5, "e", 1))], overwrite=True, partition_on=["p"], secondary_indices=["i1"]
+    ),
+    "other keys": lambda store: store_dataframes_as_dataset(
+        store, UUID, [frame((5, "e", 1))], overwrite=True, partition_on=["p", "i1"]
+    ),
+    "other schema": lambda store: store_dataframes_as_dataset(
+        store, UUID, [pd.DataFrame({"y": ["t"]})], overwrite=True, secondary_indices=["y"]
+    ),
+    "several tables": lambda store: store_dataframes_as_dataset(
+        store, UUID, [{"a": frame((5, "e", 1)), "b": frame((6, "e", 1))}], overwrite=True
+    ),
 }
 
 
@@ -113,7 +145,9 @@ def test_the_newest_commit_is_taken_back(store, step, index_files):
                 store.delete(key)
     undo(UUID, store)
     assert state(store) == before
-    assert {k for k in set(store.list(f"{UUID}/", recursive=True).keys) - files if "/indices/" not in k} == {history_key(UUID, newest(store))}
+    assert {k for k in set(store.list(f"{UUID}/", recursive=True).keys) - files if "/indices/" not in k} == {
+        history_key(UUID, newest(store))
+    }
     undo(UUID, store)
     assert state(store) == after
     undo(UUID, store)
@@ -178,8 +212,16 @@ def test_a_factory_says_where_and_forgets_what_it_read(store):
 
 def test_a_write_to_a_cube_is_taken_back_by_its_id(store):
     base = load_snapshot(store, UUID)
-    change = Change(UUID, (), base.schemas, base.partition_keys, ("i1",), metadata={"n": 9}, cube=CubeCommit("together", (UUID, "other")))
-    commit(store, change, base)
+    change = Change(
+        UUID,
+        (),
+        base.schemas,
+        base.partition_keys,
+        ("i1",),
+        metadata={"n": 9},
+        cube=CubeCommit("together", (UUID, "other")),
+    )
+    commit_change(store, change, base)
     append(store, (4, "d", 30))
     assert history(UUID, store)["cube"].tolist()[1] == "together"
     undo(UUID, store, "together")
@@ -215,7 +257,13 @@ def test_a_header_has_nothing_to_undo():
 def test_a_change_of_the_header_is_taken_back_only_as_the_newest(store, step):
     STEPS[step](store)
     wrong = newest(store)
-    update_dataset_from_dataframes([], store, UUID, delete_scope=[{c: state(store)[2][c][0][0]} for c in sorted(state(store)[2])], metadata={"later": 1})
+    update_dataset_from_dataframes(
+        [],
+        store,
+        UUID,
+        delete_scope=[{c: state(store)[2][c][0][0]} for c in sorted(state(store)[2])],
+        metadata={"later": 1},
+    )
     store_dataframes_as_dataset(store, UUID, [frame((5, "e", 1))], overwrite=True)
     refused(store, InvalidRequest, f"{wrong} changed the schema.*{newest(store)}", wrong)
 
@@ -246,7 +294,7 @@ def test_a_label_that_was_used_again_cannot_come_back():
     store_dataframes_as_dataset(store, UUID, [{"label": "one", "data": [("table", frame((1, "", 0))[["x"]])]}])
     labelled(store, "two", 2)
     snapshot = load_snapshot(store, UUID)
-    commit(store, Change(UUID, (), snapshot.schemas, (), (), removed=pa.array(["one"])), snapshot)
+    commit_change(store, Change(UUID, (), snapshot.schemas, (), (), removed=pa.array(["one"])), snapshot)
     wrong = newest(store)
     labelled(store, "one", 3)
     refused(store, CommitConflict, f"'one'.*made again.*{newest(store)}", wrong)
@@ -346,7 +394,9 @@ def test_history_says_what_is_kept(store):
 
 def test_a_dataset_of_other_libraries_has_an_empty_history(store):
     document = json.loads(store.get(document_key(UUID)))
-    store.put(document_key(UUID), json.dumps({**document, "metadata": {"creation_time": "2024-05-01T00:00:00"}}).encode())
+    store.put(
+        document_key(UUID), json.dumps({**document, "metadata": {"creation_time": "2024-05-01T00:00:00"}}).encode()
+    )
     found = history(UUID, store)
     assert len(found) == 0
     assert found.dtypes.astype(str).to_dict() | {"commit": "", "parent": "", "cube": ""} == {
@@ -373,10 +423,21 @@ def test_commits_before_a_foreign_one_are_listed_and_not_kept(store):
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(st.lists(st.sampled_from([s for s in STEPS if s not in ("other schema", "several tables", "compaction")]), max_size=5))
+@given(
+    st.lists(
+        st.sampled_from([s for s in STEPS if s not in ("other schema", "several tables", "compaction")]), max_size=5
+    )
+)
 def test_a_sequence_is_taken_back_step_by_step(steps):
     store = MemoryStore()
-    store_dataframes_as_dataset(store, UUID, [frame((1, "a", 10), (2, "b", 20), (3, "c", 10))], partition_on=["p"], secondary_indices=["i1"], metadata={"n": 1})
+    store_dataframes_as_dataset(
+        store,
+        UUID,
+        [frame((1, "a", 10), (2, "b", 20), (3, "c", 10))],
+        partition_on=["p"],
+        secondary_indices=["i1"],
+        metadata={"n": 1},
+    )
     states = [state(store)]
     commits = []
     for step in steps:

@@ -7,15 +7,32 @@ import copy
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+    update_dataset_from_dataframes__iter,
+)
+from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import InvalidInput, InvalidType, ReadOnlyStore, Unsupported
-from tests.support.datasets import UUID, contents, document, exists, file_of, folders, keys, labels, refused, rows, schema, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    contents,
+    document,
+    exists,
+    file_of,
+    folders,
+    keys,
+    labels,
+    refused,
+    rows,
+    schema,
+    snapshot,
+    user_metadata,
+)
 
 ONE = pd.DataFrame({"p": ["a", "b"], "x": [1, 2]})
 TWO = pd.DataFrame({"p": ["b", "c"], "x": [3, 4]})
@@ -45,13 +62,19 @@ def test_an_update_appends(stored, verb):
     made = verb([TWO], stored, UUID)
     assert list(made.partitions) == labels(stored)
     assert rows(stored) == [("a", 1), ("b", 2), ("b", 3), ("c", 4)]
-    assert {k: v for k, v in contents(stored).items() if k in before and k.endswith("parquet")} == {k: v for k, v in before.items() if k.endswith("parquet")}
+    assert {k: v for k, v in contents(stored).items() if k in before and k.endswith("parquet")} == {
+        k: v for k, v in before.items() if k.endswith("parquet")
+    }
 
 
 @pytest.mark.parametrize("verb", [update_dataset_from_dataframes, update_dataset_from_dataframes__iter])
 def test_a_missing_dataset_is_made(store, verb):  # D01
     verb([ONE], store, UUID, partition_on="p", metadata={"owner": "me"}, delete_scope=[{"p": "a"}])
-    assert (folders(store), rows(store), user_metadata(store)) == (["p=a", "p=b"], [("a", 1), ("b", 2)], {"owner": "me"})
+    assert (folders(store), rows(store), user_metadata(store)) == (
+        ["p=a", "p=b"],
+        [("a", 1), ("b", 2)],
+        {"owner": "me"},
+    )
 
 
 @pytest.mark.parametrize("verb", [update_dataset_from_dataframes, update_dataset_from_dataframes__iter])
@@ -71,7 +94,9 @@ def test_an_update_with_nothing_changes_nothing(stored, nothing):  # D03
         before.schemas,
         before.document.user_metadata,
     )
-    assert {k: v for k, v in contents(stored).items() if "metadata.json" not in k and (k in files or "/_history/" not in k)} == files
+    assert {
+        k: v for k, v in contents(stored).items() if "metadata.json" not in k and (k in files or "/_history/" not in k)
+    } == files
 
 
 @pytest.mark.parametrize("given", [None, [], ["p"], "p"])
@@ -124,7 +149,9 @@ def test_a_label_that_exists_is_replaced_and_its_old_file_left_alone(stored):  #
     update(stored, {"label": old.removeprefix("p=a/"), "data": {"table": pd.DataFrame({"p": ["a"], "x": [9]})}})
     assert rows(stored) == [("a", 9), ("b", 2)]
     assert labels(stored)[-1] == old
-    assert {key: stored.get(key) for key in before if key.endswith("parquet")} == {key: data for key, data in before.items() if key.endswith("parquet")}
+    assert {key: stored.get(key) for key in before if key.endswith("parquet")} == {
+        key: data for key, data in before.items() if key.endswith("parquet")
+    }
 
 
 def test_a_zoned_timestamp_column_can_be_updated(store):  # C38

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.markup import Markup, cell, code, details, escape, in_notebook, shortened, show_bytes, show_count, table
+from kartothek_cube.core.display.html import (
+    Markup,
+    code,
+    details,
+    escape,
+    in_notebook,
+    show_bytes,
+    show_count,
+    table,
+    table_cell,
+)
+from kartothek_cube.core.text import shortened
 
 
 @given(st.text() | st.text(st.characters(min_codepoint=0, max_codepoint=0x20)) | st.just("\ud800\uffff"))
@@ -17,7 +28,10 @@ def test_every_text_can_stand_in_html_and_xml(text):
         assert (root.text or "", root.get("b")) == (text, text)
 
 
-@pytest.mark.parametrize(("size", "text"), [(None, ""), (999, "999 bytes"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_999, "10.0 kB"), (99_960, "100 kB")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, ""), (999, "999 bytes"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_999, "10.0 kB"), (99_960, "100 kB")],
+)
 def test_sizes_have_three_digits(size, text):
     assert show_bytes(size) == text
 
@@ -52,15 +66,17 @@ def test_what_is_no_markup_is_escaped_in_tables():
 def test_what_a_notebook_shows_says_no_colour_of_text_or_ground():
     style = in_notebook(Markup("")).split("<style>")[1]
     assert "background" not in style
-    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 2, "errors and warnings, mixed with the colour of the text"
+    assert style.count(";color:color-mix(in srgb,currentColor") == style.count("color:#") == 2, (
+        "errors and warnings, mixed with the colour of the text"
+    )
 
 
 def test_a_long_name_may_break_and_a_word_may_not():
-    assert cell("UNITS") == "<td>UNITS</td>"
-    assert cell("a" * 28 + " " + "b" * 28) == f"<td>{'a' * 28} {'b' * 28}</td>"
-    assert cell("a" * 29, "q") == f'<td class="q w">{"a" * 29}</td>'
-    assert cell(Markup(f"<i class='{'c' * 40}'>a</i>")).startswith("<td><i"), "what is shown counts"
-    assert cell(Markup(f"<i>{'a' * 29}</i>")).startswith('<td class="w"><i')
+    assert table_cell("UNITS") == "<td>UNITS</td>"
+    assert table_cell("a" * 28 + " " + "b" * 28) == f"<td>{'a' * 28} {'b' * 28}</td>"
+    assert table_cell("a" * 29, "q") == f'<td class="q w">{"a" * 29}</td>'
+    assert table_cell(Markup(f"<i class='{'c' * 40}'>a</i>")).startswith("<td><i"), "what is shown counts"
+    assert table_cell(Markup(f"<i>{'a' * 29}</i>")).startswith('<td class="w"><i')
 
 
 def test_calls_are_code_and_words_are_not():

@@ -13,13 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.api.cube import Cube, build_cube, build_cube_index, extend_cube, plan_cube_query, query_cube_arrow, remove_partitions
-from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.conditions import (
+from kartothek_cube.api.cube import (
+    Cube,
+    build_cube,
+    build_cube_index,
+    extend_cube,
+    plan_cube_query,
+    query_cube_arrow,
+    remove_partitions,
+)
+from kartothek_cube.core.expressions.conditions import (
     C,
-    Condition,
-    Conjunction,
     EqualityCondition,
     GreaterEqualCondition,
     GreaterThanCondition,
@@ -29,14 +33,23 @@ from kartothek_cube.cube.conditions import (
     IsNotInCondition,
     LessEqualCondition,
     LessThanCondition,
-    SimpleCondition,
     VirtualColumn,
     convert_predicates_to_cube_conditions,
     write_predicate_as_cube_condition,
 )
+from kartothek_cube.core.expressions.conjunction import Condition, Conjunction, SimpleCondition
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-TYPES = {"i": pa.int64(), "s": pa.string(), "f": pa.float64(), "b": pa.bool_(), "t": pa.timestamp("ns"), "l": pa.list_(pa.int64())}
+TYPES = {
+    "i": pa.int64(),
+    "s": pa.string(),
+    "f": pa.float64(),
+    "b": pa.bool_(),
+    "t": pa.timestamp("ns"),
+    "l": pa.list_(pa.int64()),
+}
 
 OPERATORS = [
     (operator.eq, EqualityCondition, "=="),
@@ -46,7 +59,12 @@ OPERATORS = [
     (operator.gt, GreaterThanCondition, ">"),
     (operator.ge, GreaterEqualCondition, ">="),
 ]
-ALL_NINE = [*(compare(C("x"), 1) for compare, _, _ in OPERATORS), C("x").isin([1, 2]), C("x").isnotin([1, 2]), C("x").in_interval(1, 2)]
+ALL_NINE = [
+    *(compare(C("x"), 1) for compare, _, _ in OPERATORS),
+    C("x").isin([1, 2]),
+    C("x").isnotin([1, 2]),
+    C("x").in_interval(1, 2),
+]
 NULLS = [None, float("nan"), np.float64("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 
 
@@ -81,7 +99,11 @@ def test_isnotin_keeps_a_tuple():
     condition = C("x").isnotin(i for i in (1, 2))
     assert condition == IsNotInCondition("x", (1, 2))
     assert condition != C("x").isin([1, 2])
-    assert (condition.OP, condition.predicate_part, str(condition)) == ("not in", [("x", "not in", (1, 2))], "x not in (1, 2)")
+    assert (condition.OP, condition.predicate_part, str(condition)) == (
+        "not in",
+        [("x", "not in", (1, 2))],
+        "x not in (1, 2)",
+    )
     assert repr(condition) == "IsNotInCondition(column='x', value=(1, 2))"
     assert Conjunction(condition).clauses == (Clause("x", "not in", (1, 2)),)
     assert C("x").isnotin("abc").value == ("abc",)
@@ -95,7 +117,9 @@ def test_isnotin_of_nothing_is_active_and_excludes_only_nulls_of_a_frame():
     assert list(condition.filter_df(pd.DataFrame({"x": [1.0, None, 2.0]})).index) == [0, 2]
 
 
-@pytest.mark.parametrize("values", [{1: "a", 2: "b"}.keys(), (i for i in (1, 2)), np.array([1, 2]), pd.Series([1, 2]), range(1, 3)])
+@pytest.mark.parametrize(
+    "values", [{1: "a", 2: "b"}.keys(), (i for i in (1, 2)), np.array([1, 2]), pd.Series([1, 2]), range(1, 3)]
+)
 def test_isin_takes_any_iterable(values):
     assert C("x").isin(values) == C("x").isin([1, 2])
 
@@ -117,7 +141,12 @@ def test_isin_of_nothing_is_active_and_matches_nothing(nothing):
 
 @pytest.mark.parametrize(
     ("start", "stop", "parts"),
-    [(1, 2, [("x", ">=", 1), ("x", "<", 2)]), (1, None, [("x", ">=", 1)]), (None, 2, [("x", "<", 2)]), (None, None, [])],
+    [
+        (1, 2, [("x", ">=", 1), ("x", "<", 2)]),
+        (1, None, [("x", ">=", 1)]),
+        (None, 2, [("x", "<", 2)]),
+        (None, None, []),
+    ],
 )
 def test_intervals_are_half_open_and_none_is_an_open_end(start, stop, parts):  # cube 21, 27
     condition = C("x").in_interval(start, stop)
@@ -195,7 +224,11 @@ def test_nulls_are_reported_before_columns_and_columns_before_containers():
         C("x").isin([[1], C("y")])
 
 
-@pytest.mark.parametrize("value", [[1], [1, 2], (), {1}, {1: 2}, np.array([1, 2]), pd.Series([1]), pd.DataFrame()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [[1], [1, 2], (), {1}, {1: 2}, np.array([1, 2]), pd.Series([1]), pd.DataFrame()],
+    ids=lambda v: type(v).__name__,
+)
 def test_containers_are_refused_with_a_pointer_to_isin(value):
     for make in (lambda: C("x") == value, lambda: C("x").isin([value]), lambda: C("x").in_interval(value)):
         with pytest.raises(InvalidInput, match=f'Cannot compare column "x" with a {type(value).__name__}.*isin'):
@@ -274,7 +307,16 @@ a, b, c, d = C("a") == 1, C("b") < 2, C("c").isin([3]), C("d").in_interval(4)
 
 @pytest.mark.parametrize(
     ("argument", "expected"),
-    [(None, ()), ([], ()), (a, (a,)), ([a, b], (a, b)), ((a, b), (a, b)), ({a}, (a,)), ({b: 1, a: 2}.keys(), (b, a)), (Conjunction([a, b]), (a, b))],
+    [
+        (None, ()),
+        ([], ()),
+        (a, (a,)),
+        ([a, b], (a, b)),
+        ((a, b), (a, b)),
+        ({a}, (a,)),
+        ({b: 1, a: 2}.keys(), (b, a)),
+        (Conjunction([a, b]), (a, b)),
+    ],
 )
 def test_a_conjunction_is_made_of_nothing_one_several_or_another_conjunction(argument, expected):  # cube 31
     assert Conjunction(argument).conditions == expected
@@ -291,7 +333,9 @@ class SparkColumn:
         return "Column<'(x > 3)'>"
 
 
-@pytest.mark.parametrize("argument", [1, "abc", C("a"), [1], [None], [Conjunction([])], [C("a")], SparkColumn()], ids=repr)
+@pytest.mark.parametrize(
+    "argument", [1, "abc", C("a"), [1], [None], [Conjunction([])], [C("a")], SparkColumn()], ids=repr
+)
 def test_a_conjunction_is_made_of_conditions_only(argument):  # cube 31
     with pytest.raises(InvalidType, match="Can only build conjunction out of conditions"):
         Conjunction(argument)
@@ -382,10 +426,16 @@ BELOW = {"i": "lm", "u": "lm"}
 
 
 @pytest.mark.parametrize("column", VALUES)
-@pytest.mark.parametrize(("compare", "equal", "below", "above"), [(op[0], op[0](1, 1), op[0](0, 1), op[0](2, 1)) for op in OPERATORS])
-def test_every_operator_on_every_type_keeps_labels_and_never_matches_null(frame, column, compare, equal, below, above):  # cube 34, 35
+@pytest.mark.parametrize(
+    ("compare", "equal", "below", "above"), [(op[0], op[0](1, 1), op[0](0, 1), op[0](2, 1)) for op in OPERATORS]
+)
+def test_every_operator_on_every_type_keeps_labels_and_never_matches_null(
+    frame, column, compare, equal, below, above
+):  # cube 34, 35
     small = BELOW.get(column, "m")
-    expected = "k" * equal + small * below + "n" * above  # row k holds the value, n a larger one, m (and l, where it is no null) smaller ones
+    expected = (
+        "k" * equal + small * below + "n" * above
+    )  # row k holds the value, n a larger one, m (and l, where it is no null) smaller ones
     result = compare(C(column), VALUES[column]).filter_df(frame)
     assert list(result.index) == sorted(expected)
     pd.testing.assert_frame_equal(result, frame.loc[sorted(expected)])
@@ -493,7 +543,13 @@ def test_signed_and_unsigned_integers_of_any_width_are_compared(frame):
 
 @pytest.mark.parametrize(
     "value",
-    [dt.date(2020, 1, 3), dt.datetime(2020, 1, 3), pd.Timestamp("2020-01-03"), np.datetime64("2020-01-03"), "2020-01-03"],
+    [
+        dt.date(2020, 1, 3),
+        dt.datetime(2020, 1, 3),
+        pd.Timestamp("2020-01-03"),
+        np.datetime64("2020-01-03"),
+        "2020-01-03",
+    ],
     ids=lambda v: type(v).__name__,
 )
 def test_timestamp_columns_are_compared_with_every_kind_of_date(frame, value):
@@ -502,8 +558,15 @@ def test_timestamp_columns_are_compared_with_every_kind_of_date(frame, value):
 
 
 def test_times_without_a_zone_are_utc_where_the_column_has_a_zone():
-    df = pd.DataFrame({"t": pd.to_datetime(["2020-01-01 23:30", "2020-01-02 00:30"]).tz_localize("UTC").tz_convert("Europe/Berlin")})
-    for value in ("2020-01-02", dt.date(2020, 1, 2), dt.datetime(2020, 1, 2), pd.Timestamp("2020-01-02 01:00", tz="Europe/Berlin")):
+    df = pd.DataFrame(
+        {"t": pd.to_datetime(["2020-01-01 23:30", "2020-01-02 00:30"]).tz_localize("UTC").tz_convert("Europe/Berlin")}
+    )
+    for value in (
+        "2020-01-02",
+        dt.date(2020, 1, 2),
+        dt.datetime(2020, 1, 2),
+        pd.Timestamp("2020-01-02 01:00", tz="Europe/Berlin"),
+    ):
         assert list((C("t") >= value).filter_df(df).index) == [1]
 
 
@@ -563,7 +626,10 @@ def test_isnotin_is_unequal_to_each_value(values, excluded):
         ("i not in ()", C("i").isnotin([])),
         ("s not in (a b, 'c, (d)=e', \"it's\")", C("s").isnotin(["a b", "c, (d)=e", "it's"])),
         (r"s in ('a\\b')", C("s").isin(["a\\b"])),
-        ("t in (2020-01-02, '2020-01-03 04:05')", C("t").isin([pd.Timestamp(2020, 1, 2), pd.Timestamp(2020, 1, 3, 4, 5)])),
+        (
+            "t in (2020-01-02, '2020-01-03 04:05')",
+            C("t").isin([pd.Timestamp(2020, 1, 2), pd.Timestamp(2020, 1, 3, 4, 5)]),
+        ),
     ],
 )
 def test_one_condition_is_read_from_text(text, expected):  # cube 36, 37
@@ -615,13 +681,17 @@ def test_an_unknown_column_is_named_with_the_text_and_the_known_ones():  # cube 
         Condition.from_string("z == 1", TYPES)
 
 
-@pytest.mark.parametrize("text", ["i == a", "i == 1.5", "i=<1", "f == x", "b == maybe", "t == x", "l == 1", "f == nan", "t == nat"])
+@pytest.mark.parametrize(
+    "text", ["i == a", "i == 1.5", "i=<1", "f == x", "b == maybe", "t == x", "l == 1", "f == nan", "t == nat"]
+)
 def test_a_value_that_is_no_literal_or_a_null_is_a_value_error(text):
     with pytest.raises(ValueError):
         Condition.from_string(text, TYPES)
 
 
-@pytest.mark.parametrize("text", ["i in (a)", "i not in (1.5)", "f in (1, x)", "l in (1)", "l in ('1')", "f in (nan)", "t not in (nat)"])
+@pytest.mark.parametrize(
+    "text", ["i in (a)", "i not in (1.5)", "f in (1, x)", "l in (1)", "l in ('1')", "f in (nan)", "t not in (nat)"]
+)
 def test_a_list_of_values_that_are_no_literals_is_a_value_error(text):
     with pytest.raises(ValueError):
         Condition.from_string(text, TYPES)
@@ -650,7 +720,11 @@ simple = st.one_of(
     st.builds(lambda o, v: o[0](C("i"), v), st.sampled_from(OPERATORS), st.integers()),
     st.builds(lambda o, v: o[0](C("s"), v), st.sampled_from(OPERATORS), plain_text),
     st.builds(lambda o, v: o[0](C("f"), v), st.sampled_from(OPERATORS), st.floats(allow_nan=False)),
-    st.builds(lambda o, v: o[0](C("t"), pd.Timestamp(v)), st.sampled_from(OPERATORS), st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1))),
+    st.builds(
+        lambda o, v: o[0](C("t"), pd.Timestamp(v)),
+        st.sampled_from(OPERATORS),
+        st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1)),
+    ),
 )
 
 
@@ -665,7 +739,12 @@ def test_simple_conditions_survive_text(conditions):  # cube 40
 any_text = st.text(st.characters(exclude_characters="&", codec="utf-8"))
 
 
-@given(st.sampled_from([IsInCondition, IsNotInCondition]), st.lists(st.integers()), st.lists(any_text), st.lists(st.floats(allow_nan=False)))
+@given(
+    st.sampled_from([IsInCondition, IsNotInCondition]),
+    st.lists(st.integers()),
+    st.lists(any_text),
+    st.lists(st.floats(allow_nan=False)),
+)
 def test_lists_of_numbers_and_texts_survive_text(cls, numbers, texts, floats):
     conjunction = Conjunction([cls("i", numbers), cls("s", texts), cls("f", floats)])
     assert Conjunction.from_string(str(conjunction), TYPES) == conjunction

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes
+from kartothek_cube.core.dataset.read import read_dataset_as_dataframes, read_table
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidType
 from tests.support.commits import UUID, write
@@ -44,7 +43,9 @@ def stored(column, **where):
 
 
 def found(store, op, value, pushdown=True):
-    return read_table(UUID, store, columns=["x"], predicates=[[("v1", op, value)]], predicate_pushdown_to_io=pushdown)["x"].tolist()
+    return read_table(UUID, store, columns=["x"], predicates=[[("v1", op, value)]], predicate_pushdown_to_io=pushdown)[
+        "x"
+    ].tolist()
 
 
 @places
@@ -132,7 +133,11 @@ def test_lists_are_null_or_not(pushdown):  # H36
     store = stored(pa.array([[1], None], pa.list_(pa.int64())))
     with pytest.raises(InvalidType, match="It takes nothing but null"):
         found(store, "==", 1, pushdown)
-    assert (found(store, "==", None, pushdown), found(store, "!=", None, pushdown), found(store, "in", [], pushdown)) == ([1], [0], [])
+    assert (
+        found(store, "==", None, pushdown),
+        found(store, "!=", None, pushdown),
+        found(store, "in", [], pushdown),
+    ) == ([1], [0], [])
 
 
 def test_integers_with_nulls_are_compared_without_rounding():  # H37

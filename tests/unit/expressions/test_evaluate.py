@@ -13,15 +13,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import evaluate
-from kartothek_cube.core.evaluate import Bounds, clause_on_scalar, matching_rows, matching_values, possible_chunks
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.index import build_index
+from kartothek_cube.core.arrow.schema import literal_array
+from kartothek_cube.core.arrow.types import normal_type
+from kartothek_cube.core.expressions import evaluate
+from kartothek_cube.core.expressions.evaluate import (
+    Bounds,
+    clause_on_scalar,
+    matching_rows,
+    matching_values,
+    possible_chunks,
+)
+from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, is_null, parse_predicates
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.metadata.index import build_index
 from kartothek_cube.core.metadata.partitions import PartitionColumns
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.predicates import OPERATORS, Clause, is_null, parse_predicates
-from kartothek_cube.core.scan import index_mask, indexed_clauses
-from kartothek_cube.core.schema import literal_array, normal_type
+from kartothek_cube.core.scan.plan import index_mask, indexed_clauses
 from kartothek_cube.core.stores.memory import MemoryStore
 
 COMPARE = {"==": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
@@ -41,11 +48,23 @@ POOLS = {
     pa.date32(): ([dt.date(1, 1, 1), dt.date(2020, 2, 29), dt.date(9999, 12, 31)], [dt.date(2020, 3, 1)]),
     pa.timestamp("us"): (
         [dt.datetime(1, 1, 1), DAY, DAY + dt.timedelta(microseconds=1), dt.datetime(9999, 12, 31)],
-        [pd.Timestamp(DAY) + pd.Timedelta(1, "ns"), pd.Timestamp(DAY) - pd.Timedelta(1, "ns"), np.datetime64("1600-01-01", "D")],
+        [
+            pd.Timestamp(DAY) + pd.Timedelta(1, "ns"),
+            pd.Timestamp(DAY) - pd.Timedelta(1, "ns"),
+            np.datetime64("1600-01-01", "D"),
+        ],
     ),
     pa.decimal128(5, 2): (
         [Decimal("-999.99"), Decimal("-0.01"), Decimal("0.00"), Decimal("1.50"), Decimal("999.99")],
-        [Decimal("0.001"), Decimal("-0.001"), Decimal("1.5"), Decimal("1e30"), Decimal(-1000), Decimal("1e-300"), Decimal("Infinity")],
+        [
+            Decimal("0.001"),
+            Decimal("-0.001"),
+            Decimal("1.5"),
+            Decimal("1e30"),
+            Decimal(-1000),
+            Decimal("1e-300"),
+            Decimal("Infinity"),
+        ],
     ),
 }
 
@@ -139,7 +158,9 @@ def test_an_excluded_chunk_holds_no_matching_row(case, size):
     chunks = [values[i : i + size] for i in range(0, len(values), size)]
     present = [[v for v in chunk if not is_null(v)] for chunk in chunks]
     low, high = (pa.array([f(p) if p else None for p in present], type=kind) for f in (min, max))
-    bounds = {"x": Bounds(low, high, np.array([len(p) < len(c) for p, c in zip(present, chunks, strict=True)], dtype=bool))}
+    bounds = {
+        "x": Bounds(low, high, np.array([len(p) < len(c) for p, c in zip(present, chunks, strict=True)], dtype=bool))
+    }
     possible = possible_chunks(bounds, len(chunks), predicates)
     for chunk, keep in zip(chunks, possible, strict=True):
         assert keep or not any(expected(chunk, predicates))
@@ -151,12 +172,17 @@ def test_an_index_excludes_no_file_with_a_matching_row(case):
     kind = normal_type(kind)
     files = [values[i : i + 3] for i in range(0, len(values), 3)]
     names = [f"f{i}" for i in range(len(files))]
-    entries = [(pa.array([v for v in dict.fromkeys(f) if not is_null(v)], type=kind), name) for f, name in zip(files, names, strict=True)]
+    entries = [
+        (pa.array([v for v in dict.fromkeys(f) if not is_null(v)], type=kind), name)
+        for f, name in zip(files, names, strict=True)
+    ]
     index = build_index("x", kind, entries)
     partitions = PartitionColumns(pa.array(names, type=pa.string()), {})
     for conjunction in predicates:
         usable = indexed_clauses(conjunction, frozenset({"x"}))
-        for rows, keep in zip(files, index_mask(index, usable.get("x", []), partitions) if usable else [], strict=False):
+        for rows, keep in zip(
+            files, index_mask(index, usable.get("x", []), partitions) if usable else [], strict=False
+        ):
             matches = any(expected(rows, (conjunction,)))
             assert keep == matches if len(conjunction) == 1 else keep or not matches
 
@@ -173,8 +199,22 @@ def test_no_predicates_match_everything_and_no_conjunction_nothing():
 @pytest.mark.parametrize(
     ("op", "value", "match"),
     [
-        *(("==", 1, False), ("!=", 1, True), ("<", "a", False), ("in", (1, None), True), ("in", (1,), False), ("==", None, True), ("!=", None, False)),
-        *(("not in", (1,), True), ("not in", (1, None), False), ("not in", (), True), ("is distinct from", 1, True), ("is distinct from", None, False)),
+        *(
+            ("==", 1, False),
+            ("!=", 1, True),
+            ("<", "a", False),
+            ("in", (1, None), True),
+            ("in", (1,), False),
+            ("==", None, True),
+            ("!=", None, False),
+        ),
+        *(
+            ("not in", (1,), True),
+            ("not in", (1, None), False),
+            ("not in", (), True),
+            ("is distinct from", 1, True),
+            ("is distinct from", None, False),
+        ),
     ],
 )
 def test_a_column_without_a_type_is_null_throughout(op, value, match):  # H30
@@ -182,7 +222,17 @@ def test_a_column_without_a_type_is_null_throughout(op, value, match):  # H30
 
 
 @pytest.mark.parametrize(
-    ("op", "matches"), [("==", [0, 0]), ("!=", [1, 1]), ("<", [1, 0]), ("<=", [1, 0]), (">", [0, 1]), (">=", [0, 1]), ("in", [0, 0]), ("not in", [1, 1])]
+    ("op", "matches"),
+    [
+        ("==", [0, 0]),
+        ("!=", [1, 1]),
+        ("<", [1, 0]),
+        ("<=", [1, 0]),
+        (">", [0, 1]),
+        (">=", [0, 1]),
+        ("in", [0, 0]),
+        ("not in", [1, 1]),
+    ],
 )
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
 def test_a_moment_between_two_microseconds(op, matches, zone):
@@ -194,7 +244,12 @@ def test_a_moment_between_two_microseconds(op, matches, zone):
 
 def test_negative_zero_is_zero():
     column = pa.array([-0.0, 0.0, 1.0])
-    for clause in (Clause("x", "in", (0.0,)), Clause("x", "in", (-0.0, None)), Clause("x", "==", 0.0), Clause("x", "==", -0.0)):
+    for clause in (
+        Clause("x", "in", (0.0,)),
+        Clause("x", "in", (-0.0, None)),
+        Clause("x", "==", 0.0),
+        Clause("x", "==", -0.0),
+    ):
         assert matching_values(column, clause).tolist() == [True, True, False]
 
 
@@ -206,7 +261,8 @@ def test_bounds_of_careless_writers_exclude_nothing():  # H33
 
 
 @pytest.mark.parametrize(
-    ("op", "value", "possible"), [("==", 1.0, True), ("==", 1 + 2**-52, False), (">", 1 - 2**-53, True), (">", 1.0, False), ("<", 1.0, False)]
+    ("op", "value", "possible"),
+    [("==", 1.0, True), ("==", 1 + 2**-52, False), (">", 1 - 2**-53, True), (">", 1.0, False), ("<", 1.0, False)],
 )
 def test_bounds_of_floats_are_compared_exactly(op, value, possible):  # H32
     bounds = {"x": Bounds(pa.array([1.0]), pa.array([1.0]), np.zeros(1, dtype=bool))}
@@ -215,7 +271,9 @@ def test_bounds_of_floats_are_compared_exactly(op, value, possible):  # H32
 
 @pytest.mark.parametrize("n", [3, 256, 257, 5000])
 def test_a_list_of_any_length_excludes_what_holds_none_of_it(n):
-    bounds = {"x": Bounds(pa.array([1, 10, 11, None, 2 * n + 8]), pa.array([9, 10, 11, None, 2**40]), np.zeros(5, dtype=bool))}
+    bounds = {
+        "x": Bounds(pa.array([1, 10, 11, None, 2 * n + 8]), pa.array([9, 10, 11, None, 2**40]), np.zeros(5, dtype=bool))
+    }
     wanted = tuple(range(2 * n + 8, 9, -2))
     assert possible_chunks(bounds, 5, ((Clause("x", "in", wanted),),)).tolist() == [False, True, False, True, True]
     assert possible_chunks(bounds, 5, ((Clause("x", "not in", wanted),),)).tolist() == [True, False, True, True, True]
@@ -269,7 +327,11 @@ def test_statistics_of_decimals_exclude_no_match_however_they_are_stored(as_inte
     pq.write_table(pa.table({"x": column, "n": range(4)}), sink, row_group_size=2, store_decimal_as_integer=as_integers)
     store.put("uuid/table/f.parquet", sink.getvalue())
     schema = pa.schema([("x", column.type), ("n", pa.int64())])
-    for op, value, rows in [("==", Decimal("2.5"), [3]), ("<", Decimal("1.501"), [0, 1]), ("not in", (Decimal("2.5"),), [0, 1, 2])]:
+    for op, value, rows in [
+        ("==", Decimal("2.5"), [3]),
+        ("<", Decimal("1.501"), [0, 1]),
+        ("not in", (Decimal("2.5"),), [0, 1, 2]),
+    ]:
         request = FileRequest("uuid", schema, ("n",), ((Clause("x", op, value),),))
         assert read_rows(store, "uuid/table/f.parquet", request).column("n").to_pylist() == rows
 
@@ -277,7 +339,9 @@ def test_statistics_of_decimals_exclude_no_match_however_they_are_stored(as_inte
 @pytest.mark.parametrize("op", ["in", "not in"])
 def test_a_list_of_constants_becomes_an_array_once_for_all_files(monkeypatch, op):
     made = []
-    monkeypatch.setattr(evaluate, "literal_array", lambda values, kind: made.append(kind) or literal_array(values, kind))
+    monkeypatch.setattr(
+        evaluate, "literal_array", lambda values, kind: made.append(kind) or literal_array(values, kind)
+    )
     store = MemoryStore()
     store.put("uuid/table/f.parquet", ParquetFormat().encode(pa.table({"x": [1, 2, 3]})))
     request = FileRequest("uuid", pa.schema([("x", pa.int64())]), ("x",), parse_predicates([[("x", op, [3, 1, 7])]]))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.cube.conditions import C, Condition
+from kartothek_cube.core.expressions.conditions import C
+from kartothek_cube.core.expressions.conjunction import Condition
 from kartothek_cube.errors import InvalidInput
 
 TYPES = {
@@ -41,7 +42,10 @@ def test_texts_of_every_kind_are_read():
         ("i > 3.5", "column i is int64 and takes an integer."),
         ("i >> 3", "column i is int64 and takes an integer."),
         ("f > i", "column f is double and takes a number. A column is compared with a value, not with another column."),
-        ("f in (1, i)", "column f is double and takes a number. A column is compared with a value, not with another column."),
+        (
+            "f in (1, i)",
+            "column f is double and takes a number. A column is compared with a value, not with another column.",
+        ),
         ("i > 3 and f > 2", "column i is int64 and takes an integer. Conditions are joined by &, and there is no or."),
         ("i > 3 || f > 2", "column i is int64 and takes an integer. Conditions are joined by &, and there is no or."),
         ("i == NULL", "column i is int64 and takes an integer. Nothing can be compared with a null."),
@@ -62,7 +66,10 @@ def test_a_value_that_is_none_is_told_what_the_column_takes(text, message):
 def test_a_type_that_texts_have_no_values_of_is_named_with_its_column():
     with pytest.raises(InvalidInput) as error:
         Condition.from_string("n == 1", TYPES)
-    assert str(error.value) == 'Cannot handle type decimal128(5, 2) of column "n": conditions as text are on texts, numbers, booleans, dates and times.'
+    assert (
+        str(error.value)
+        == 'Cannot handle type decimal128(5, 2) of column "n": conditions as text are on texts, numbers, booleans, dates and times.'
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.evaluate import clause_on_scalar, matching_all
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.predicates import (
+from kartothek_cube.core.arrow.schema import WrongOperand
+from kartothek_cube.core.expressions.evaluate import clause_on_scalar, matching_all
+from kartothek_cube.core.expressions.predicates import (
     OPERATORS,
     Clause,
-    WrongOperand,
     accepts_null,
     columns_of,
     constants_of,
@@ -27,6 +25,8 @@ from kartothek_cube.core.predicates import (
     parse_predicates,
     resolve_constants,
 )
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
@@ -52,7 +52,11 @@ def test_form():
         ([[("x", "NOT IN", [1])]], Unsupported, "use one of ==, .*, in, not in, is distinct from"),
         ([[("x", "<", None)]], InvalidInput, "Only operators supporting null values are '==', '!=', 'in'"),  # H29
         ([[("x", ">=", float("nan"))]], InvalidInput, "Only operators supporting null values"),
-        ([[("x", "==", b"a\0")]], Unsupported, "Null-terminated binary strings are not supported as predicate values"),  # H28
+        (
+            [[("x", "==", b"a\0")]],
+            Unsupported,
+            "Null-terminated binary strings are not supported as predicate values",
+        ),  # H28
         ([[("x", "in", [b"a", b"b\0"])]], Unsupported, "Null-terminated"),  # H28
         ([[("x", "not in", {b"b\0"})]], Unsupported, "Null-terminated"),
         (5, InvalidType, "list of lists"),
@@ -88,8 +92,23 @@ def test_any_other_operator_refuses_a_list(op, value):
 
 
 COLLECTIONS = [
-    *([1, 2], (1, 2), np.array([1, 2]), pd.Series([1, 2], index=[7, 8]), pd.Index([1, 2]), pd.array([1, 2], dtype="Int64"), range(1, 3)),
-    *({1, 2}, frozenset({1, 2}), {1: "a", 2: "b"}.keys(), pa.array([1, 2]), pa.chunked_array([[1], [2]]), [pa.scalar(1), pa.scalar(2)]),
+    *(
+        [1, 2],
+        (1, 2),
+        np.array([1, 2]),
+        pd.Series([1, 2], index=[7, 8]),
+        pd.Index([1, 2]),
+        pd.array([1, 2], dtype="Int64"),
+        range(1, 3),
+    ),
+    *(
+        {1, 2},
+        frozenset({1, 2}),
+        {1: "a", 2: "b"}.keys(),
+        pa.array([1, 2]),
+        pa.chunked_array([[1], [2]]),
+        [pa.scalar(1), pa.scalar(2)],
+    ),
 ]
 
 
@@ -102,7 +121,9 @@ def test_any_collection_of_constants_is_taken(op, values):  # H25
 
 
 @pytest.mark.parametrize("op", ["in", "not in"])
-@pytest.mark.parametrize("values", [iter([1, 2]), (value for value in [1, 2]), map(int, "12")], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "values", [iter([1, 2]), (value for value in [1, 2]), map(int, "12")], ids=lambda v: type(v).__name__
+)
 def test_constants_that_can_be_read_only_once_are_refused(op, values):
     """As predicates are: a second reader, e.g. after check_predicates, would find an empty list."""
     with pytest.raises(WrongOperand, match=f"'{op}' on column 'x' .* can be read only once"):
@@ -120,16 +141,33 @@ def test_a_list_of_constants_is_a_tuple_that_travels():
 
 
 def test_a_scalar_of_arrow_is_the_value_that_it_holds():
-    assert parse_predicates([[("x", "<", pa.scalar(1)), ("x", "==", pa.scalar(None, pa.int64()))]]) == ((Clause("x", "<", 1), Clause("x", "==", None)),)
+    assert parse_predicates([[("x", "<", pa.scalar(1)), ("x", "==", pa.scalar(None, pa.int64()))]]) == (
+        (Clause("x", "<", 1), Clause("x", "==", None)),
+    )
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), np.nan, pd.NaT, pd.NA, np.datetime64("NaT", "ns"), np.float32("nan"), Decimal("nan"), Decimal("sNaN")])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        float("nan"),
+        np.nan,
+        pd.NaT,
+        pd.NA,
+        np.datetime64("NaT", "ns"),
+        np.float32("nan"),
+        Decimal("nan"),
+        Decimal("sNaN"),
+    ],
+)
 def test_spellings_of_null(value):
     assert is_null(value)
     assert parse_predicates([[("x", "!=", value)]]) is not None
 
 
-@pytest.mark.parametrize("value", [0, "", False, b"", [], np.array([1, 2]), np.array([]), (), "nan", Decimal("Infinity")])
+@pytest.mark.parametrize(
+    "value", [0, "", False, b"", [], np.array([1, 2]), np.array([]), (), "nan", Decimal("Infinity")]
+)
 def test_what_is_not_null(value):
     assert not is_null(value)
 
@@ -143,7 +181,9 @@ def test_an_hour_that_comes_twice_is_two_hours_for_a_constant(fold):
     store.put("uuid/table/f.parquet", ParquetFormat().encode(pa.table({"x": [1, 2]})))
     predicates = parse_predicates([[("p", "==", first), ("x", "==", 1)], [("p", "==", second), ("x", "==", 2)]])
     constants = {"p": dt.datetime(2020, 10, 25, fold, 30, tzinfo=dt.UTC)}
-    assert read_rows(store, "uuid/table/f.parquet", FileRequest("uuid", schema, ("x",), predicates), constants)["x"].to_pylist() == [fold + 1]
+    assert read_rows(store, "uuid/table/f.parquet", FileRequest("uuid", schema, ("x",), predicates), constants)[
+        "x"
+    ].to_pylist() == [fold + 1]
 
 
 def test_columns():
@@ -177,7 +217,11 @@ def test_an_operator_that_denies_another(clause, opposite):
     assert constants_of(clause) == constants_of(opposite)
 
 
-CLAUSES = [Clause("p", op, value) for op, value in product(OPERATORS, [1, 2, None]) if not (value is None and op[0] in "<>") and op not in ("in", "not in")]
+CLAUSES = [
+    Clause("p", op, value)
+    for op, value in product(OPERATORS, [1, 2, None])
+    if not (value is None and op[0] in "<>") and op not in ("in", "not in")
+]
 CLAUSES += [Clause("p", op, values) for op, values in product(["in", "not in"], [(), (1,), (None,), (1, None), (2, 3)])]
 
 

@@ -8,17 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import ranges as module
-from kartothek_cube.core.evaluate import matching_all
-from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.ranges import can_be_searched, matching_ranges
+from kartothek_cube.core.expressions import sorted_search as module
+from kartothek_cube.core.expressions.evaluate import matching_all
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.sorted_search import can_be_searched, matching_ranges
 
 OPS = st.sampled_from(["==", "<", "<=", ">", ">="])
 KINDS = [
     (pa.int64(), st.integers(-9, 9), st.integers(-9, 9) | st.just(0.5)),
     (pa.string(), st.text("abä", max_size=2), st.text("abä", max_size=2)),
     (pa.float64(), st.sampled_from([-1.5, -0.0, 0.0, 2.0]), st.sampled_from([-1.5, 0.0, 1, 9.0])),
-    (pa.date32(), st.dates(dt.date(2020, 1, 1), dt.date(2020, 1, 9)), st.dates(dt.date(2020, 1, 1), dt.date(2020, 1, 9))),
+    (
+        pa.date32(),
+        st.dates(dt.date(2020, 1, 1), dt.date(2020, 1, 9)),
+        st.dates(dt.date(2020, 1, 1), dt.date(2020, 1, 9)),
+    ),
     (pa.bool_(), st.booleans(), st.booleans()),
 ]
 
@@ -27,8 +31,14 @@ KINDS = [
 @given(data=st.data())
 def test_ranges_are_where_each_value_satisfies_the_comparisons(kind, values, constants, data):
     column = pa.array(sorted(data.draw(st.lists(values, max_size=20))), type=kind)
-    clauses = [Clause("x", op, value) for op, value in data.draw(st.lists(st.tuples(OPS, constants), min_size=1, max_size=2))]
-    clauses += [Clause("x", "in", tuple(data.draw(st.lists(values, min_size=1, max_size=3))))] if data.draw(st.booleans()) else []
+    clauses = [
+        Clause("x", op, value) for op, value in data.draw(st.lists(st.tuples(OPS, constants), min_size=1, max_size=2))
+    ]
+    clauses += (
+        [Clause("x", "in", tuple(data.draw(st.lists(values, min_size=1, max_size=3))))]
+        if data.draw(st.booleans())
+        else []
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_LOOKS", 3)
         found = matching_ranges(column, clauses)
@@ -41,7 +51,9 @@ def test_ranges_are_where_each_value_satisfies_the_comparisons(kind, values, con
 
 def test_a_million_values_are_looked_at_a_few_times(monkeypatch):
     seen = []
-    monkeypatch.setattr(module, "matching_values", lambda values, clause: seen.append(len(values)) or matching_all(values, [clause]))
+    monkeypatch.setattr(
+        module, "matching_values", lambda values, clause: seen.append(len(values)) or matching_all(values, [clause])
+    )
     assert matching_ranges(pa.array(np.arange(1_000_000)), [Clause("x", "==", 777_777)]) == [(777_777, 777_778)]
     assert sum(seen) < 10_000
 

@@ -11,19 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import small_files
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.small_files import TooLarge, read_together
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io._fast import batched_reader as small_files
+from kartothek_cube.core.io._fast.batched_reader import TooLarge, read_together
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.runtime.telemetry import counting
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.telemetry import counting
 from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
 
-SCHEMA = pa.schema([("x", pa.int64()), ("v1", pa.float64()), ("y", pa.string()), ("q", pa.string()), ("l", pa.list_(pa.int64()))])
-# What a file may have where the dataset has these: the same, what a foreign writer leaves, or nothing.
+SCHEMA = pa.schema(
+    [("x", pa.int64()), ("v1", pa.float64()), ("y", pa.string()), ("q", pa.string()), ("l", pa.list_(pa.int64()))]
+)
+# What a file may have where the dataset has these: the same, what a foreign writer leaves, or
+# nothing.
 STORED = {
     "x": [pa.int64(), pa.int64(), pa.int8(), pa.null()],
     "v1": [pa.float64(), pa.float64(), pa.float32()],
@@ -50,7 +53,9 @@ def local(tmp_path):
 def plainly(monkeypatch):
     """The keys that were read by `read_rows`."""
     keys = []
-    monkeypatch.setattr(small_files, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest))
+    monkeypatch.setattr(
+        small_files, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest)
+    )
     return keys
 
 
@@ -84,7 +89,11 @@ def check(store, files, asked):
 
 @st.composite
 def stored_tables(draw):
-    names = draw(st.permutations(draw(st.sampled_from([list("xyl"), ["x", "v1", "y"], ["x", "v1", "y", "l"], ["x", "v1", "y", "s", "l"]]))))
+    names = draw(
+        st.permutations(
+            draw(st.sampled_from([list("xyl"), ["x", "v1", "y"], ["x", "v1", "y", "l"], ["x", "v1", "y", "s", "l"]]))
+        )
+    )
     rows = draw(st.integers(0, 4))
     columns = []
     for name in names:
@@ -93,7 +102,8 @@ def stored_tables(draw):
         columns.append(pa.nulls(rows) if pa.types.is_null(kind) else pa.array(values, kind))
     full = draw(st.booleans())
     fields = [
-        pa.field(n, c.type, nullable=not full or c.null_count > 0 or pa.types.is_null(c.type), metadata={"a": "b"}) for n, c in zip(names, columns, strict=True)
+        pa.field(n, c.type, nullable=not full or c.null_count > 0 or pa.types.is_null(c.type), metadata={"a": "b"})
+        for n, c in zip(names, columns, strict=True)
     ]
     return pa.table(columns, schema=pa.schema(fields, metadata={"c": "d"}))
 
@@ -107,7 +117,9 @@ def stored_tables(draw):
     group_rows=st.integers(1, 4),
     is_local=st.booleans(),
 )
-def test_files_are_read_together_as_alone(folder, tables, repeated, columns, constants, predicates, group_rows, is_local):
+def test_files_are_read_together_as_alone(
+    folder, tables, repeated, columns, constants, predicates, group_rows, is_local
+):
     store = LocalStore(folder, fsync=False) if is_local else MemoryStore()
     files = [(put(store, i, table, row_group_size=group_rows), constants) for i, table in enumerate(tables)] * repeated
     if files:
@@ -122,7 +134,9 @@ def test_no_files_have_no_rows(local):
 def test_csv_and_parquet_may_be_mixed(local):
     table = pa.table({"x": [1, 2], "y": ["a", None]})
     local.put("uuid/table/b.csv", memoryview(CsvFormat(compress=False).encode(table)))
-    check(local, [(put(local, "a", table), {}), ("uuid/table/b.csv", {}), (put(local, "c", table), {})], request("y", "x"))
+    check(
+        local, [(put(local, "a", table), {}), ("uuid/table/b.csv", {}), (put(local, "c", table), {})], request("y", "x")
+    )
 
 
 # --- the short way ----------------------------------------------------------------------------------------------------
@@ -197,7 +211,9 @@ def twice(data):
     return sink.getvalue()
 
 
-@pytest.mark.parametrize("damage", [damaged, twice, lambda data: data[:-9], lambda data: b"", lambda data: b"no Parquet"])
+@pytest.mark.parametrize(
+    "damage", [damaged, twice, lambda data: data[:-9], lambda data: b"", lambda data: b"no Parquet"]
+)
 def test_a_damaged_file_is_named(local, damage):
     good, bad = (f"uuid/table/{name}.parquet" for name in ("good", "bad"))
     data = memoryview(ParquetFormat(compression="NONE").encode(pa.table({"x": range(100), "y": ["a"] * 100}))).tobytes()

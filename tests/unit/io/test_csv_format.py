@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.files import FileRequest, file_rows, read_rows
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidType, KeyNotFound, Unsupported
@@ -60,9 +60,15 @@ CARRIED = {
         "\ufeff",
     ],
     pa.date32(): [dt.date(1, 1, 1), dt.date(2020, 2, 29), dt.date(9999, 12, 31)],
-    pa.timestamp("us"): [dt.datetime(1, 1, 1), dt.datetime(2020, 1, 1), DAY, dt.datetime(9999, 12, 31, 23, 59, 59, 999999)],
+    pa.timestamp("us"): [
+        dt.datetime(1, 1, 1),
+        dt.datetime(2020, 1, 1),
+        DAY,
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+    ],
     pa.timestamp("us", "UTC"): [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), DAY.replace(tzinfo=dt.UTC)],
-    pa.timestamp("us", "Europe/Berlin"): [dt.datetime(2020, 10, 25, h, 30, tzinfo=dt.UTC) for h in (0, 1)] + [dt.datetime(1850, 1, 1, 12, tzinfo=dt.UTC)],
+    pa.timestamp("us", "Europe/Berlin"): [dt.datetime(2020, 10, 25, h, 30, tzinfo=dt.UTC) for h in (0, 1)]
+    + [dt.datetime(1850, 1, 1, 12, tzinfo=dt.UTC)],
     pa.decimal128(9, 7): [decimal.Decimal("0.0000001"), decimal.Decimal("-12.5000000"), decimal.Decimal("0E-7")],
     pa.decimal128(38, 0): [decimal.Decimal("9" * 38), decimal.Decimal(0)],
     pa.time64("us"): [dt.time(), dt.time(23, 59, 59, 999999)],
@@ -125,7 +131,15 @@ def test_empty_text_alone_would_be_null_and_is_refused():
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.binary(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.duration("us"), pa.map_(pa.string(), pa.int8())], ids=str
+    "kind",
+    [
+        pa.binary(),
+        pa.list_(pa.int64()),
+        pa.struct([("a", pa.int64())]),
+        pa.duration("us"),
+        pa.map_(pa.string(), pa.int8()),
+    ],
+    ids=str,
 )
 def test_types_that_text_does_not_carry_are_refused_by_name(kind):
     table = pa.schema([("x", pa.int64()), ("v1", kind)]).empty_table()
@@ -140,7 +154,14 @@ def test_types_that_text_does_not_carry_are_refused_by_name(kind):
     assert read("x;v1\n1;2\n", {"x": pa.int64()}).to_pydict() == {"x": [1]}
 
 
-@pytest.mark.parametrize("column", [pa.array([2**60], pa.timestamp("us")), pa.array([-(2**60)], pa.timestamp("us", "UTC")), pa.array([10**7], pa.date32())])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**60], pa.timestamp("us")),
+        pa.array([-(2**60)], pa.timestamp("us", "UTC")),
+        pa.array([10**7], pa.date32()),
+    ],
+)
 def test_moments_that_have_no_iso_text_are_refused(column):
     with pytest.raises(Unsupported, match="'v1' has moments outside the years 1 to 9999"):
         CsvFormat().encode(pa.table({"v1": column}))
@@ -151,7 +172,11 @@ def test_a_table_without_columns_is_refused():
         CsvFormat().encode(pa.table({}))
 
 
-@pytest.mark.parametrize("column", [pa.array(["a", None]).dictionary_encode(), pa.array(["a", None], pa.large_string())], ids=["dictionary", "large"])
+@pytest.mark.parametrize(
+    "column",
+    [pa.array(["a", None]).dictionary_encode(), pa.array(["a", None], pa.large_string())],
+    ids=["dictionary", "large"],
+)
 def test_other_forms_of_text(column):
     assert CsvFormat(compress=False).encode(pa.table({"x": [1, 2], "v1": column})).to_pybytes() == b"x;v1\n1;a\n2;\n"
 
@@ -183,7 +208,11 @@ def test_a_file_may_be_written_piece_by_piece(file_format):
     sink = io.BytesIO()
     assert file_format.write_stream(iter(pieces), pa.schema([("y", pa.string()), ("x", pa.int8())]), sink) == 10
     whole = file_format.encode(table.select(["y", "x"])).to_pybytes()
-    assert (gzip.decompress(sink.getvalue()) == gzip.decompress(whole)) if file_format.compress else sink.getvalue() == whole
+    assert (
+        (gzip.decompress(sink.getvalue()) == gzip.decompress(whole))
+        if file_format.compress
+        else sink.getvalue() == whole
+    )
 
 
 def test_a_row_may_be_longer_than_what_the_parser_takes_at_once_by_default():
@@ -209,7 +238,9 @@ def scalars(kind):
 def tables(draw):
     kinds = draw(st.lists(st.sampled_from(list(CARRIED)), min_size=2, max_size=4))
     rows = draw(st.integers(0, 6))
-    columns = [pa.array(draw(st.lists(st.none() | scalars(kind), min_size=rows, max_size=rows)), kind) for kind in kinds]
+    columns = [
+        pa.array(draw(st.lists(st.none() | scalars(kind), min_size=rows, max_size=rows)), kind) for kind in kinds
+    ]
     return pa.table(columns, names=[f"c{i}" for i in range(len(kinds))])
 
 
@@ -240,10 +271,18 @@ def test_tables_come_back_in_every_format(table, file_format):
         (pd.Series([None, None], dtype=object), pa.null(), [None, None]),
         (pd.Series([None, None], dtype=object), pa.string(), [None, None]),
         (pd.Series([dt.date(2020, 1, 2), None]), pa.date32(), [dt.date(2020, 1, 2), None]),
-        (pd.Series(pd.to_datetime(["2020-01-02", "2020-01-03"])), pa.date32(), [dt.date(2020, 1, 2), dt.date(2020, 1, 3)]),
+        (
+            pd.Series(pd.to_datetime(["2020-01-02", "2020-01-03"])),
+            pa.date32(),
+            [dt.date(2020, 1, 2), dt.date(2020, 1, 3)],
+        ),
         (pd.Series(pd.to_datetime(["2020-01-02", None])), pa.timestamp("us"), [dt.datetime(2020, 1, 2), None]),
         (pd.Series([DAY, None], dtype="datetime64[ns]"), pa.timestamp("us"), [DAY, None]),
-        (pd.Series([DAY, DAY], dtype="datetime64[ns]").dt.tz_localize("Asia/Tokyo"), pa.timestamp("us", "Asia/Tokyo"), [DAY, DAY]),
+        (
+            pd.Series([DAY, DAY], dtype="datetime64[ns]").dt.tz_localize("Asia/Tokyo"),
+            pa.timestamp("us", "Asia/Tokyo"),
+            [DAY, DAY],
+        ),
         (pd.Series([decimal.Decimal("1.50"), None]), pa.decimal128(5, 2), [decimal.Decimal("1.50"), None]),
         (pd.Series([dt.time(1, 2, 3), None]), pa.time64("us"), [dt.time(1, 2, 3), None]),
     ],
@@ -264,8 +303,19 @@ def test_files_of_pandas_may_be_compressed():
 
 
 def test_pandas_reads_our_files():
-    table = pa.table({"i": [1, 2], "f": [1.0, None], "b": [True, False], "y": ['a;"\n', "ä"], "d": [dt.date(2020, 1, 1), None], "t": [DAY, None]})
-    frame = pd.read_csv(io.BytesIO(CsvFormat(compress=False).encode(table).to_pybytes()), sep=";", parse_dates=["d", "t"])
+    table = pa.table(
+        {
+            "i": [1, 2],
+            "f": [1.0, None],
+            "b": [True, False],
+            "y": ['a;"\n', "ä"],
+            "d": [dt.date(2020, 1, 1), None],
+            "t": [DAY, None],
+        }
+    )
+    frame = pd.read_csv(
+        io.BytesIO(CsvFormat(compress=False).encode(table).to_pybytes()), sep=";", parse_dates=["d", "t"]
+    )
     assert [dtype.kind for dtype in frame.dtypes[["i", "f", "b", "d", "t"]]] == list("ifbMM")
     assert frame["y"].tolist() == ['a;"\n', "ä"]
     assert frame["t"][0] == pd.Timestamp(DAY)
@@ -289,7 +339,9 @@ def test_rows_are_filtered_and_columns_projected():
 def test_predicate_columns_are_not_returned():
     store = MemoryStore()
     store.put(KEY, TEXT.encode())
-    request = FileRequest("uuid", pa.schema([("x", pa.int64()), ("y", pa.string())]), ("x",), ((Clause("y", "==", "b"),),))
+    request = FileRequest(
+        "uuid", pa.schema([("x", pa.int64()), ("y", pa.string())]), ("x",), ((Clause("y", "==", "b"),),)
+    )
     assert read_rows(store, KEY, request).to_pydict() == {"x": [2]}
 
 
@@ -301,7 +353,9 @@ def test_missing_columns_are_null():
 
 def test_partition_values_win_over_columns_inside():
     assert read(TEXT, {"x": pa.int64(), "y": pa.string()}, y="c").to_pydict() == {"x": [1, 2, 3], "y": ["c"] * 3}
-    assert read(TEXT, {"x": pa.int64(), "p": pa.int64()}, Clause("p", "==", 1), Clause("x", "<", 2), p=1).to_pydict() == {"x": [1], "p": [1]}
+    assert read(
+        TEXT, {"x": pa.int64(), "p": pa.int64()}, Clause("p", "==", 1), Clause("x", "<", 2), p=1
+    ).to_pydict() == {"x": [1], "p": [1]}
     assert read("damaged", {"p": pa.int64()}, Clause("p", "==", 2), p=1).num_rows == 0
 
 

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.core.files import FileRequest, file_rows, read_rows
-from kartothek_cube.core.parquet import FittedFormat, ParquetFormat, ParquetSource, open_file, read_columns
-from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io.parquet import AdaptiveParquetFormat, ParquetFormat, read_columns
+from kartothek_cube.core.io.parquet_source import ParquetSource, open_file
+from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
@@ -31,14 +32,18 @@ def put(store, table, **options):
 
 
 def read(store, columns, *clauses, schema=SCHEMA, constants=None):
-    return read_rows(store, KEY, FileRequest("uuid", schema, tuple(columns), (clauses,) if clauses else None), constants)
+    return read_rows(
+        store, KEY, FileRequest("uuid", schema, tuple(columns), (clauses,) if clauses else None), constants
+    )
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def test_files_are_as_kartothek_writes_them():
-    table = pa.table({"x": pa.array([1, 2], pa.int8()), "t": pa.array([1, 2], pa.timestamp("ms")), "l": [[1], None]}).replace_schema_metadata({"pandas": "{}"})
+    table = pa.table(
+        {"x": pa.array([1, 2], pa.int8()), "t": pa.array([1, 2], pa.timestamp("ms")), "l": [[1], None]}
+    ).replace_schema_metadata({"pandas": "{}"})
     metadata = pq.read_metadata(pa.BufferReader(ParquetFormat().encode(table)))
     assert (metadata.num_row_groups, metadata.format_version) == (1, "2.6")
     assert sorted(metadata.metadata) == [b"ARROW:schema"]
@@ -55,32 +60,48 @@ def test_size_of_row_groups_and_codec():
 
 
 @pytest.mark.parametrize(
-    ("rows", "chunk_size", "codec"), [(0, None, "SNAPPY"), (8191, None, "SNAPPY"), (8192, None, "ZSTD"), (20_000, 8191, "SNAPPY"), (20_000, 8192, "ZSTD")]
+    ("rows", "chunk_size", "codec"),
+    [
+        (0, None, "SNAPPY"),
+        (8191, None, "SNAPPY"),
+        (8192, None, "ZSTD"),
+        (20_000, 8191, "SNAPPY"),
+        (20_000, 8192, "ZSTD"),
+    ],
 )
 def test_small_column_chunks_are_not_written_with_zstd(rows, chunk_size, codec):
     table = pa.table(
-        {"x": np.arange(rows), "y": np.arange(rows), "l": pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), np.arange(rows, dtype=np.int32))}
+        {
+            "x": np.arange(rows),
+            "y": np.arange(rows),
+            "l": pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), np.arange(rows, dtype=np.int32)),
+        }
     )
     sink = io.BytesIO()
-    FittedFormat(chunk_size=chunk_size).write_stream([table.slice(0, rows // 2), table.slice(rows // 2)], table.schema, sink)
-    for data in (FittedFormat(chunk_size=chunk_size).encode(table), pa.py_buffer(sink.getvalue())):
+    AdaptiveParquetFormat(chunk_size=chunk_size).write_stream(
+        [table.slice(0, rows // 2), table.slice(rows // 2)], table.schema, sink
+    )
+    for data in (AdaptiveParquetFormat(chunk_size=chunk_size).encode(table), pa.py_buffer(sink.getvalue())):
         file = pq.ParquetFile(pa.BufferReader(data))
         assert {file.metadata.row_group(0).column(j).compression for j in range(3)} == {codec}
         assert file.read() == table
 
 
 def test_a_part_of_a_large_table_counts_as_what_it_is():
-    data = FittedFormat().encode(pa.table({"x": np.arange(100_000)}).slice(10, 100))
+    data = AdaptiveParquetFormat().encode(pa.table({"x": np.arange(100_000)}).slice(10, 100))
     assert pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).compression == "SNAPPY"
 
 
 @pytest.mark.parametrize(("rows", "codec"), [(1, "SNAPPY"), (8192, "GZIP")])
 def test_another_codec_than_zstd_gives_way_to_snappy_too(rows, codec):
-    data = FittedFormat("GZIP").encode(pa.table({"x": np.arange(rows)}))
+    data = AdaptiveParquetFormat("GZIP").encode(pa.table({"x": np.arange(rows)}))
     assert pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).compression == codec
 
 
-@pytest.mark.parametrize(("size", "error"), [(0, InvalidInput), (-1, InvalidInput), (1.5, InvalidType), (True, InvalidType), ("1", InvalidType)])
+@pytest.mark.parametrize(
+    ("size", "error"),
+    [(0, InvalidInput), (-1, InvalidInput), (1.5, InvalidType), (True, InvalidType), ("1", InvalidType)],
+)
 def test_wrong_chunk_size_is_refused(size, error):
     with pytest.raises(error, match="chunk_size"):
         ParquetFormat(chunk_size=size)
@@ -134,10 +155,14 @@ def test_a_stream_holds_one_row_group_at_a_time():
 # --- the suffix says the format ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["uuid/table/f", "uuid/table/f.feather", "uuid/table/f.parquet.crc", "uuid/table/f.csv.bz2"])
+@pytest.mark.parametrize(
+    "key", ["uuid/table/f", "uuid/table/f.feather", "uuid/table/f.parquet.crc", "uuid/table/f.csv.bz2"]
+)
 def test_an_unknown_suffix_is_refused(key):
     store = CountingStore(MemoryStore())
-    with pytest.raises(InvalidInput, match=f"The specified file format for '{key}' is not supported .*'uuid'.*.csv.gz, .csv, .parquet"):
+    with pytest.raises(
+        InvalidInput, match=f"The specified file format for '{key}' is not supported .*'uuid'.*.csv.gz, .csv, .parquet"
+    ):
         read_rows(store, key, FileRequest("uuid", SCHEMA, ("x",)))
     with pytest.raises(ValueError, match="is not supported"):
         file_rows(store, key, "uuid")
@@ -293,7 +318,7 @@ def test_row_groups_that_cannot_match_are_not_read(store, monkeypatch, clauses, 
     found = read(store, ["x", "v1"], *clauses)
     assert sorted(set(seen.read)) == groups
     whole = pq.read_table(pa.BufferReader(store.get(KEY)))
-    from kartothek_cube.core.evaluate import matching_rows
+    from kartothek_cube.core.expressions.evaluate import matching_rows
 
     assert found == whole.filter(pa.array(matching_rows(whole, (tuple(clauses),)))).select(["x", "v1"])
 
@@ -301,7 +326,9 @@ def test_row_groups_that_cannot_match_are_not_read(store, monkeypatch, clauses, 
 def test_conjunctions_are_alternatives(store, monkeypatch):
     put(store, wide(), chunk_size=1_000)
     seen = Groups(monkeypatch)
-    request = FileRequest("uuid", SCHEMA, ("x",), ((Clause("x", "==", 5),), (Clause("x", "==", 4_500), Clause("y", "==", "2"))))
+    request = FileRequest(
+        "uuid", SCHEMA, ("x",), ((Clause("x", "==", 5),), (Clause("x", "==", 4_500), Clause("y", "==", "2")))
+    )
     assert read_rows(store, KEY, request).to_pydict() == {"x": [5, 4_500]}
     assert sorted(set(seen.read)) == [0, 4]
 
@@ -365,7 +392,11 @@ def test_footer_longer_than_the_first_read():
 
 
 def test_missing_file_names_dataset_and_key(store):
-    for action in (lambda: read(store, ["x"]), lambda: file_rows(store, KEY, "uuid"), lambda: read_columns(store, KEY, "uuid")):
+    for action in (
+        lambda: read(store, ["x"]),
+        lambda: file_rows(store, KEY, "uuid"),
+        lambda: read_columns(store, KEY, "uuid"),
+    ):
         with pytest.raises(KeyNotFound, match=f"'{KEY}'.*dataset 'uuid'"):
             action()
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import parquet, parquet_file
-from kartothek_cube.core.evaluate import matching_rows, matching_values
-from kartothek_cube.core.files import FileRequest, open_rows, read_rows
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.parquet_file import ParquetSource, _DistantFile, open_file
-from kartothek_cube.core.predicates import Clause, is_null
+from kartothek_cube.core.expressions.evaluate import matching_rows, matching_values
+from kartothek_cube.core.expressions.predicates import Clause, is_null
+from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io import parquet_source as parquet_file
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_source import ParquetSource, _DistantFile, open_file
+from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData
 
@@ -75,7 +76,14 @@ def put(store, table, **options):
 
 def rows(n=1_000):
     rng = np.random.default_rng(0)
-    return pa.table({"x": rng.permutation(n), "y": [f"text {i % 7}" for i in range(n)], "v1": rng.random(n), "v2": [f"{i}" for i in range(n)]})
+    return pa.table(
+        {
+            "x": rng.permutation(n),
+            "y": [f"text {i % 7}" for i in range(n)],
+            "v1": rng.random(n),
+            "v2": [f"{i}" for i in range(n)],
+        }
+    )
 
 
 def read(store, columns, *clauses):
@@ -90,7 +98,9 @@ def test_the_rest_is_read_only_of_row_groups_where_a_row_stays(make, monkeypatch
     table = rows()
     store, seen = put(make(), table, chunk_size=100), Reads(monkeypatch)
     position = table.column("x").to_pylist().index(500)
-    assert read(store, ["v1", "x"], Clause("x", "==", 500)).to_pylist() == [table.select(["v1", "x"]).to_pylist()[position]]
+    assert read(store, ["v1", "x"], Clause("x", "==", 500)).to_pylist() == [
+        table.select(["v1", "x"]).to_pylist()[position]
+    ]
     (first, asked), (rest, others) = seen.steps
     assert (asked, others, rest) == (["x"], ["v1"], [position // 100])
     assert set(rest) < set(first)
@@ -116,7 +126,10 @@ def test_of_a_remote_file_little_comes_at_once_and_much_step_by_step(monkeypatch
 
 def test_of_a_large_remote_row_group_few_bytes_are_held():
     n, nbytes = 200_000, 2**20
-    store = put(NotingStore(), pa.table({"x": np.random.default_rng(0).integers(0, 2**62, n), "v1": np.random.default_rng(1).random(n)}))
+    store = put(
+        NotingStore(),
+        pa.table({"x": np.random.default_rng(0).integers(0, 2**62, n), "v1": np.random.default_rng(1).random(n)}),
+    )
     is_small, pieces = open_rows(store, KEY, FileRequest("uuid", SCHEMA, ("x", "v1")), nbytes)
     assert (is_small, sum(piece.num_rows for piece in pieces)) == (False, n)
     assert max(stop - start for spans in store.spans for start, stop in spans) <= nbytes
@@ -150,14 +163,23 @@ def test_a_remote_file_takes_no_memory_for_bytes_that_are_not_read():
 def test_a_column_that_is_called_like_a_part_of_another_one_has_its_own_rows_and_statistics(every_size, make):
     parts = pa.array(
         [{"b": "x", "c": n, "d": [{"e": n}], "m": [("k", n)]} for n in range(4)],
-        pa.struct({"b": pa.string(), "c": pa.int64(), "d": pa.list_(pa.struct({"e": pa.int64()})), "m": pa.map_(pa.string(), pa.int64())}),
+        pa.struct(
+            {
+                "b": pa.string(),
+                "c": pa.int64(),
+                "d": pa.list_(pa.struct({"e": pa.int64()})),
+                "m": pa.map_(pa.string(), pa.int64()),
+            }
+        ),
     )
     table = pa.table({"a": parts, "a.b": ["p", "q", "r", "s"], "x": [1, 2, 3, 4]})
     store = put(make(), table, chunk_size=2)
     for columns in (["a", "x"], ["a.b"], ["x"], ["a", "a.b"]):
         request = FileRequest("uuid", table.schema, tuple(columns), ((Clause("a.b", "==", "r"),),))
         assert read_rows(store, KEY, request).to_pylist() == table.select(columns).slice(2, 1).to_pylist()
-        assert [piece.to_pylist() for piece in open_rows(store, KEY, request, 1)[1]] == [table.select(columns).slice(2, 1).to_pylist()]
+        assert [piece.to_pylist() for piece in open_rows(store, KEY, request, 1)[1]] == [
+            table.select(columns).slice(2, 1).to_pylist()
+        ]
 
 
 # --- dictionaries -----------------------------------------------------------------------------------------------------
@@ -178,9 +200,14 @@ def test_small_files_are_not_looked_at_for_that(monkeypatch):
 
 def test_texts_that_are_longer_together_than_an_array_can_be_come_in_pieces(monkeypatch):
     monkeypatch.setattr(parquet, "_LONGEST_TEXTS", 20)
-    column = pa.chunked_array([pa.array(["abcde", None, "ab"] * 5).dictionary_encode(), pa.array(["", "a"]).dictionary_encode()])
+    column = pa.chunked_array(
+        [pa.array(["abcde", None, "ab"] * 5).dictionary_encode(), pa.array(["", "a"]).dictionary_encode()]
+    )
     found = parquet.conform(column, pa.string(), "y", KEY)
-    assert (found.to_pylist(), [len(chunk) for chunk in found.chunks]) == (["abcde", None, "ab"] * 5 + ["", "a"], [4, 4, 4, 3, 2])
+    assert (found.to_pylist(), [len(chunk) for chunk in found.chunks]) == (
+        ["abcde", None, "ab"] * 5 + ["", "a"],
+        [4, 4, 4, 3, 2],
+    )
 
 
 @pytest.mark.parametrize("codes", [[0, 5], [0, -1]])
@@ -207,7 +234,11 @@ records = st.lists(st.fixed_dictionaries({name: st.none() | value for name, valu
 def clauses(draw):
     column = draw(st.sampled_from(list(values)))
     op = draw(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in"]))
-    value = values[column].filter(lambda constant: not is_null(constant)) if op in ("<", "<=", ">", ">=") else st.none() | values[column]
+    value = (
+        values[column].filter(lambda constant: not is_null(constant))
+        if op in ("<", "<=", ">", ">=")
+        else st.none() | values[column]
+    )
     constant = draw(st.lists(value, max_size=3).map(tuple) if op == "in" else value)
     return Clause(column, op, constant)
 
@@ -232,7 +263,10 @@ def test_the_rows_are_those_of_the_whole_table(make, records, size, predicates, 
     assert str(found.to_pylist()) == str(expected.to_pylist())  # NaN
     assert found.schema == expected.schema
     with open_file(store, KEY, "uuid") as source:
-        assert source.is_near == (make is MemoryStore or len(store.get(KEY)) == source.size == int.from_bytes(store.get(KEY)[-8:-4], "little") + 8)
+        assert source.is_near == (
+            make is MemoryStore
+            or len(store.get(KEY)) == source.size == int.from_bytes(store.get(KEY)[-8:-4], "little") + 8
+        )
 
 
 @given(st.lists(st.none() | values["y"], max_size=20), clauses())

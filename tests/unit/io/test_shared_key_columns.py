@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core import beside
-from kartothek_cube.core.beside import read_rest, read_with
-from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.parquet_file import ParquetSource
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.core.io._fast.shared_key_columns import read_rest, read_with
+from kartothek_cube.core.io.parquet_source import ParquetSource
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import CorruptData
 from kartothek_cube.testing.stores import CountingStore
 
@@ -32,7 +32,9 @@ def with_payload(keys, first=False):
     """Keys before or behind a column of payload."""
     payload = pa.table({"v1": pa.array([n / 2 if n % 3 else None for n in range(len(keys))], pa.float64())})
     parts = [payload, keys] if first else [keys, payload]
-    return pa.table([c for part in parts for c in part.columns], schema=pa.schema([f for part in parts for f in part.schema]))
+    return pa.table(
+        [c for part in parts for c in part.columns], schema=pa.schema([f for part in parts for f in part.schema])
+    )
 
 
 def put(store, key, table, **settings):
@@ -47,7 +49,9 @@ def request(schema):
 
 def both(store, schema=None, constants=None):
     """What is found beside a first file, whether it has the keys of that, and what plain reading finds."""
-    left, right = (ParquetSource(pa.BufferReader(store.get(key)), 0).schema if schema is None else schema for key in (LEFT, RIGHT))
+    left, right = (
+        ParquetSource(pa.BufferReader(store.get(key)), 0).schema if schema is None else schema for key in (LEFT, RIGHT)
+    )
     _, known = read_with(store, LEFT, request(left), {}, ["x", "y"])
     assert known is not None
     found, alike = read_rest(store, RIGHT, request(right), constants or {}, known)
@@ -59,7 +63,11 @@ def test_equal_columns_are_not_decoded(monkeypatch):
     put(store, LEFT, KEYS)
     put(store, RIGHT, with_payload(KEYS, first=True))
     decoded, inner = [], ParquetSource._decoded
-    monkeypatch.setattr(ParquetSource, "_decoded", lambda self, file, groups, columns: decoded.append(list(columns)) or inner(self, file, groups, columns))
+    monkeypatch.setattr(
+        ParquetSource,
+        "_decoded",
+        lambda self, file, groups, columns: decoded.append(list(columns)) or inner(self, file, groups, columns),
+    )
     _, known = read_with(store, LEFT, request(KEYS.schema), {}, ["x", "y"])
     found, alike = read_rest(store, RIGHT, request(with_payload(KEYS).schema), {}, known)
     assert (alike, decoded, found.column_names, found.num_rows) == (True, [["x", "y"], ["v1"]], ["v1"], 4)
@@ -86,7 +94,10 @@ OTHERS = {
     "codec": (KEYS, {"compression": "zstd"}),
     "encoding": (KEYS, {"use_dictionary": False}),
     "narrower": (changed("x", pa.array([1, 1, 2, 5], pa.int32())), {}),
-    "never null": (pa.table(KEYS.columns, schema=pa.schema([pa.field("x", pa.int64(), nullable=False), KEYS.schema.field("y")])), {}),
+    "never null": (
+        pa.table(KEYS.columns, schema=pa.schema([pa.field("x", pa.int64(), nullable=False), KEYS.schema.field("y")])),
+        {},
+    ),
     "without one": (KEYS.select(["x"]), {}),
     "nested": (changed("y", pa.array([["a"], ["b"], ["a"], None])), {}),
 }
@@ -218,7 +229,9 @@ writing = st.fixed_dictionaries(
 
 
 def keys_of(found):
-    return pa.table({"x": pa.array([x for x, _ in found], pa.int64()), "y": pa.array([y for _, y in found], pa.string())})
+    return pa.table(
+        {"x": pa.array([x for x, _ in found], pa.int64()), "y": pa.array([y for _, y in found], pa.string())}
+    )
 
 
 @settings(max_examples=25, deadline=None)

@@ -7,10 +7,10 @@ import pickle
 
 import pytest
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.snapshots import load_snapshot, with_indices
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 from tests.caches import forget
 from tests.support.commits import UUID, write
@@ -41,7 +41,12 @@ def test_nothing_is_read_before_it_is_looked_at(store):
 
 def test_a_factory_has_the_attributes_of_its_dataset(factory):
     assert isinstance(factory, DatasetMetadataBase)
-    assert (factory.uuid, factory.dataset_uuid, factory.partition_keys, factory.tables) == (UUID, UUID, ["p"], ["table"])
+    assert (factory.uuid, factory.dataset_uuid, factory.partition_keys, factory.tables) == (
+        UUID,
+        UUID,
+        ["p"],
+        ["table"],
+    )
     assert factory.dataset_metadata == DatasetMetadata.load_from_store(UUID, factory.store)
     with pytest.raises(AttributeError, match="nothing"):
         _ = factory.nothing
@@ -62,7 +67,9 @@ def test_a_factory_shows_the_old_state_until_it_is_invalidated(factory, store): 
     assert (len(factory.partitions), len(factory.snapshot.partitions)) == (4, 4)
 
 
-@pytest.mark.parametrize("form", [lambda s: s, lambda s: lambda: s, lambda s: f"hfs://{s.local_path('x').removesuffix('/x')}"])
+@pytest.mark.parametrize(
+    "form", [lambda s: s, lambda s: lambda: s, lambda s: f"hfs://{s.local_path('x').removesuffix('/x')}"]
+)
 def test_every_form_of_a_store_is_taken(factory, store, form):
     made = DatasetFactory(UUID, form(store))
     assert made.store == made.store_factory() == store

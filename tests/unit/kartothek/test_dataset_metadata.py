@@ -11,15 +11,24 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata, DatasetMetadataBase
-from kartothek_cube.core.compat.indices import ExplicitSecondaryIndex, PartitionIndex
-from kartothek_cube.core.compat.partition import Partition
-from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.schema_file import common_metadata_bytes
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn, Unsupported
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata, DatasetMetadataBase
+from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
+from kartothek_cube.core.kartothek.partition import Partition
+from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.errors import (
+    CorruptDocument,
+    DatasetNotFound,
+    InvalidInput,
+    InvalidRequest,
+    InvalidType,
+    KeyNotFound,
+    UnknownColumn,
+    Unsupported,
+)
 from tests.support.commits import UUID, write
 
 ROWS = {"p": [1, 1, 2], "i1": [10, 11, 10], "v1": [0.5, 1.5, 2.5]}
@@ -58,7 +67,12 @@ def partitions(*labels):
 
 def test_a_dataset_says_what_it_is(dataset):
     assert isinstance(dataset, DatasetMetadataBase)
-    assert (dataset.uuid, dataset.metadata_version, dataset.partition_keys, dataset.explicit_partitions) == (UUID, 4, ["p"], True)
+    assert (dataset.uuid, dataset.metadata_version, dataset.partition_keys, dataset.explicit_partitions) == (
+        UUID,
+        4,
+        ["p"],
+        True,
+    )
     assert (dataset.tables, dataset.schema.names, dataset.index_columns) == (["table"], ["p", "i1", "v1"], {"p", "i1"})
     assert dataset.table_meta == {"table": dataset.schema}
     assert repr(dataset) == "DatasetMetadata(uuid='uuid', partitions=2, partition_keys=['p'])"
@@ -67,7 +81,11 @@ def test_a_dataset_says_what_it_is(dataset):
 def test_partitions_have_label_and_files(dataset):
     assert list(dataset.partitions) == ["p=1/f", "p=2/f"]
     first = dataset.partitions["p=1/f"]
-    assert first == Partition("p=1/f", {"table": "uuid/table/p=1/f.parquet"}) == Partition.from_dict("p=1/f", first.to_dict())
+    assert (
+        first
+        == Partition("p=1/f", {"table": "uuid/table/p=1/f.parquet"})
+        == Partition.from_dict("p=1/f", first.to_dict())
+    )
     assert first["files"] == first.files == {"table": "uuid/table/p=1/f.parquet"}
 
 
@@ -131,7 +149,12 @@ def test_metadata_hide_what_the_library_keeps_for_itself(dataset):
 def test_what_a_dataset_returns_may_be_changed_without_changing_it(dataset):
     for member in (dataset.metadata, dataset.partition_keys, dataset.indices, dataset.table_meta):
         member.clear()
-    assert (len(dataset.metadata), dataset.partition_keys, len(dataset.indices), len(dataset.table_meta)) == (1, ["p"], 1, 1)
+    assert (len(dataset.metadata), dataset.partition_keys, len(dataset.indices), len(dataset.table_meta)) == (
+        1,
+        ["p"],
+        1,
+        1,
+    )
 
 
 def test_partitions_cannot_be_changed(dataset):
@@ -143,7 +166,11 @@ def test_secondary_indices_are_there_but_not_loaded(dataset):
     (index,) = dataset.indices.values()
     assert isinstance(index, ExplicitSecondaryIndex)
     assert dataset.secondary_indices == {"i1": index}
-    assert (index.loaded, index.dtype, index.index_storage_key.startswith("uuid/indices/i1/")) == (False, pa.int64(), True)
+    assert (index.loaded, index.dtype, index.index_storage_key.startswith("uuid/indices/i1/")) == (
+        False,
+        pa.int64(),
+        True,
+    )
     assert not dataset.primary_indices_loaded
 
 
@@ -155,7 +182,9 @@ def test_narrow_columns_are_as_wide_as_their_family_in_the_schema(store):
 @pytest.mark.parametrize(("tables", "found"), [((), "\\[\\]"), (("facts", "names"), "facts.*names")])
 def test_the_schema_is_that_of_the_only_table(tables, found):  # F37, I10
     dataset = DatasetMetadata(UUID, table_meta=dict.fromkeys(tables, SCHEMA))
-    with pytest.raises(AttributeError, match=f"Attribute schema can only be accessed for a single tabled dataset.*{found}"):
+    with pytest.raises(
+        AttributeError, match=f"Attribute schema can only be accessed for a single tabled dataset.*{found}"
+    ):
         _ = dataset.schema
 
 
@@ -169,7 +198,13 @@ def test_the_snapshot_is_the_one_that_was_read(store, dataset):
 
 def test_a_dataset_can_be_made_of_nothing():
     dataset = DatasetMetadata("a")
-    assert (dataset.partitions, dataset.indices, dataset.partition_keys, dataset.tables, dataset.table_meta) == ({}, {}, [], [], {})
+    assert (dataset.partitions, dataset.indices, dataset.partition_keys, dataset.tables, dataset.table_meta) == (
+        {},
+        {},
+        [],
+        [],
+        {},
+    )
     assert dataset.to_dict() == {
         "dataset_metadata_version": 4,
         "dataset_uuid": "a",
@@ -203,7 +238,10 @@ def test_partitions_that_are_no_map_are_refused():
 
 
 def test_the_given_creation_time_is_kept():
-    assert DatasetMetadata("a", metadata={"creation_time": "then", "owner": "me"}).metadata == {"creation_time": "then", "owner": "me"}
+    assert DatasetMetadata("a", metadata={"creation_time": "then", "owner": "me"}).metadata == {
+        "creation_time": "then",
+        "owner": "me",
+    }
 
 
 def test_a_dataset_made_by_hand_works_like_one_that_was_read():
@@ -249,8 +287,12 @@ def test_a_copy_is_equal_unless_an_argument_says_otherwise(dataset, other):
 
 
 def test_the_order_of_partitions_makes_no_difference():
-    assert DatasetMetadata("a", partitions("a", "b"), {"creation_time": ""}) == DatasetMetadata("a", partitions("b", "a"), {"creation_time": ""})
-    assert DatasetMetadata("a", partitions("a", "b"), {"creation_time": ""}) != DatasetMetadata("a", partitions("a", "c"), {"creation_time": ""})
+    assert DatasetMetadata("a", partitions("a", "b"), {"creation_time": ""}) == DatasetMetadata(
+        "a", partitions("b", "a"), {"creation_time": ""}
+    )
+    assert DatasetMetadata("a", partitions("a", "b"), {"creation_time": ""}) != DatasetMetadata(
+        "a", partitions("a", "c"), {"creation_time": ""}
+    )
 
 
 def test_loading_an_index_makes_a_difference(store, dataset):
@@ -286,7 +328,12 @@ def test_a_dataset_exists_if_either_document_does(store, msgpack):
 
 
 def test_the_keys_of_a_dataset_are_its_own(store, dataset):
-    for key in ("uuid_ext.by-dataset-metadata.json", "uuid_ext/table/a.parquet", "uuid.i1.by-dataset-index.parquet", "uuid/table/garbage.parquet"):
+    for key in (
+        "uuid_ext.by-dataset-metadata.json",
+        "uuid_ext/table/a.parquet",
+        "uuid.i1.by-dataset-index.parquet",
+        "uuid/table/garbage.parquet",
+    ):
         store.put(key, b"")
     keys = DatasetMetadata.storage_keys(UUID, store)
     assert keys == sorted(keys)
@@ -301,7 +348,10 @@ def test_keys_of_a_wrong_uuid_are_refused(store, function):
 
 @pytest.mark.parametrize("load_schema", [True, False])
 def test_a_missing_dataset_is_named_by_both_keys(store, load_schema):
-    with pytest.raises(DatasetNotFound, match=r"Dataset does not exist. Tried uuid.by-dataset-metadata.json and uuid.by-dataset-metadata.msgpack.zstd"):
+    with pytest.raises(
+        DatasetNotFound,
+        match=r"Dataset does not exist. Tried uuid.by-dataset-metadata.json and uuid.by-dataset-metadata.msgpack.zstd",
+    ):
         DatasetMetadata.load_from_store(UUID, store, load_schema=load_schema)
 
 
@@ -310,8 +360,13 @@ def test_a_missing_dataset_is_named_by_both_keys(store, load_schema):
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 def test_either_document_is_read(store, encoding):
-    original = DatasetMetadata(UUID, partitions("p=1/a"), {"owner": "me"}, {"i1": "uuid/indices/i1.parquet"}, partition_keys=["p"])
-    store.put(document_key(UUID, msgpack=encoding == "msgpack"), original.to_json() if encoding == "json" else original.to_msgpack())
+    original = DatasetMetadata(
+        UUID, partitions("p=1/a"), {"owner": "me"}, {"i1": "uuid/indices/i1.parquet"}, partition_keys=["p"]
+    )
+    store.put(
+        document_key(UUID, msgpack=encoding == "msgpack"),
+        original.to_json() if encoding == "json" else original.to_msgpack(),
+    )
     assert DatasetMetadata.load_from_store(UUID, store, load_schema=False) == original
 
 
@@ -329,7 +384,12 @@ def test_without_schema_the_schema_file_is_not_read(store, schema_file):
     with pytest.raises((KeyNotFound, CorruptDocument), match=schema_key(UUID)):
         DatasetMetadata.load_from_store(UUID, store)
     dataset = DatasetMetadata.load_from_store(UUID, store, load_schema=False)
-    assert (dataset.table_meta, dataset.tables, list(dataset.partitions), dataset.partition_keys) == ({}, ["table"], ["p=1/a"], ["p"])
+    assert (dataset.table_meta, dataset.tables, list(dataset.partitions), dataset.partition_keys) == (
+        {},
+        ["table"],
+        ["p=1/a"],
+        ["p"],
+    )
     assert DatasetMetadata.load_from_dict(document(partitions={}), store, load_schema=False).table_meta == {}
 
 
@@ -377,7 +437,9 @@ def test_from_dict_takes_schemas_from_the_member_table_meta():
     assert (dataset.tables, dataset.schema) == (["table"], SCHEMA)
 
 
-@pytest.mark.parametrize("wrong", [5, {"dataset_uuid": "a"}, {"dataset_metadata_version": 4}, document(indices=[]), document(partitions=[])])
+@pytest.mark.parametrize(
+    "wrong", [5, {"dataset_uuid": "a"}, {"dataset_metadata_version": 4}, document(indices=[]), document(partitions=[])]
+)
 def test_what_is_no_document_is_refused(wrong):
     with pytest.raises(CorruptDocument):
         DatasetMetadata.from_dict(wrong)
@@ -396,7 +458,9 @@ def test_buffers_are_the_reverse_of_what_is_written(store, dataset, encoding):
     assert DatasetMetadata.load_from_buffer(data, store, encoding) == dataset
 
 
-@pytest.mark.parametrize("function", [DatasetMetadata.from_buffer, lambda b, f: DatasetMetadata.load_from_buffer(b, "hmemory://", f)])
+@pytest.mark.parametrize(
+    "function", [DatasetMetadata.from_buffer, lambda b, f: DatasetMetadata.load_from_buffer(b, "hmemory://", f)]
+)
 def test_an_unknown_encoding_is_refused(function):
     with pytest.raises(InvalidInput, match="'json' and 'msgpack'"):
         function(b"{}", "xml")
@@ -458,9 +522,19 @@ def test_without_partition_keys_there_is_nothing_to_load():
     assert not dataset.primary_indices_loaded
 
 
-@pytest.mark.parametrize("ask", [DatasetMetadata.load_partition_indices, lambda d: d.query(p=1), lambda d: d.get_indices_as_dataframe(), lambda d: d.snapshot])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        DatasetMetadata.load_partition_indices,
+        lambda d: d.query(p=1),
+        lambda d: d.get_indices_as_dataframe(),
+        lambda d: d.snapshot,
+    ],
+)
 def test_partition_values_need_a_schema(store, dataset, ask):
-    with pytest.raises(InvalidRequest, match=r'Cannot find type information for partition column "p".*load_schema=True') as error:
+    with pytest.raises(
+        InvalidRequest, match=r'Cannot find type information for partition column "p".*load_schema=True'
+    ) as error:
         ask(DatasetMetadata.load_from_store(UUID, store, load_schema=False))
     assert isinstance(error.value, ValueError)
 
@@ -473,7 +547,9 @@ def test_files_beside_their_partition_are_refused():
 
 
 def test_a_partition_without_file_is_in_no_partition_index():
-    dataset = DatasetMetadata(UUID, {**partitions("p=1/a"), "b": {"files": {}}}, partition_keys=["p"], table_meta={"table": SCHEMA})
+    dataset = DatasetMetadata(
+        UUID, {**partitions("p=1/a"), "b": {"files": {}}}, partition_keys=["p"], table_meta={"table": SCHEMA}
+    )
     assert dataset.load_partition_indices().indices["p"].to_dict() == {1: ["p=1/a"]}
 
 
@@ -487,7 +563,12 @@ def test_an_index_of_an_implicit_dataset_names_existing_partitions_only(store, l
 
 @pytest.mark.parametrize("schema", [SCHEMA, None])
 def test_an_index_inside_the_document_is_loaded(store, schema):
-    put_document(store, schema, partitions=partitions("p=1/a", "p=2/b"), indices={"i1": {"10": ["p=1/a"], "11": ["p=1/a", "p=2/b"]}})
+    put_document(
+        store,
+        schema,
+        partitions=partitions("p=1/a", "p=2/b"),
+        indices={"i1": {"10": ["p=1/a"], "11": ["p=1/a", "p=2/b"]}},
+    )
     dataset = DatasetMetadata.load_from_store(UUID, store, load_schema=schema is not None)
     assert (dataset.indices["i1"].loaded, dataset.indices["i1"].dtype) == (True, pa.int64() if schema else pa.string())
     assert dataset.query(i1="10") == ["p=1/a"]
@@ -526,7 +607,9 @@ def test_a_query_on_a_column_without_index_is_refused(dataset):  # I02
 
 def test_the_frame_of_indices_has_one_row_for_each_combination(store, dataset):
     frame = dataset.load_all_indices(store).get_indices_as_dataframe()
-    expected = pd.DataFrame({"i1": [10, 11, 10], "p": [1, 1, 2]}, index=pd.Index(["p=1/f", "p=1/f", "p=2/f"], name="partition"))
+    expected = pd.DataFrame(
+        {"i1": [10, 11, 10], "p": [1, 1, 2]}, index=pd.Index(["p=1/f", "p=1/f", "p=2/f"], name="partition")
+    )
     pd.testing.assert_frame_equal(frame.sort_values(["p", "i1"]), expected, check_index_type=False)
 
 
@@ -572,7 +655,10 @@ def test_the_document_is_shown_as_it_is_stored(store, dataset):
 
 def test_loaded_indices_become_part_of_the_document(store, dataset):  # I07, I08
     loaded = dataset.load_all_indices(store)
-    assert loaded.to_dict()["indices"] == {"i1": {10: ["p=1/f", "p=2/f"], 11: ["p=1/f"]}, "p": {1: ["p=1/f"], 2: ["p=2/f"]}}
+    assert loaded.to_dict()["indices"] == {
+        "i1": {10: ["p=1/f", "p=2/f"], 11: ["p=1/f"]},
+        "p": {1: ["p=1/f"], 2: ["p=2/f"]},
+    }
     assert json.loads(loaded.to_json())["indices"]["p"] == {"1": ["p=1/f"], "2": ["p=2/f"]}
 
 
@@ -582,8 +668,12 @@ def test_embedded_indices_come_back_with_their_types(store, dataset, through):
     if through == "dict":
         back = DatasetMetadata.load_from_dict(loaded.to_dict(), store)
     else:
-        back = DatasetMetadata.load_from_buffer(loaded.to_json() if through == "json" else loaded.to_msgpack(), store, through)
-    assert {c: (type(i), i.dtype, i.to_dict()) for c, i in back.indices.items()} == {c: (type(i), i.dtype, i.to_dict()) for c, i in loaded.indices.items()}
+        back = DatasetMetadata.load_from_buffer(
+            loaded.to_json() if through == "json" else loaded.to_msgpack(), store, through
+        )
+    assert {c: (type(i), i.dtype, i.to_dict()) for c, i in back.indices.items()} == {
+        c: (type(i), i.dtype, i.to_dict()) for c, i in loaded.indices.items()
+    }
     assert back.load_all_indices(store).query(i1=11, p=1) == ["p=1/f"]
 
 
@@ -607,9 +697,15 @@ def test_a_schema_is_known_by_its_file(dataset):
 # --- what callers give --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", [DatasetMetadata.from_buffer, lambda text: DatasetMetadata.load_from_buffer(text, "hmemory://")], ids=["from", "load"])
+@pytest.mark.parametrize(
+    "function",
+    [DatasetMetadata.from_buffer, lambda text: DatasetMetadata.load_from_buffer(text, "hmemory://")],
+    ids=["from", "load"],
+)
 def test_a_document_may_be_text(function):
-    text = json.dumps(document(partitions={}, metadata={"creation_time": "2020-01-01", "city": "K\u00f6ln"}), ensure_ascii=False)
+    text = json.dumps(
+        document(partitions={}, metadata={"creation_time": "2020-01-01", "city": "K\u00f6ln"}), ensure_ascii=False
+    )
     assert function(text) == function(text.encode())
     assert function(text).metadata["city"] == "K\u00f6ln"
     with pytest.raises(CorruptDocument):
@@ -623,7 +719,9 @@ def test_a_packed_document_is_no_text():
 
 def test_loaded_indices_need_no_store(store, dataset):
     loaded = dataset.load_all_indices(store)
-    embedded = DatasetMetadata.from_dict(document(partitions=partitions("a"), indices={"i1": {"1": ["a"]}}, table_meta={"table": SCHEMA}))
+    embedded = DatasetMetadata.from_dict(
+        document(partitions=partitions("a"), indices={"i1": {"1": ["a"]}}, table_meta={"table": SCHEMA})
+    )
     for ready in (loaded, embedded):
         assert ready.load_index("i1", None) is ready
         assert ready.load_all_indices(None).indices["i1"].loaded

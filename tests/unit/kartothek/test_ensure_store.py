@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 import storefact
 
-from kartothek_cube.core.compat.stores import ensure_store, lazy_store
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import StoreFactory, open_store
+from kartothek_cube.core.kartothek.factory import ensure_store, lazy_store
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import StoreFactory, open_store
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 

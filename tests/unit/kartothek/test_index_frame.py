@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.compat.index_frame import indices_as_frame, query_labels
-from kartothek_cube.core.compat.indices import ExplicitSecondaryIndex, PartitionIndex
+from kartothek_cube.core.kartothek.index_frame import indices_as_frame, query_labels
+from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 
 LABELS = ["p=2/b", "p=1/a", "p=1/c"]
@@ -80,7 +80,12 @@ def test_one_row_for_each_combination_and_a_null_where_an_index_knows_no_value()
     day = dt.date(2024, 1, 1)
     assert list(frame.columns) == ["day", "p", "x"]
     assert frame.index.name == "partition"
-    assert rows(frame) == [("p=2/b", day, 2, "v"), ("p=1/a", day, 1, "u"), ("p=1/a", day, 1, "v"), ("p=1/c", day, 1, None)]
+    assert rows(frame) == [
+        ("p=2/b", day, 2, "v"),
+        ("p=1/a", day, 1, "u"),
+        ("p=1/a", day, 1, "v"),
+        ("p=1/c", day, 1, None),
+    ]
 
 
 def test_columns_come_as_they_are_asked_for():
@@ -175,11 +180,21 @@ def naive(dcts, chosen, accepts):
         yield from ((label, *row) for row in sorted(kept, key=lambda row: [(v is None, v) for v in row]))
 
 
-@given(DCTS, DCTS, st.permutations(["x", "y"]).flatmap(lambda order: st.integers(0, 2).map(lambda n: order[:n])), st.integers(0, 3), st.integers(0, 3))
+@given(
+    DCTS,
+    DCTS,
+    st.permutations(["x", "y"]).flatmap(lambda order: st.integers(0, 2).map(lambda n: order[:n])),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
 def test_the_frame_is_that_of_a_loop(first, second, chosen, low, other):
     dcts = {"x": first, "y": second}
     indices = {c: ExplicitSecondaryIndex(c, dct, dtype=pa.int64()) for c, dct in dcts.items()}
-    assert rows(indices_as_frame(NAMES, indices, chosen)) == list(naive({c: dcts[c] for c in chosen}, chosen, lambda row: True))
+    assert rows(indices_as_frame(NAMES, indices, chosen)) == list(
+        naive({c: dcts[c] for c in chosen}, chosen, lambda row: True)
+    )
     predicates = [[("x", ">=", low), ("y", "!=", other)], [("y", "==", None)]]
-    kept = naive(dcts, chosen, lambda row: (row["x"] is not None and row["x"] >= low and row["y"] != other) or row["y"] is None)
+    kept = naive(
+        dcts, chosen, lambda row: (row["x"] is not None and row["x"] >= low and row["y"] != other) or row["y"] is None
+    )
     assert rows(indices_as_frame(NAMES, indices, chosen, predicates=predicates)) == list(kept)

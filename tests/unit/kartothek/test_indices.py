@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.compat.indices import (
+from kartothek_cube.core.kartothek.index_base import IndexBase
+from kartothek_cube.core.kartothek.indices import (
     ExplicitSecondaryIndex,
-    IndexBase,
     PartitionIndex,
     filter_indices,
     merge_indices,
     remove_partitions_from_indices,
 )
-from kartothek_cube.core.index import build_index, column_index
-from kartothek_cube.core.snapshots import load_index
+from kartothek_cube.core.metadata.index import build_index, column_index
+from kartothek_cube.core.snapshots.loader import load_index
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound, Unsupported
 from tests.support.commits import UUID, write
@@ -72,10 +72,18 @@ def test_the_type_is_that_of_the_values(values, dtype):
     assert explicit({v: ["a"] for v in values}).dtype == dtype
 
 
-@pytest.mark.parametrize(("dtype", "kept"), [(pa.int8(), pa.int64()), (pa.large_string(), pa.string()), (pa.timestamp("ns"), pa.timestamp("us"))], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "kept"),
+    [(pa.int8(), pa.int64()), (pa.large_string(), pa.string()), (pa.timestamp("ns"), pa.timestamp("us"))],
+    ids=str,
+)
 def test_types_are_normalised_if_asked_for(dtype, kept):
     assert explicit({}, dtype).dtype == explicit({}, dtype).data.values.type == kept
-    assert explicit({}, dtype, normalize_dtype=False).dtype == explicit({}, dtype, normalize_dtype=False).data.values.type == dtype
+    assert (
+        explicit({}, dtype, normalize_dtype=False).dtype
+        == explicit({}, dtype, normalize_dtype=False).data.values.type
+        == dtype
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,12 @@ def test_types_are_normalised_if_asked_for(dtype, kept):
         ({"index_dct": {}}, InvalidInput, ValueError, "Trying to create non-typesafe index"),
         ({"index_dct": {1: ["a"], "b": ["a"]}}, InvalidInput, ValueError, "no common type"),
         ({"index_dct": {-1: ["a"]}, "dtype": pa.uint64()}, InvalidInput, ValueError, "'x' cannot be stored as uint64"),
-        ({"index_dct": {2**64: ["a"]}, "dtype": pa.uint64()}, InvalidInput, ValueError, "'x' cannot be stored as uint64"),
+        (
+            {"index_dct": {2**64: ["a"]}, "dtype": pa.uint64()},
+            InvalidInput,
+            ValueError,
+            "'x' cannot be stored as uint64",
+        ),
         ({"index_dct": {"b": ["a"]}, "dtype": pa.int64()}, InvalidInput, ValueError, "'b'"),
         ({"index_dct": {np.datetime64(1, "ns"): ["a"]}}, InvalidInput, ValueError, "finer than a microsecond"),
         ({"index_dct": {None: ["a"]}, "dtype": pa.string()}, InvalidType, TypeError, "no nulls"),
@@ -198,9 +211,24 @@ def test_a_value_is_normalised(dtype, value, expected):
         (pa.int64(), float("inf"), InvalidInput),
         (pa.float64(), "x", InvalidInput),
         (pa.date32(), "x", InvalidInput),
-        *[(kind, text, InvalidInput) for kind in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")) for text in ("", "NaT")],
+        *[
+            (kind, text, InvalidInput)
+            for kind in (pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+            for text in ("", "NaT")
+        ],
         (pa.string(), b"\xff", InvalidInput),
-        *[(kind, None, InvalidType) for kind in (pa.string(), pa.binary(), pa.bool_(), pa.int64(), pa.float64(), pa.date32(), pa.timestamp("us"))],
+        *[
+            (kind, None, InvalidType)
+            for kind in (
+                pa.string(),
+                pa.binary(),
+                pa.bool_(),
+                pa.int64(),
+                pa.float64(),
+                pa.date32(),
+                pa.timestamp("us"),
+            )
+        ],
         (pa.float64(), float("nan"), InvalidType),
         (pa.timestamp("us"), pd.NaT, InvalidType),
         (pa.string(), pd.NA, InvalidType),
@@ -248,7 +276,10 @@ def test_operators_know_no_nulls(op, value, labels):
     assert explicit({"u": ["a"], "v": ["b"]}).eval_operator(op, value) == labels
 
 
-@pytest.mark.parametrize(("op", "value", "error"), [("=", 1, NotImplementedError), ("<", None, ValueError), ("in", 1, TypeError), ("==", [1], TypeError)])
+@pytest.mark.parametrize(
+    ("op", "value", "error"),
+    [("=", 1, NotImplementedError), ("<", None, ValueError), ("in", 1, TypeError), ("==", [1], TypeError)],
+)
 def test_comparisons_that_do_not_exist_are_refused(op, value, error):
     with pytest.raises(error):
         explicit({1: ["a"]}).eval_operator(op, value)
@@ -276,7 +307,12 @@ def test_moments_with_a_zone_are_found_by_aware_values_and_by_naive_ones_in_utc(
     aware = pd.Timestamp("2024-07-01T14", tz="Europe/Berlin")
     index = explicit({aware: ["a"], aware + pd.Timedelta("1h"): ["b"]}, BERLIN)
     assert index.query(NOON) == index.query(aware) == index.query(aware.tz_convert("Asia/Tokyo")) == ["a"]
-    assert index.eval_operator("==", NOON) == index.eval_operator("==", aware) == index.eval_operator("<=", aware.tz_convert("Asia/Tokyo")) == {"a"}
+    assert (
+        index.eval_operator("==", NOON)
+        == index.eval_operator("==", aware)
+        == index.eval_operator("<=", aware.tz_convert("Asia/Tokyo"))
+        == {"a"}
+    )
     assert list(index.index_dct) == [aware, aware + pd.Timedelta("1h")]
     assert [value.utcoffset() for value in index.observed_values()] == [dt.timedelta(hours=2)] * 2
 
@@ -313,7 +349,10 @@ def test_observed_values_are_sorted(name):
 def test_observed_dates_are_objects_or_moments():
     index = explicit({dt.date(2024, 1, 2): ["a"], dt.date(2024, 1, 1): ["a"]})
     assert index.observed_values().tolist() == [dt.date(2024, 1, 1), dt.date(2024, 1, 2)]
-    assert index.observed_values(date_as_object=False).tolist() == [pd.Timestamp("2024-01-01").value, pd.Timestamp("2024-01-02").value]
+    assert index.observed_values(date_as_object=False).tolist() == [
+        pd.Timestamp("2024-01-01").value,
+        pd.Timestamp("2024-01-02").value,
+    ]
     assert index.observed_values(date_as_object=False).dtype == np.dtype("datetime64[ns]")
 
 
@@ -357,7 +396,11 @@ def items(series):
         ({"partitions_as_index": True}, [("a", 1), ("b", 1), ("a", 2)], ("partition", "c")),
         ({"partitions_as_index": True, "compact": True}, [("a", [1, 2]), ("b", [1])], ("partition", "c")),
         ({"predicates": [[("c", ">", 1)]]}, [(2, "a")], ("c", "partition")),
-        ({"predicates": [[("c", ">", 1)]], "partitions_as_index": True, "compact": True}, [("a", [2])], ("partition", "c")),
+        (
+            {"predicates": [[("c", ">", 1)]], "partitions_as_index": True, "compact": True},
+            [("a", [2])],
+            ("partition", "c"),
+        ),
         ({"predicates": [[("c", ">", 1), ("other", "==", 3)]]}, [(2, "a")], ("c", "partition")),
         ({"predicates": [[("c", ">", 1)], [("other", "==", 3)]]}, [(1, "a"), (1, "b"), (2, "a")], ("c", "partition")),
         ({"predicates": [[("c", ">", 1)], [("c", "<", 0)]]}, [(2, "a")], ("c", "partition")),
@@ -457,7 +500,12 @@ def test_a_copy_is_another_object_and_keeps_the_key_unless_something_else_is_giv
     assert index.copy() is not index
     assert index.copy().update(explicit({2: ["b"]}), inplace=True) != index
     renamed = index.copy(column="y")
-    assert (renamed.column, renamed.index_dct, renamed.dtype, renamed.index_storage_key) == ("y", {1: ["a"]}, pa.int64(), None)
+    assert (renamed.column, renamed.index_dct, renamed.dtype, renamed.index_storage_key) == (
+        "y",
+        {1: ["a"]},
+        pa.int64(),
+        None,
+    )
     assert index.copy(index_dct={"3": ["b"]}).index_dct == {3: ["b"]}
     assert UNLOADED.copy(index_storage_key="other").index_storage_key == "other"
 
@@ -560,7 +608,15 @@ def test_the_index_of_a_dataset_is_the_one_that_planning_uses():
     assert found == ExplicitSecondaryIndex.of(load_index(store, snapshot, "x")[0], key)
 
 
-@pytest.mark.parametrize("index", [explicit({1: ["a", "b"], 2: ["b"]}, index_storage_key="key"), PartitionIndex("p", {}, dtype=pa.string()), UNLOADED], ids=str)
+@pytest.mark.parametrize(
+    "index",
+    [
+        explicit({1: ["a", "b"], 2: ["b"]}, index_storage_key="key"),
+        PartitionIndex("p", {}, dtype=pa.string()),
+        UNLOADED,
+    ],
+    ids=str,
+)
 def test_an_index_survives_pickling(index):
     again = pickle.loads(pickle.dumps(index))
     assert again == index
@@ -584,7 +640,13 @@ def test_a_text_for_people():
 
 def test_indices_of_several_partitions_are_merged():
     only = ExplicitSecondaryIndex("y", {"u": ["b"]}, index_storage_key="key")
-    merged = merge_indices([{"x": explicit({1: ["a"]})}, {"x": explicit({1: ["b"], 2: ["b"]}), "y": only}, {"x": explicit({1: ["a"], 3: ["c"]})}])
+    merged = merge_indices(
+        [
+            {"x": explicit({1: ["a"]})},
+            {"x": explicit({1: ["b"], 2: ["b"]}), "y": only},
+            {"x": explicit({1: ["a"], 3: ["c"]})},
+        ]
+    )
     assert merged["x"].index_dct == {1: ["a", "b"], 2: ["b"], 3: ["c"]}
     assert merged["y"] is only
     assert merge_indices([]) == {}
@@ -593,7 +655,10 @@ def test_indices_of_several_partitions_are_merged():
 
 
 def test_labels_are_removed_from_all_indices_or_kept_in_all():
-    indices = {"x": explicit({1: ["a", "b"], 2: ["c"]}), "y": ExplicitSecondaryIndex("y", {"u": ["c"]}, index_storage_key="key")}
+    indices = {
+        "x": explicit({1: ["a", "b"], 2: ["c"]}),
+        "y": ExplicitSecondaryIndex("y", {"u": ["c"]}, index_storage_key="key"),
+    }
     removed = remove_partitions_from_indices(indices, iter(["a", "b"]))
     assert {c: i.index_dct for c, i in removed.items()} == {"x": {2: ["c"]}, "y": {"u": ["c"]}}
     kept = filter_indices(indices, iter(["c", "zz"]))
@@ -638,7 +703,14 @@ def cases(draw):
     kind = draw(st.sampled_from(list(VALUES)))
     values = VALUES[kind]
     dcts = st.dictionaries(values, st.lists(st.sampled_from(NAMES), max_size=3), max_size=5)
-    return kind, draw(dcts), draw(dcts), draw(st.lists(values, max_size=3)), draw(st.lists(st.sampled_from(NAMES), max_size=2)), draw(values)
+    return (
+        kind,
+        draw(dcts),
+        draw(dcts),
+        draw(st.lists(values, max_size=3)),
+        draw(st.lists(st.sampled_from(NAMES), max_size=2)),
+        draw(values),
+    )
 
 
 @given(cases())
@@ -650,7 +722,10 @@ def test_an_index_behaves_like_a_dict(case):
         (index, model),
         (index.remove_partitions(removed_labels), {(v, label) for v, label in model if label not in removed_labels}),
         (index.remove_values(removed_values), {(v, label) for v, label in model if v not in removed_values}),
-        (filter_indices({"x": index}, removed_labels)["x"], {(v, label) for v, label in model if label in removed_labels}),
+        (
+            filter_indices({"x": index}, removed_labels)["x"],
+            {(v, label) for v, label in model if label in removed_labels},
+        ),
         (pickle.loads(pickle.dumps(index)), model),
     ]
     for found, expected in steps:
@@ -659,6 +734,8 @@ def test_an_index_behaves_like_a_dict(case):
         for op, compare in OPERATORS.items():
             constant = [*removed_values, value] if "in" in op else value
             assert found.eval_operator(op, constant) == {label for v, label in expected if compare(v, constant)}
-        assert {(v, label) for v, labels in found.index_dct.items() for label in labels} == {(IndexBase.normalize_value(kind, v), n) for v, n in expected}
+        assert {(v, label) for v, labels in found.index_dct.items() for label in labels} == {
+            (IndexBase.normalize_value(kind, v), n) for v, n in expected
+        }
         assert len(found.observed_values()) == len({v for v, _ in expected})
         assert len(found.as_flat_series()) == len(expected)

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.compat.schema_wrapper import (
+from kartothek_cube.core.kartothek.schema_wrapper import (
     SchemaWrapper,
     empty_dataframe_from_schema,
     make_meta,
@@ -23,8 +23,8 @@ from kartothek_cube.core.compat.schema_wrapper import (
     validate_compatible,
     validate_shared_columns,
 )
-from kartothek_cube.core.naming import schema_key
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.metadata.naming import schema_key
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, KeyNotFound, UnknownColumn, Unsupported
 
 SCHEMA = pa.schema({"x": pa.int64(), "y": pa.string()})
@@ -37,8 +37,19 @@ NORMAL = pa.schema({"p": pa.int64(), "v1": pa.float64(), "x": pa.int64(), "y": p
 
 def test_a_wrapper_passes_on_to_the_arrow_schema():
     schema = SchemaWrapper(SCHEMA, "here")
-    assert (schema.names, schema.types, schema.field("x"), schema.get_field_index("y")) == (["x", "y"], [pa.int64(), pa.string()], SCHEMA.field("x"), 1)
-    assert (schema.metadata, schema.pandas_metadata, len(schema), [f.name for f in schema], schema[0].name) == (None, None, 2, ["x", "y"], "x")
+    assert (schema.names, schema.types, schema.field("x"), schema.get_field_index("y")) == (
+        ["x", "y"],
+        [pa.int64(), pa.string()],
+        SCHEMA.field("x"),
+        1,
+    )
+    assert (schema.metadata, schema.pandas_metadata, len(schema), [f.name for f in schema], schema[0].name) == (
+        None,
+        None,
+        2,
+        ["x", "y"],
+        "x",
+    )
     assert schema.internal() is SCHEMA
     assert repr(schema) == "x: int64\ny: string"
     assert pa.schema(schema) == SCHEMA
@@ -70,7 +81,10 @@ def test_metadata_and_origin_make_no_difference():
 def test_a_wrapper_is_changed_by_making_another():
     schema = SchemaWrapper(SCHEMA.with_metadata({"k": "v"}), {"a", "b"})
     assert (schema.remove(0).names, schema.set(0, pa.field("z", pa.int64())).names) == (["y"], ["z", "y"])
-    assert (schema.remove_metadata().metadata, schema.remove_metadata().origin) == (None, {"a__no_metadata", "b__no_metadata"})
+    assert (schema.remove_metadata().metadata, schema.remove_metadata().origin) == (
+        None,
+        {"a__no_metadata", "b__no_metadata"},
+    )
     assert (schema.names, schema.origin, schema.remove(0).origin) == (["x", "y"], {"a", "b"}, {"a", "b"})
 
 
@@ -105,7 +119,13 @@ def test_a_wrapper_keeps_its_origins():
 
 
 @pytest.mark.parametrize(
-    ("keys", "names"), [(None, ["p", "v1", "x", "y"]), (["y", "p"], ["y", "p", "v1", "x"]), ("x", ["x", "p", "v1", "y"]), (["zz"], ["p", "v1", "x", "y"])]
+    ("keys", "names"),
+    [
+        (None, ["p", "v1", "x", "y"]),
+        (["y", "p"], ["y", "p", "v1", "x"]),
+        ("x", ["x", "p", "v1", "y"]),
+        (["zz"], ["p", "v1", "x", "y"]),
+    ],
 )
 def test_partition_keys_go_first_and_unknown_ones_are_passed_over(keys, names):
     assert (
@@ -137,10 +157,17 @@ def test_types_of_frames_become_stored_types(values, kind):
     assert make_meta(pd.DataFrame({"v1": values}), "o").field("v1").type == kind
 
 
-@pytest.mark.parametrize("index", [pd.Index([3], name="i"), pd.Index([3]), pd.MultiIndex.from_tuples([(3, 4)], names=["i", "j"])])
+@pytest.mark.parametrize(
+    "index", [pd.Index([3], name="i"), pd.Index([3]), pd.MultiIndex.from_tuples([(3, 4)], names=["i", "j"])]
+)
 def test_row_labels_are_no_columns(index):
     frame = pd.DataFrame({"x": [1]}, index=index)
-    assert make_meta(frame, "o").names == make_meta(pa.Schema.from_pandas(frame), "o").names == make_meta(pa.Table.from_pandas(frame), "o").names == ["x"]
+    assert (
+        make_meta(frame, "o").names
+        == make_meta(pa.Schema.from_pandas(frame), "o").names
+        == make_meta(pa.Table.from_pandas(frame), "o").names
+        == ["x"]
+    )
 
 
 def test_names_become_text_and_the_frame_stays_as_it_is():
@@ -150,7 +177,12 @@ def test_names_become_text_and_the_frame_stays_as_it_is():
 
 
 @pytest.mark.parametrize(
-    "given", [pd.DataFrame([[1, 2]], columns=["a", "a"]), pd.DataFrame([[1, 2]], columns=[1, "1"]), pa.schema([("a", pa.int8()), ("a", pa.int8())])]
+    "given",
+    [
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
+        pd.DataFrame([[1, 2]], columns=[1, "1"]),
+        pa.schema([("a", pa.int8()), ("a", pa.int8())]),
+    ],
 )
 def test_a_name_that_occurs_twice_is_refused(given):
     with pytest.raises(InvalidInput, match="Duplicate column names found"):
@@ -174,12 +206,24 @@ def test_a_type_that_cannot_be_stored_is_refused_with_column_and_origin():
         ((pa.int8(), "int8", "int8", None), (pa.int64(), "int64", "int64", None)),
         ((pa.uint16(), None, None, None), (pa.uint64(), "uint64", "uint64", None)),
         ((pa.float16(), "float16", "float16", None), (pa.float64(), "float64", "float64", None)),
-        ((pa.list_(pa.list_(pa.uint8())), "list[list[uint8]]", "object", None), (pa.list_(pa.list_(pa.uint64())), "list[list[uint64]]", "object", None)),
+        (
+            (pa.list_(pa.list_(pa.uint8())), "list[list[uint8]]", "object", None),
+            (pa.list_(pa.list_(pa.uint64())), "list[list[uint64]]", "object", None),
+        ),
         ((pa.list_(pa.int8()), None, None, None), (pa.list_(pa.int64()), "list[int64]", "object", None)),
-        ((pa.dictionary(pa.int8(), pa.int32()), "categorical", "int8", {"num_categories": 1}), (pa.int64(), "int64", "int64", None)),
-        ((pa.dictionary(pa.int8(), pa.string()), "categorical", "int8", {"num_categories": 1}), (pa.string(), "unicode", "object", None)),
+        (
+            (pa.dictionary(pa.int8(), pa.int32()), "categorical", "int8", {"num_categories": 1}),
+            (pa.int64(), "int64", "int64", None),
+        ),
+        (
+            (pa.dictionary(pa.int8(), pa.string()), "categorical", "int8", {"num_categories": 1}),
+            (pa.string(), "unicode", "object", None),
+        ),
         ((pa.bool_(), "bool", "boolean", None), (pa.bool_(), "bool", "boolean", None)),
-        ((pa.decimal128(3, 2), "decimal", "object", {"precision": 3, "scale": 2}), (pa.decimal128(3, 2), "decimal", "object", {"precision": 3, "scale": 2})),
+        (
+            (pa.decimal128(3, 2), "decimal", "object", {"precision": 3, "scale": 2}),
+            (pa.decimal128(3, 2), "decimal", "object", {"precision": 3, "scale": 2}),
+        ),
     ],
 )
 def test_types_are_normalised_with_their_names(given, expected):
@@ -210,7 +254,9 @@ def test_metadata_do_not_make_schemas_incompatible(ignore_pandas):
 
 
 def test_null_gives_way_to_types_column_by_column():
-    common = validate_compatible(metas({"a": pa.null(), "b": pa.int64()}, {"a": pa.string(), "b": pa.null()}, {"a": pa.null(), "b": pa.null()}))
+    common = validate_compatible(
+        metas({"a": pa.null(), "b": pa.int64()}, {"a": pa.string(), "b": pa.null()}, {"a": pa.null(), "b": pa.null()})
+    )
     assert common == pa.schema({"a": pa.string(), "b": pa.int64()})
 
 
@@ -255,7 +301,11 @@ def test_a_long_list_of_origins_is_cut():
 
 
 def test_tables_may_share_columns_of_one_type():
-    validate_shared_columns(metas({"x": pa.null(), "a": pa.int64()}, {"x": pa.string()}, {"x": pa.null()}, {"x": pa.string(), "b": pa.bool_()}))
+    validate_shared_columns(
+        metas(
+            {"x": pa.null(), "a": pa.int64()}, {"x": pa.string()}, {"x": pa.null()}, {"x": pa.string(), "b": pa.bool_()}
+        )
+    )
 
 
 @pytest.mark.parametrize("ignore_pandas", [False, True])
@@ -268,7 +318,16 @@ def test_tables_must_not_share_columns_of_two_types(ignore_pandas):
 
 
 def test_an_empty_frame_has_the_columns_and_types_of_a_schema():
-    schema = pa.schema({"x": pa.int64(), "y": pa.string(), "d": pa.date32(), "t": pa.timestamp("us"), "b": pa.bool_(), "__index_level_0__": pa.int64()})
+    schema = pa.schema(
+        {
+            "x": pa.int64(),
+            "y": pa.string(),
+            "d": pa.date32(),
+            "t": pa.timestamp("us"),
+            "b": pa.bool_(),
+            "__index_level_0__": pa.int64(),
+        }
+    )
     frame = empty_dataframe_from_schema(SchemaWrapper(schema, "a"))
     assert (len(frame), list(frame.columns)) == (0, ["x", "y", "d", "t", "b"])
     assert [frame.dtypes[c].kind for c in ("x", "d", "t", "b")] == ["i", "M", "M", "b"]

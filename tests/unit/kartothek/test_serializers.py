@@ -26,15 +26,29 @@ from kartothek_cube.api.serialization import (
     filter_df_from_predicates,
     filter_predicates_by_column,
 )
-from kartothek_cube.core.csv_format import CsvFormat
-from kartothek_cube.core.parquet import ParquetFormat, ParquetSource
-from kartothek_cube.core.stage import StageRequest
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.io.csv import CsvFormat
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet_source import ParquetSource
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KartothekCubeError, KeyNotFound, UnknownColumn, Unsupported
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.write.stage import StageRequest
+from kartothek_cube.errors import (
+    CorruptData,
+    InvalidInput,
+    InvalidType,
+    KartothekCubeError,
+    KeyNotFound,
+    UnknownColumn,
+    Unsupported,
+)
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 
-SERIALIZERS = [ParquetSerializer(), ParquetSerializer("ZSTD", chunk_size=1), CsvSerializer(), CsvSerializer(compress=False)]
+SERIALIZERS = [
+    ParquetSerializer(),
+    ParquetSerializer("ZSTD", chunk_size=1),
+    CsvSerializer(),
+    CsvSerializer(compress=False),
+]
 serializers = pytest.mark.parametrize("serializer", SERIALIZERS, ids=str)
 pushdown = pytest.mark.parametrize("pushdown", [True, False], ids=["pushdown", "rows"])
 DAY = dt.date(2020, 2, 29)
@@ -248,7 +262,9 @@ PREDICATES = [
 @pushdown
 @pytest.mark.parametrize("columns", [None, ["x"], ["v1", "x"]], ids=str)
 @pytest.mark.parametrize(("predicates", "rows"), PREDICATES, ids=str)
-def test_rows_that_match_come_in_the_order_of_the_file(serializer, pushdown, columns, predicates, rows):  # H22, H24, H35, H38
+def test_rows_that_match_come_in_the_order_of_the_file(
+    serializer, pushdown, columns, predicates, rows
+):  # H22, H24, H35, H38
     store = MemoryStore()
     key = serializer.store(store, "f", frame())
     found = restore(store, key, columns=columns, predicates=predicates, predicate_pushdown_to_io=pushdown)
@@ -327,13 +343,22 @@ def test_constants_that_can_be_read_only_once_are_refused(serializer):
 
 @pytest.mark.parametrize(
     ("column", "value", "error"),
-    [("d", NOON, True), ("t", DAY, True), ("t", "2020-02-29 12:00", True), ("d", "2020-02-29", False), ("d", DAY, False), ("t", NOON, False)],
+    [
+        ("d", NOON, True),
+        ("t", DAY, True),
+        ("t", "2020-02-29 12:00", True),
+        ("d", "2020-02-29", False),
+        ("d", DAY, False),
+        ("t", NOON, False),
+    ],
 )
 def test_pushdown_is_strict_about_dates(column, value, error):  # H15, H16
     store = MemoryStore()
     key = ParquetSerializer().store(store, "f", pa.table(ALL_TYPES))
     predicates = [[(column, ">=", value)]]
-    assert len(restore(store, key, predicates=predicates, predicate_pushdown_to_io=False)) == (value is not NOON or column == "t")
+    assert len(restore(store, key, predicates=predicates, predicate_pushdown_to_io=False)) == (
+        value is not NOON or column == "t"
+    )
     if error:
         with pytest.raises(TypeError, match="Unexpected type for predicate"):
             restore(store, key, predicates=predicates)
@@ -353,7 +378,11 @@ def test_row_groups_that_cannot_match_are_not_read(monkeypatch):
     store = MemoryStore()
     key = ParquetSerializer(chunk_size=1).store(store, "f", frame())
     read, original = [], ParquetSource._decoded
-    monkeypatch.setattr(ParquetSource, "_decoded", lambda source, file, groups, columns: read.append(list(groups)) or original(source, file, groups, columns))
+    monkeypatch.setattr(
+        ParquetSource,
+        "_decoded",
+        lambda source, file, groups, columns: read.append(list(groups)) or original(source, file, groups, columns),
+    )
     restore(store, key, predicates=[[("x", "==", 1)]])
     restore(store, key, predicates=[[("x", "==", 1)]], predicate_pushdown_to_io=False)
     assert read == [[1], [0, 1, 2]]
@@ -439,19 +468,28 @@ def test_other_formats_may_be_registered(monkeypatch):
 def test_cubes_are_written_in_every_format(serializer):
     store = open_store("hmemory://")
     rows = pd.DataFrame(
-        {"x": [1, 2, 3], "p": ["a", "a", "b"], "v1": [True, None, False], "t": pd.to_datetime(["2020-01-01", None, "2020-01-03"]), "y": ["", "n", None]}
+        {
+            "x": [1, 2, 3],
+            "p": ["a", "a", "b"],
+            "v1": [True, None, False],
+            "t": pd.to_datetime(["2020-01-01", None, "2020-01-03"]),
+            "y": ["", "n", None],
+        }
     )
     cube = Cube(["x"], ["p"], "cube")
     build_cube(rows, cube, store, df_serializer=serializer)
-    assert {key.partition("/table/")[2][-len(serializer.file_suffix) :] for key in store.list("cube++seed/table/p=", recursive=True).keys} == {
-        serializer.file_suffix
-    }
+    assert {
+        key.partition("/table/")[2][-len(serializer.file_suffix) :]
+        for key in store.list("cube++seed/table/p=", recursive=True).keys
+    } == {serializer.file_suffix}
     (found,) = query_cube(cube, store)
     assert found["x"].tolist() == [1, 2, 3]
     assert found["v1"].tolist() == [True, None, False]
     assert found["t"].dtype.kind == "M"
     assert found["y"].tolist()[:2] == ["", "n"]
-    (found,) = query_cube(cube, store, conditions=(C("t") > pd.Timestamp("2020-01-01")) & (C("p") == "b"), payload_columns=["v1"])
+    (found,) = query_cube(
+        cube, store, conditions=(C("t") > pd.Timestamp("2020-01-01")) & (C("p") == "b"), payload_columns=["v1"]
+    )
     assert found["v1"].tolist() == [False]
 
 
@@ -459,7 +497,9 @@ def test_cubes_are_written_in_every_format(serializer):
 def test_what_is_no_serializer_is_refused(serializer):
     store = CountingStore(MemoryStore())
     with pytest.raises(InvalidType, match="df_serializer should be a ParquetSerializer or a CsvSerializer"):
-        build_cube(pd.DataFrame({"x": [1], "p": [1], "v1": [2]}), Cube(["x"], ["p"], "cube"), store, df_serializer=serializer)
+        build_cube(
+            pd.DataFrame({"x": [1], "p": [1], "v1": [2]}), Cube(["x"], ["p"], "cube"), store, df_serializer=serializer
+        )
     assert store.touched("put") == []
 
 
@@ -485,7 +525,11 @@ def test_columns_in_predicates():
         ([[("x", "==", 1)]], [], None),
         ([[("x", "==", 1), ("y", "==", 2)]], ["y"], [[("y", "==", 2)]]),
         ([[("x", "==", 1)], [("y", "==", 2)]], ["y"], [[("y", "==", 2)]]),
-        ([[("x", "==", 1), ("x", "<", 2)], [("y", "==", 2)]], {"x", "y"}, [[("x", "==", 1), ("x", "<", 2)], [("y", "==", 2)]]),
+        (
+            [[("x", "==", 1), ("x", "<", 2)], [("y", "==", 2)]],
+            {"x", "y"},
+            [[("x", "==", 1), ("x", "<", 2)], [("y", "==", 2)]],
+        ),
     ],
 )
 def test_filter_predicates_by_column(predicates, columns, expected):
@@ -534,7 +578,9 @@ def test_filter_df_from_predicates():
     assert filter_df_from_predicates(df.iloc[:0], [[("x", "==", 1)]]).empty
 
 
-@pytest.mark.parametrize("make", [np.array, pd.Series, pd.Index, pd.Categorical, pa.array, list], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "make", [np.array, pd.Series, pd.Index, pd.Categorical, pa.array, list], ids=lambda m: m.__name__
+)
 def test_arrays_of_every_kind(make):
     for values, op, value, expected in [
         ([1, 2, 3], ">", 1, [False, True, True]),
@@ -645,7 +691,10 @@ def test_dates_and_moments(values, op, value, loose, strict):
                 filter_array_like(values, op, value, strict_date_types=rule)
         else:
             assert filter_array_like(values, op, value, strict_date_types=rule).tolist() == expected
-            assert filter_df_from_predicates(values.to_frame("x"), [[("x", op, value)]], rule).index.tolist() == np.flatnonzero(expected).tolist()
+            assert (
+                filter_df_from_predicates(values.to_frame("x"), [[("x", op, value)]], rule).index.tolist()
+                == np.flatnonzero(expected).tolist()
+            )
 
 
 @pytest.mark.parametrize("values", [[1, "a"], [np.datetime64("2020-01-02"), None]])

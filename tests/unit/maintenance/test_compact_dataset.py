@@ -26,10 +26,10 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.metadata.document import render_document
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import WRITES, StoreView
+from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import WRITES, StoreView
 from kartothek_cube.errors import (
     CommitConflict,
     CorruptData,
@@ -114,11 +114,15 @@ def test_small_files_become_one_for_each_physical_partition(store):
 def test_the_dataset_is_otherwise_as_it_was(store):
     fill(store, metadata={"owner": "me"})
     before, columns, names = user_metadata(store), schema(store), set(document(store))
-    read_before = {value: set(read(store, predicates=[[("i1", "==", value)]]).column("x").to_pylist()) for value in "ab"}
+    read_before = {
+        value: set(read(store, predicates=[[("i1", "==", value)]]).column("x").to_pylist()) for value in "ab"
+    }
     compact_dataset(UUID, store)
     assert (user_metadata(store), schema(store), set(document(store))) == (before, columns, names)
     assert index(store, "i1") == index_of_files(store, "i1")
-    assert {value: set(read(store, predicates=[[("i1", "==", value)]]).column("x").to_pylist()) for value in "ab"} == read_before
+    assert {
+        value: set(read(store, predicates=[[("i1", "==", value)]]).column("x").to_pylist()) for value in "ab"
+    } == read_before
     for label, entry in document(store)["partitions"].items():
         assert entry == {"files": {"table": f"{UUID}/table/{label}.parquet"}}
     assert file_of(store, labels(store)[0]).column_names == ["i1", "x"]
@@ -163,7 +167,13 @@ def test_an_updated_index_answers_after_garbage_is_gone(store):
 
 def test_narrow_and_late_columns_get_the_type_of_the_dataset(store):
     add(store, pa.table({"x": pa.array([1], pa.int8())}), partition_on=[], secondary_indices=[])
-    add(store, pa.table({"x": pa.array([2], pa.int32()), "v1": ["new"]}), partition_on=[], secondary_indices=[], add_columns=True)
+    add(
+        store,
+        pa.table({"x": pa.array([2], pa.int32()), "v1": ["new"]}),
+        partition_on=[],
+        secondary_indices=[],
+        add_columns=True,
+    )
     before = read(store)
     compact_dataset(UUID, store)
     assert read(store).equals(before)
@@ -172,7 +182,11 @@ def test_narrow_and_late_columns_get_the_type_of_the_dataset(store):
 
 def test_files_without_rows_are_merged_too(store):
     for n in (0, 0, 1, 0):
-        add(store, pa.table({"x": pa.array(range(n), pa.int64()), "i1": pa.array(["a"] * n, pa.string())}), partition_on=[])
+        add(
+            store,
+            pa.table({"x": pa.array(range(n), pa.int64()), "i1": pa.array(["a"] * n, pa.string())}),
+            partition_on=[],
+        )
     count = len(labels(store))
     report = compact_dataset(UUID, store)
     assert (report.files_before, len(labels(store))) == (count, 1)
@@ -203,7 +217,11 @@ def test_partition_values_of_every_type_stay(store, kind, values):
     for n in range(3):
         data = pa.table({"p": values, "q": values, "x": [n, n + 10], "i1": ["a", "b"]})
         add(store, data if kind == "two" else data.drop_columns(["q"]), partition_on=keys_)
-    before, values_before, folders = by_partition(store), sorted(set(snapshot(store).values.to_pydict()["p"])), set(folders_of(store))
+    before, values_before, folders = (
+        by_partition(store),
+        sorted(set(snapshot(store).values.to_pydict()["p"])),
+        set(folders_of(store)),
+    )
     assert compact_dataset(UUID, store).files_after == 2
     assert by_partition(store) == before
     assert sorted(snapshot(store).values.to_pydict()["p"]) == values_before
@@ -237,7 +255,9 @@ def test_a_partition_that_lacks_a_table_is_no_hindrance(store):
 
 
 def test_a_document_in_msgpack_stays_one(store):
-    store_dataframes_as_dataset(store, UUID, [pa.table({"x": [n]}) for n in range(3)], metadata_storage_format="msgpack")
+    store_dataframes_as_dataset(
+        store, UUID, [pa.table({"x": [n]}) for n in range(3)], metadata_storage_format="msgpack"
+    )
     compact_dataset(UUID, store)
     assert keys(store, "by-dataset-metadata") == [f"{UUID}.by-dataset-metadata.msgpack.zstd"]
     assert read(store).to_pydict() == {"x": [0, 1, 2]}
@@ -247,7 +267,12 @@ def test_a_document_in_msgpack_stays_one(store):
 
 
 def codec(store):
-    return pq.ParquetFile(pa.BufferReader(store.get(snapshot(store).files[0].as_py()))).metadata.row_group(0).column(0).compression
+    return (
+        pq.ParquetFile(pa.BufferReader(store.get(snapshot(store).files[0].as_py())))
+        .metadata.row_group(0)
+        .column(0)
+        .compression
+    )
 
 
 @pytest.mark.parametrize("compression", ["SNAPPY", "ZSTD", "GZIP", "NONE"])
@@ -415,11 +440,19 @@ def test_a_dry_run_reads_footers_and_writes_nothing(store):
     snapshot(store)
     before, counting = contents(store), CountingStore(store)
     report = compact_dataset(UUID, counting, dry_run=True)
-    assert (report.dry_run, report.commit, report.files_before, report.files_after, report.bytes_after) == (True, None, 8, 2, None)
+    assert (report.dry_run, report.commit, report.files_before, report.files_after, report.bytes_after) == (
+        True,
+        None,
+        8,
+        2,
+        None,
+    )
     assert contents(store) == before
     assert set(counting.counts) & WRITES == set()
     # One request a footer, and none for the file that has no neighbour.
-    assert sorted(counting.touched("tail")) == sorted(key for key in snapshot(store).files.to_pylist() if "p=3" not in key)
+    assert sorted(counting.touched("tail")) == sorted(
+        key for key in snapshot(store).files.to_pylist() if "p=3" not in key
+    )
     assert counting.touched("ranges", "list", "get", "get_versioned") == []
 
 
@@ -513,7 +546,11 @@ def test_of_two_compactions_one_wins_and_no_row_is_there_twice(store):
 
 def test_what_is_removed_elsewhere_meanwhile_is_no_conflict(store):
     fill(store)
-    compact_dataset(UUID, Interrupted(store, lambda: update_dataset_from_dataframes([], store, UUID, delete_scope=[{"p": 2}])), predicates=[[("p", "==", 1)]])
+    compact_dataset(
+        UUID,
+        Interrupted(store, lambda: update_dataset_from_dataframes([], store, UUID, delete_scope=[{"p": 2}])),
+        predicates=[[("p", "==", 1)]],
+    )
     assert folders_of(store) == ["p=1"]
     assert sorted(read(store).column("x").to_pylist()) == [1, 2, 11, 12, 21, 22, 31, 32]
 
@@ -521,7 +558,13 @@ def test_what_is_removed_elsewhere_meanwhile_is_no_conflict(store):
 # --- datasets of cubes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("names", [("ktk_cube_dimension_columns", "ktk_cube_partition_columns"), ("klee_dimension_columns", "klee_partition_columns")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("ktk_cube_dimension_columns", "ktk_cube_partition_columns"),
+        ("klee_dimension_columns", "klee_partition_columns"),
+    ],
+)
 def test_a_dataset_of_a_cube_keeps_what_the_cube_relies_on(store, names):
     noted = dict(zip(names, (["x"], ["p"]), strict=True))
     for n in range(3):
@@ -536,7 +579,12 @@ def test_a_dataset_of_a_cube_keeps_what_the_cube_relies_on(store, names):
 
 PART = st.lists(
     st.fixed_dictionaries(
-        {"p": st.integers(0, 2), "q": st.sampled_from(["", "a/b"]), "i1": st.none() | st.integers(0, 3), "x": st.integers(-(2**63), 2**63 - 1)},
+        {
+            "p": st.integers(0, 2),
+            "q": st.sampled_from(["", "a/b"]),
+            "i1": st.none() | st.integers(0, 3),
+            "x": st.integers(-(2**63), 2**63 - 1),
+        },
     ),
     max_size=5,
 )
@@ -544,7 +592,11 @@ TYPES = pa.schema({"p": pa.int64(), "q": pa.string(), "i1": pa.int64(), "x": pa.
 OPERATORS = ["==", "!=", "<", "<=", ">", ">="]
 CLAUSES = st.one_of(
     st.tuples(st.sampled_from(["p", "i1"]), st.sampled_from(OPERATORS), st.integers(0, 3)),
-    st.tuples(st.sampled_from(["p", "i1"]), st.sampled_from(["in", "not in"]), st.lists(st.integers(0, 3), min_size=1, max_size=2)),
+    st.tuples(
+        st.sampled_from(["p", "i1"]),
+        st.sampled_from(["in", "not in"]),
+        st.lists(st.integers(0, 3), min_size=1, max_size=2),
+    ),
     st.tuples(st.just("q"), st.sampled_from(["==", "!="]), st.sampled_from(["", "a/b", "z"])),
     st.tuples(st.just("x"), st.sampled_from(OPERATORS), st.integers(-(2**63), 2**63 - 1)),
 )
@@ -561,7 +613,9 @@ PREDICATES = st.lists(st.lists(CLAUSES, min_size=1, max_size=2), min_size=1, max
 def test_whatever_is_compacted_answers_as_before(parts, partition_on, targets, questions):
     store = MemoryStore()
     for part in parts:
-        update_dataset_from_dataframes([pa.Table.from_pylist(part, TYPES)], store, UUID, partition_on=list(partition_on), secondary_indices=["i1"])
+        update_dataset_from_dataframes(
+            [pa.Table.from_pylist(part, TYPES)], store, UUID, partition_on=list(partition_on), secondary_indices=["i1"]
+        )
     before, answers = _state(store), [_answer(store, question) for question in questions]
     for target in targets:
         compact_dataset(UUID, store, target_rows=target)
@@ -581,4 +635,6 @@ def _state(store):
 
 
 def _answer(store, predicates):
-    return sorted(map(str, read_table(UUID, store, predicates=predicates).astype(object).where(pd.notna, None).to_dict("records")))
+    return sorted(
+        map(str, read_table(UUID, store, predicates=predicates).astype(object).where(pd.notna, None).to_dict("records"))
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.maintenance.compaction_plan import (
+from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
     cell_order,
     check_target_rows,
@@ -18,7 +18,7 @@ from kartothek_cube.core.maintenance.compaction_plan import (
     plan_compaction,
     whole_partitions,
 )
-from kartothek_cube.core.maintenance.compaction_report import CompactionReport, FileFigures
+from kartothek_cube.core.maintenance.compaction.report import CompactionReport, FileFigures
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import make_snapshot
@@ -32,7 +32,9 @@ def dataset(*folders, keys=("p",), tables=("table",)):
     labels = [f"{folder}/f{i}" if folder else f"f{i}" for i, folder in enumerate(folders)]
     files = {t: pa.array([f"uuid/{t}/{label}.parquet" for label in labels], type=pa.string()) for t in tables}
     partitions = PartitionColumns(pa.array(labels, type=pa.string()), files)
-    return make_snapshot(Document("uuid", {}, keys, {}, partitions), "uuid.by-dataset-metadata.json", None, dict.fromkeys(tables, SCHEMA))
+    return make_snapshot(
+        Document("uuid", {}, keys, {}, partitions), "uuid.by-dataset-metadata.json", None, dict.fromkeys(tables, SCHEMA)
+    )
 
 
 def everything(snapshot):
@@ -41,7 +43,11 @@ def everything(snapshot):
 
 def plan(snapshot, rows, target, order=None, selected=None):
     selected = everything(snapshot) if selected is None else selected
-    figures = {key: FileFigures(n, 10 * n, 100 * n) for files in snapshot.partitions.files.values() for key, n in zip(files.to_pylist(), rows, strict=True)}
+    figures = {
+        key: FileFigures(n, 10 * n, 100 * n)
+        for files in snapshot.partitions.files.values()
+        for key, n in zip(files.to_pylist(), rows, strict=True)
+    }
     return plan_compaction(snapshot, neighbours(snapshot, selected, order), figures, target, selected)
 
 
@@ -90,11 +96,17 @@ def test_what_was_merged_is_left_alone_the_next_time(rows):
 
 def test_the_larger_table_of_a_partition_counts():
     snapshot = dataset("", "", keys=(), tables=("one", "two"))
-    figures = {f"uuid/{t}/f{i}.parquet": FileFigures(n, 1, 1) for t, i, n in [("one", 0, 1), ("one", 1, 1), ("two", 0, 1), ("two", 1, 8)]}
+    figures = {
+        f"uuid/{t}/f{i}.parquet": FileFigures(n, 1, 1)
+        for t, i, n in [("one", 0, 1), ("one", 1, 1), ("two", 0, 1), ("two", 1, 8)]
+    }
     runs = neighbours(snapshot, everything(snapshot))
     assert plan_compaction(snapshot, runs, figures, 10).merges == ()
     (merge,) = plan_compaction(snapshot, runs, figures, 20).merges
-    assert merge.files == {"one": ("uuid/one/f0.parquet", "uuid/one/f1.parquet"), "two": ("uuid/two/f0.parquet", "uuid/two/f1.parquet")}
+    assert merge.files == {
+        "one": ("uuid/one/f0.parquet", "uuid/one/f1.parquet"),
+        "two": ("uuid/two/f0.parquet", "uuid/two/f1.parquet"),
+    }
     assert (merge.rows, merge.bytes) == (11, 4)
 
 
@@ -135,7 +147,12 @@ def test_a_plan_shows_itself():
     snapshot = dataset("p=1", "p=2", "p=1", "p=2", "p=3")
     compaction = plan(snapshot, [10, 20, 30, 40, 50], 1000)
     assert repr(compaction) == "CompactionPlan('uuid': 4 files → 2 in 2 physical partitions, 100 rows)"
-    assert (len(compaction), compaction.partitions, compaction.files_before, compaction.files_after) == (2, ["p=1", "p=2"], 4, 2)
+    assert (len(compaction), compaction.partitions, compaction.files_before, compaction.files_after) == (
+        2,
+        ["p=1", "p=2"],
+        4,
+        2,
+    )
     assert (compaction.rows_before, compaction.bytes_before) == (100, 1000)
     assert compaction.explain() == (
         "Compaction of dataset 'uuid'\n"
@@ -177,7 +194,10 @@ def test_a_report_says_what_came_of_it():
     compaction = plan(dataset("", "", keys=()), [10, 20], 1000)
     planned, done = CompactionReport(compaction, True), CompactionReport(compaction, False, "abc", 30, 250)
     assert repr(planned) == "CompactionReport('uuid': would be 2 files → 1 in 1 physical partition, 30 rows)"
-    assert repr(done) == "CompactionReport('uuid': 2 files → 1 in 1 physical partition, 30 rows, 300 → 250 bytes; commit abc)"
+    assert (
+        repr(done)
+        == "CompactionReport('uuid': 2 files → 1 in 1 physical partition, 30 rows, 300 → 250 bytes; commit abc)"
+    )
     assert "commit: none, a dry run" in planned.explain()
     assert "commit: abc\nrows after: 30\nbytes after: 250\n" in done.explain()
     assert "all rows" in done._repr_html_()
@@ -187,7 +207,15 @@ def test_a_report_says_what_came_of_it():
 
 
 @pytest.mark.parametrize(
-    ("value", "error"), [(0, InvalidInput), (-1, InvalidInput), (1.5, InvalidType), ("10", InvalidType), (True, InvalidType), (None, InvalidType)]
+    ("value", "error"),
+    [
+        (0, InvalidInput),
+        (-1, InvalidInput),
+        (1.5, InvalidType),
+        ("10", InvalidType),
+        (True, InvalidType),
+        (None, InvalidType),
+    ],
 )
 def test_the_target_is_a_positive_number_of_rows(value, error):
     with pytest.raises(error, match="target_rows"):
@@ -199,8 +227,15 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_the_newest_row_of_a_cell_stays_and_cells_are_sorted():
-    tables = [pa.table({"x": [1, 3], "v1": ["old", "old"]}), pa.table({"x": [2, 3], "v1": ["new", "new"]}), pa.table({"x": [1], "v1": ["newest"]})]
-    assert newest_cells(tables, ["a", "b", "c"], ["x"], "uuid").to_pydict() == {"x": [1, 2, 3], "v1": ["newest", "new", "new"]}
+    tables = [
+        pa.table({"x": [1, 3], "v1": ["old", "old"]}),
+        pa.table({"x": [2, 3], "v1": ["new", "new"]}),
+        pa.table({"x": [1], "v1": ["newest"]}),
+    ]
+    assert newest_cells(tables, ["a", "b", "c"], ["x"], "uuid").to_pydict() == {
+        "x": [1, 2, 3],
+        "v1": ["newest", "new", "new"],
+    }
 
 
 def test_files_without_rows_give_none():

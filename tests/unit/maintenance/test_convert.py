@@ -8,17 +8,16 @@ import pytest
 import zstandard
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.convert import convert_metadata_format
+from kartothek_cube.core.dataset.maintain import convert_metadata_format
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.metadata.chain import MOVING_KEY
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
+from kartothek_cube.core.metadata.commit_log import MOVING_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.naming import document_format, document_key
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.metadata.naming import document_format, document_key
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import WRITES, StoreView
+from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import WRITES, StoreView
 from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 
@@ -35,7 +34,12 @@ def store():
 
 
 def build(store, storage="json", data=ROWS, **more):
-    arguments = {"partition_on": ["p"], "secondary_indices": ["i1"], "metadata": {"owner": "me"}, "metadata_storage_format": storage}
+    arguments = {
+        "partition_on": ["p"],
+        "secondary_indices": ["i1"],
+        "metadata": {"owner": "me"},
+        "metadata_storage_format": storage,
+    }
     return store_dataframes_as_dataset(store, UUID, [data], **{**arguments, **more})
 
 
@@ -202,7 +206,9 @@ def test_a_commit_after_the_mark_is_refused_or_lands_in_the_new_document(store, 
         except CommitConflict:
             refused.append(True)
 
-    convert_metadata_format(UUID, Racing(store, moment[0], KEYS[old if moment[1] == "old" else new], try_to_append), new)
+    convert_metadata_format(
+        UUID, Racing(store, moment[0], KEYS[old if moment[1] == "old" else new], try_to_append), new
+    )
     assert documents(store) == [KEYS[new]]
     assert rows(store) == ([1, 2, 3] if refused else [1, 2, 3, 4])
 
@@ -258,7 +264,14 @@ def test_the_new_document_is_not_lost_to_somebody_who_takes_it_for_a_stale_one(s
 def test_a_marked_document_is_freed_by_its_own_encoding(store):
     build(store)
     found = document(store, KEYS["json"])
-    store.put(KEYS["json"], render_document(type(found)(UUID, {**found.metadata, MOVING_KEY: "x"}, found.partition_keys, found.indices, found.partitions)))
+    store.put(
+        KEYS["json"],
+        render_document(
+            type(found)(
+                UUID, {**found.metadata, MOVING_KEY: "x"}, found.partition_keys, found.indices, found.partitions
+            )
+        ),
+    )
     with pytest.raises(CommitConflict):
         append(store)
     convert_metadata_format(UUID, store, "json")

@@ -8,21 +8,27 @@ import pytest
 from storefact._hstores import HDictStore
 
 from kartothek_cube import open_store, options
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
-from kartothek_cube.core.dataset.delete import delete_dataset
+from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.maintenance import copy as module
 from kartothek_cube.core.metadata.document import parse_document
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.snapshots import load_index, load_snapshot
-from kartothek_cube.core.stores import LocalStore, ReadOnlyView
-from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.stores.key_value import KeyValueAdapter
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import WRITES, StoreView
-from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
+from kartothek_cube.core.stores.open import LocalStore, ReadOnlyView
+from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.errors import (
+    AlreadyExists,
+    CommitConflict,
+    DatasetNotFound,
+    InvalidInput,
+    InvalidType,
+    KeyNotFound,
+    ReadOnlyStore,
+)
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 
 UUID, NEW = "uuid", "copy"
@@ -36,7 +42,9 @@ def store():
 
 
 def build(store, data=ROWS, uuid=UUID, **more):
-    return store_dataframes_as_dataset(store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more})
+    return store_dataframes_as_dataset(
+        store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more}
+    )
 
 
 def keys(store, prefix=""):
@@ -66,7 +74,11 @@ def edit(store, uuid=UUID, **members):
 
 def make_foreign(store, uuid=UUID):
     """As if kartothek had written it."""
-    user = {k: v for k, v in json.loads(store.get(document_key(uuid)))["metadata"].items() if not k.startswith("kartothek_cube.")}
+    user = {
+        k: v
+        for k, v in json.loads(store.get(document_key(uuid)))["metadata"].items()
+        if not k.startswith("kartothek_cube.")
+    }
     edit(store, uuid, metadata=user)
 
 
@@ -196,7 +208,9 @@ def test_files_that_lie_elsewhere_come_into_the_copy(store):
     store.put(old_index, store.get(next(iter(keys(store, f"{UUID}/indices/")))))
     store.put("loose.parquet", store.get(foreign))
     partitions = json.loads(store.get(document_key(UUID)))["partitions"]
-    edit(store, partitions={**partitions, "p=c/x": {"files": {"table": foreign}}}, indices={"i1": old_index}, metadata={})
+    edit(
+        store, partitions={**partitions, "p=c/x": {"files": {"table": foreign}}}, indices={"i1": old_index}, metadata={}
+    )
     copy_dataset(UUID, store, NEW)
     assert rows(store, NEW) == [(7, "a", 1), (7, "c", 4), (8, "a", 2), (9, "b", 3)]
     assert document(store, NEW).indices == {"i1": f"{NEW}.i1.by-dataset-index.parquet"}
@@ -207,7 +221,12 @@ def test_a_file_that_lies_where_the_copy_goes_is_not_overwritten(store):
     build(store, {"label": "same", "data": {"table": ROWS}}, partition_on=None)
     build(store, {"label": "same", "data": {"table": MORE}}, partition_on=None, uuid=NEW)
     partitions = json.loads(store.get(document_key(UUID)))["partitions"]
-    edit(store, partitions={**partitions, "foreign": {"files": {"table": f"{NEW}/table/same.parquet"}}}, metadata={}, indices={})
+    edit(
+        store,
+        partitions={**partitions, "foreign": {"files": {"table": f"{NEW}/table/same.parquet"}}},
+        metadata={},
+        indices={},
+    )
     store.delete(document_key(NEW))
     copy_dataset(UUID, store, NEW)
     assert rows(store, NEW) == rows(store, UUID)
@@ -237,7 +256,11 @@ def test_a_copy_goes_to_another_store(tmp_path, source, target):
 
 
 def opened(kind, path):
-    return {"memory": MemoryStore, "local": lambda: LocalStore(path), "keyvalue": lambda: KeyValueAdapter(HDictStore())}[kind]()
+    return {
+        "memory": MemoryStore,
+        "local": lambda: LocalStore(path),
+        "keyvalue": lambda: KeyValueAdapter(HDictStore()),
+    }[kind]()
 
 
 def test_stores_come_in_every_form(tmp_path):  # A01
@@ -494,7 +517,13 @@ def test_after_a_crash_it_can_be_run_again(fault, overwrite):
 
 def test_a_lost_answer_of_the_last_put_is_no_failure(store):
     build(store)
-    copy_dataset(UUID, FaultyStore(store, lambda call: "after" if call.key == document_key(NEW) and call.operation == "put_if" else None), NEW)
+    copy_dataset(
+        UUID,
+        FaultyStore(
+            store, lambda call: "after" if call.key == document_key(NEW) and call.operation == "put_if" else None
+        ),
+        NEW,
+    )
     assert rows(store, NEW) == rows(store, UUID)
 
 

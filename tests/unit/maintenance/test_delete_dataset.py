@@ -6,15 +6,15 @@ import pandas as pd
 import pytest
 
 from kartothek_cube import open_store
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.delete import delete_dataset
+from kartothek_cube.core.dataset.maintain import delete_dataset
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
+from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.snapshots import find_snapshot
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.open import ReadOnlyView
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 
@@ -29,7 +29,9 @@ def store():
 
 
 def build(store, data=ROWS, uuid=UUID, **more):
-    return store_dataframes_as_dataset(store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more})
+    return store_dataframes_as_dataset(
+        store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more}
+    )
 
 
 def keys(store):
@@ -129,7 +131,17 @@ def with_an_embedded_index(store):
 
 
 STATES = [
-    *(plain, packed, with_a_twin, with_a_damaged_twin, with_garbage, empty, empty_of_another_writer, two_tables, implicit),
+    *(
+        plain,
+        packed,
+        with_a_twin,
+        with_a_damaged_twin,
+        with_garbage,
+        empty,
+        empty_of_another_writer,
+        two_tables,
+        implicit,
+    ),
     *(with_a_damaged_schema, without_a_schema, with_an_old_index, with_an_embedded_index),
     with_history_and_marks,
 ]
@@ -143,7 +155,10 @@ def test_nothing_is_left(store, state):  # K06, K07
     assert find_snapshot(store, UUID) is None
 
 
-@pytest.mark.parametrize("state", [plain, packed, with_a_twin, with_garbage, empty_of_another_writer, two_tables, implicit, with_an_old_index])
+@pytest.mark.parametrize(
+    "state",
+    [plain, packed, with_a_twin, with_garbage, empty_of_another_writer, two_tables, implicit, with_an_old_index],
+)
 @pytest.mark.parametrize("fault", ["crash", "crash_after"])
 def test_after_a_crash_it_can_be_run_again(state, fault):
     whole = MemoryStore()
@@ -153,7 +168,9 @@ def test_after_a_crash_it_can_be_run_again(state, fault):
     for nth in range(1, total):
         store = MemoryStore()
         state(store)
-        faulty = FaultyStore(store, lambda call, nth=nth: fault if (call.operation, call.nth) == ("delete", nth) else None)
+        faulty = FaultyStore(
+            store, lambda call, nth=nth: fault if (call.operation, call.nth) == ("delete", nth) else None
+        )
         try:
             delete_dataset(UUID, faulty)
         except SimulatedCrash:
@@ -269,7 +286,9 @@ def test_a_document_that_names_itself_goes_last(store):
 
 
 def test_a_missing_dataset_is_named(store):
-    with pytest.raises(DatasetNotFound, match=r"uuid\.by-dataset-metadata\.json and uuid\.by-dataset-metadata\.msgpack"):
+    with pytest.raises(
+        DatasetNotFound, match=r"uuid\.by-dataset-metadata\.json and uuid\.by-dataset-metadata\.msgpack"
+    ):
         delete_dataset(UUID, store)
 
 
@@ -302,7 +321,12 @@ def test_a_factory_names_the_dataset_and_forgets_it(store):  # K08
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"dataset_uuid": UUID}, {"dataset_uuid": UUID, "store": MemoryStore(), "factory": DatasetFactory(UUID, MemoryStore)}]
+    "arguments",
+    [
+        {},
+        {"dataset_uuid": UUID},
+        {"dataset_uuid": UUID, "store": MemoryStore(), "factory": DatasetFactory(UUID, MemoryStore)},
+    ],
 )
 def test_a_dataset_has_to_be_named(arguments):  # A05
     with pytest.raises(InvalidInput, match="factory"):

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from kartothek_cube import open_store, options
-from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
+from kartothek_cube.core.dataset.maintain import garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import StoreView
+from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import StoreView
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 
 UUID = "uuid"
@@ -30,7 +30,9 @@ def store():
 
 
 def build(store, data=ROWS, uuid=UUID, **more):
-    return store_dataframes_as_dataset(store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more})
+    return store_dataframes_as_dataset(
+        store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more}
+    )
 
 
 def keys(store):
@@ -131,7 +133,9 @@ def test_other_datasets_are_left_alone(store, other):  # K01
     assert keys(store) == before
 
 
-@pytest.mark.parametrize("key", [f"{UUID}/x", f"{UUID}.x", f"{UUID}/unknown/left.parquet", f"{UUID}/unknown/deeper/_common_metadata"])
+@pytest.mark.parametrize(
+    "key", [f"{UUID}/x", f"{UUID}.x", f"{UUID}/unknown/left.parquet", f"{UUID}/unknown/deeper/_common_metadata"]
+)
 def test_keys_that_are_no_tables_are_left_alone(store, key):  # K01
     build(store)
     store.put(key, b"")
@@ -195,7 +199,10 @@ def test_temporary_files_of_crashed_writers_go_when_they_are_old(tmp_path):
     store = open_store(tmp_path)
     build(store)
     document, data = (Path(store.local_path(k)) for k in (document_key(UUID), f"{UUID}/table/_common_metadata"))
-    left = [path.with_name(f"{path.name}.0123456789abcdef~") for path in (document, data, tmp_path / document_key(f"{UUID}2"))]
+    left = [
+        path.with_name(f"{path.name}.0123456789abcdef~")
+        for path in (document, data, tmp_path / document_key(f"{UUID}2"))
+    ]
     for path in left:
         path.write_bytes(b"half")
     assert garbage_collect_dataset(UUID, store).keys == []

@@ -12,18 +12,16 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import build_cube, cleanup_cube, delete_cube
-from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
-from kartothek_cube.core.dataset.delete import delete_dataset
+from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.history import load_snapshot_as_of
-from kartothek_cube.core.maintenance.garbage import tracked_keys
-from kartothek_cube.core.maintenance.garbage_report import HISTORY, INDEX, KEPT, UNNAMED
-from kartothek_cube.core.metadata.history import decode_entry, encode_entry, history_key
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
+from kartothek_cube.core.maintenance.garbage.report import HISTORY, INDEX, KEPT, UNNAMED
+from kartothek_cube.core.maintenance.garbage.run import tracked_keys
+from kartothek_cube.core.metadata.history_entry import decode_entry, encode_entry, history_key
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
 from kartothek_cube.errors import CorruptDocument, StagedFilesLost
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 from tests.support.aging import AgedStore, use_clock
@@ -52,7 +50,9 @@ def undated(clock):
 
 
 def build(store, data=ROWS, uuid=UUID, **more):
-    return store_dataframes_as_dataset(store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more})
+    return store_dataframes_as_dataset(
+        store, uuid, [data], **{"partition_on": ["p"], "secondary_indices": ["i1"], "overwrite": True, **more}
+    )
 
 
 def collect(store, **more):
@@ -105,7 +105,9 @@ def test_older_snapshots_can_be_read_as_long_as_their_history_is_kept(store, clo
     build(store, ROWS[:1])
     clock.advance(days=6)
     collect(store)
-    assert {k for f in load_snapshot_as_of(store, UUID, first).partitions.files.values() for k in f.to_pylist()} <= keys(store)
+    assert {
+        k for f in load_snapshot_as_of(store, UUID, first).partitions.files.values() for k in f.to_pylist()
+    } <= keys(store)
     assert sorted(read_table(UUID, store)["x"]) == [1]
 
 
@@ -215,7 +217,11 @@ def test_only_keys_below_the_dataset_go_whatever_its_history_and_marks_name(stor
     (key,) = (k for k in keys(store, f"{UUID}/_history/") if decode_entry(store.get(k), k).files)
     entry = decode_entry(store.get(key), key)
     labels = pa.array([f"p=a/{n}" for n in range(len(others))])
-    hostile = replace(entry, removed=PartitionColumns(labels, {"table": pa.array(sorted(others))}), positions=pa.array(range(len(others))))
+    hostile = replace(
+        entry,
+        removed=PartitionColumns(labels, {"table": pa.array(sorted(others))}),
+        positions=pa.array(range(len(others))),
+    )
     store.put(key, encode_entry(hostile))
     store.put(f"{UUID}/_gc/1.json", json.dumps({"time": "2020-01-01T00:00:00+00:00", "keys": sorted(others)}).encode())
     clock.advance(days=30)
@@ -300,7 +306,9 @@ def test_a_key_that_is_named_again_loses_its_mark(undated, clock):
     collect(undated)
     document = json.loads(undated.get(document_key(UUID)))
     label = {"p=a/left": {"files": {"table": LEFT}}}
-    undated.put(document_key(UUID), json.dumps({**document, "partitions": {**document["partitions"], **label}}).encode())
+    undated.put(
+        document_key(UUID), json.dumps({**document, "partitions": {**document["partitions"], **label}}).encode()
+    )
     clock.advance(days=2)
     assert more in (gone := collect(undated).keys)
     assert LEFT not in gone
@@ -310,7 +318,10 @@ def test_a_key_that_is_named_again_loses_its_mark(undated, clock):
     assert marked(undated) == [{LEFT}]
 
 
-@pytest.mark.parametrize("mark", [b"?", b"{}", b'{"time": "2999-01-01T00:00:00Z", "keys": ["%s"]}' % LEFT.encode(), b'{"time": 1, "keys": [1]}'])
+@pytest.mark.parametrize(
+    "mark",
+    [b"?", b"{}", b'{"time": "2999-01-01T00:00:00Z", "keys": ["%s"]}' % LEFT.encode(), b'{"time": 1, "keys": [1]}'],
+)
 def test_a_mark_that_is_damaged_or_of_the_future_says_nothing(undated, clock, mark):
     build(undated)
     undated.put(LEFT, b"")
@@ -328,7 +339,9 @@ def test_a_file_under_the_key_of_one_that_went_is_a_new_one(undated, clock):
     undated.put(LEFT, b"")
     collect(undated)
     clock.advance(days=1)
-    faulty = FaultyStore(undated, lambda call: "crash_after" if (call.operation, call.key) == ("delete", LEFT) else None)
+    faulty = FaultyStore(
+        undated, lambda call: "crash_after" if (call.operation, call.key) == ("delete", LEFT) else None
+    )
     with pytest.raises(SimulatedCrash):
         collect(faulty)
     undated.put(LEFT, b"another")
@@ -357,7 +370,12 @@ def test_history_protects_the_files_of_cubes_too(clock, dated):
     store = AgedStore(clock, dated=dated)
     build_two(store)
     clock.advance(days=30)
-    old = {key for name in ("seed", "e") for key in named(store, f"cube++{name}") if "/table/" in key and key.endswith(".parquet")}
+    old = {
+        key
+        for name in ("seed", "e")
+        for key in named(store, f"cube++{name}")
+        if "/table/" in key and key.endswith(".parquet")
+    }
     build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, overwrite=True, partition_on={"e": []})
     report = cleanup_cube(CUBE, store)
     assert old <= {e.key for e in report.kept}
@@ -478,9 +496,18 @@ def test_a_file_that_a_commit_restored_and_removed_in_between_stays(clock):
 
     class Restoring(AgedStore):
         def around(self, operation, prefix, action):
-            if operation == "leftovers" and self.inner.get(document_key(UUID)) != first:  # between the first look and the second
+            if (
+                operation == "leftovers" and self.inner.get(document_key(UUID)) != first
+            ):  # between the first look and the second
                 self.inner.put(document_key(UUID), first)
-                update_dataset_from_dataframes([ROWS[:0]], self.inner, UUID, delete_scope=[{"p": "b"}], partition_on=["p"], secondary_indices=["i1"])
+                update_dataset_from_dataframes(
+                    [ROWS[:0]],
+                    self.inner,
+                    UUID,
+                    delete_scope=[{"p": "b"}],
+                    partition_on=["p"],
+                    secondary_indices=["i1"],
+                )
             return super().around(operation, prefix, action)
 
     restoring = Restoring(clock, inner=store)

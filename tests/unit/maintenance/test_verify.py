@@ -23,13 +23,26 @@ from kartothek_cube.api.dataset import (
     write_single_partition,
 )
 from kartothek_cube.api.serialization import CsvSerializer
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.schema_file import common_metadata_bytes
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
-from tests.support.damage import ROWS, UUID, data_keys, document, edit, edit_foreign, found, index_file, put_table, read, verify, write
+from tests.support.damage import (
+    ROWS,
+    UUID,
+    data_keys,
+    document,
+    edit,
+    edit_foreign,
+    found,
+    index_file,
+    put_table,
+    read,
+    verify,
+    write,
+)
 
 DEEP = pytest.mark.parametrize("deep", [False, True])
 
@@ -54,7 +67,10 @@ def with_updates(store):
 
 
 def with_tables(store):
-    tables = [("prices", pd.DataFrame({"p": [1, 2], "v1": [1.5, 2.5]})), ("names", pd.DataFrame({"p": [1, 3], "v2": ["one", "three"]}))]
+    tables = [
+        ("prices", pd.DataFrame({"p": [1, 2], "v1": [1.5, 2.5]})),
+        ("names", pd.DataFrame({"p": [1, 3], "v2": ["one", "three"]})),
+    ]
     store_dataframes_as_dataset(store, UUID, [{"data": tables}], partition_on=["p"], secondary_indices=["v2"])
 
 
@@ -63,7 +79,9 @@ def with_nulls(store):
 
 
 def with_csv(store):
-    store_dataframes_as_dataset(store, UUID, [ROWS], df_serializer=CsvSerializer(), partition_on=["p"], secondary_indices=["i1"])
+    store_dataframes_as_dataset(
+        store, UUID, [ROWS], df_serializer=CsvSerializer(), partition_on=["p"], secondary_indices=["i1"]
+    )
 
 
 def renamed(store):
@@ -91,7 +109,9 @@ HEALTHY = {
     "without rows": lambda store: write(store, ROWS.slice(0, 0)),
     "slashes in values": lambda store: write(store, pa.table({"p": ["a/b", "ä %"], "i1": ["1/2", ""]})),
     "floats as index": lambda store: write(store, pa.table({"p": [0.5, 1e300], "i1": [-0.0, 0.0]})),
-    "zoned index": lambda store: write(store, pa.table({"p": [1, 2], "i1": pa.array([1, 2], pa.timestamp("us", "Europe/Berlin"))})),
+    "zoned index": lambda store: write(
+        store, pa.table({"p": [1, 2], "i1": pa.array([1, 2], pa.timestamp("us", "Europe/Berlin"))})
+    ),
     "updates": with_updates,
     "several tables": with_tables,
     "nulls": with_nulls,
@@ -172,7 +192,9 @@ def test_wrong_arguments_are_errors(store):
 @DEEP
 def test_a_store_that_cannot_be_read_is_an_error_and_no_damage(store, deep):
     write(store)
-    broken = FaultyStore(store, lambda call: "before" if call.operation == "list" or call.key.endswith(".parquet") else None)
+    broken = FaultyStore(
+        store, lambda call: "before" if call.operation == "list" or call.key.endswith(".parquet") else None
+    )
     with pytest.raises(InjectedFault):
         verify(broken, deep=deep)
 
@@ -183,7 +205,15 @@ def test_a_store_that_cannot_be_read_is_an_error_and_no_damage(store, deep):
 @DEEP
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"\xff", b'{"dataset_metadata_version": 4}', b"null", b'{"dataset_metadata_version": 4, "dataset_uuid": "uuid", "partitions": 1}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b'{"dataset_metadata_version": 4}',
+        b"null",
+        b'{"dataset_metadata_version": 4, "dataset_uuid": "uuid", "partitions": 1}',
+    ],
 )
 def test_a_document_that_cannot_be_read_is_found(store, data, deep):
     write(store)
@@ -297,7 +327,9 @@ def test_a_schema_inside_the_document_that_cannot_be_read_is_found(store):
 def test_a_schema_file_that_differs_from_the_document_is_found(store, fields, column):
     write(store)
     types = {"string": pa.string(), "int64": pa.int64(), "null": pa.null()}
-    store.put(schema_key(UUID), common_metadata_bytes(pa.schema([(name, types[kind]) for name, kind in fields.items()])))
+    store.put(
+        schema_key(UUID), common_metadata_bytes(pa.schema([(name, types[kind]) for name, kind in fields.items()]))
+    )
     assert found(store) == [("warning", "schema-drift")]
     assert verify(store).findings[0].column == column
 
@@ -311,7 +343,11 @@ def test_a_schema_file_in_the_spelling_of_plateau_is_found(store):
 
 def test_a_schema_file_without_pandas_metadata_is_found(store):
     write(store)
-    put_table(store, schema_key(UUID), pa.schema([("p", pa.string()), ("i1", pa.int64()), ("v1", pa.float64()), ("x", pa.int64())]).empty_table())
+    put_table(
+        store,
+        schema_key(UUID),
+        pa.schema([("p", pa.string()), ("i1", pa.int64()), ("v1", pa.float64()), ("x", pa.int64())]).empty_table(),
+    )
     assert found(store) == [("info", "schema-without-pandas")]
 
 
@@ -350,7 +386,15 @@ def test_of_many_missing_files_the_first_are_named(store):
 
 @DEEP
 @pytest.mark.parametrize(
-    "key", ["../../etc/passwd.parquet", "/etc/passwd", "uuid/../other/table/p=a/x.parquet", "uuid/table/p=a//x.parquet", "uuid/table/p=a/ä.parquet", ""]
+    "key",
+    [
+        "../../etc/passwd.parquet",
+        "/etc/passwd",
+        "uuid/../other/table/p=a/x.parquet",
+        "uuid/table/p=a//x.parquet",
+        "uuid/table/p=a/ä.parquet",
+        "",
+    ],
 )
 def test_a_key_that_leads_elsewhere_is_found_and_not_opened(store, key, deep):
     write(store)
@@ -391,7 +435,12 @@ def test_garbage_is_counted(store):
     write(store)
     store.put("uuid/table/p=a/forgotten.parquet", b"12345")
     (finding,) = verify(store).findings
-    assert (finding.severity, finding.check, finding.count, finding.key) == ("info", "garbage", 1, "uuid/table/p=a/forgotten.parquet")
+    assert (finding.severity, finding.check, finding.count, finding.key) == (
+        "info",
+        "garbage",
+        1,
+        "uuid/table/p=a/forgotten.parquet",
+    )
     assert "5 bytes" in finding.message
 
 
@@ -447,7 +496,14 @@ def test_a_label_of_another_form_is_right(store):
 
 
 @pytest.mark.parametrize(
-    ("values", "text"), [([1, 2], "one"), ([True, False], "maybe"), ([1.5, 2.5], "x"), (pa.array([1, 2], pa.timestamp("us")), "noon"), (["a", "b"], "%FF")]
+    ("values", "text"),
+    [
+        ([1, 2], "one"),
+        ([True, False], "maybe"),
+        ([1.5, 2.5], "x"),
+        (pa.array([1, 2], pa.timestamp("us")), "noon"),
+        (["a", "b"], "%FF"),
+    ],
 )
 def test_a_partition_value_that_cannot_be_decoded_is_found(store, values, text):
     write(store, pa.table({"p": values, "v1": [1, 2]}), index=[])
@@ -474,7 +530,12 @@ def test_partitions_without_a_file_of_each_table_are_found(store):
 @pytest.mark.parametrize("table", ["indices", "_history"])
 def test_a_table_of_a_reserved_name_is_found(store, table):
     write(store, index=[])
-    edit_foreign(store, lambda d: d.update(partitions={label: {"files": {table: e["files"]["table"]}} for label, e in d["partitions"].items()}))
+    edit_foreign(
+        store,
+        lambda d: d.update(
+            partitions={label: {"files": {table: e["files"]["table"]}} for label, e in d["partitions"].items()}
+        ),
+    )
     assert ("warning", "table-name") in found(store)
 
 
@@ -487,7 +548,12 @@ def edit_index(store, change):
 
 def entries(*pairs):
     """An index file of these values and labels."""
-    return pa.table({"i1": pa.array([v for v, _ in pairs]), "partition": pa.array([labels for _, labels in pairs], pa.list_(pa.string()))})
+    return pa.table(
+        {
+            "i1": pa.array([v for v, _ in pairs]),
+            "partition": pa.array([labels for _, labels in pairs], pa.list_(pa.string())),
+        }
+    )
 
 
 def test_a_missing_index_file_is_found_and_mended_as_it_says(store):
@@ -514,7 +580,9 @@ def test_an_index_of_another_type_is_found(store):
 
 def test_an_index_in_the_spelling_of_plateau_is_right(store):
     write(store, pa.table({"p": ["a", "b"], "i1": ["r", "s"]}))
-    edit_index(store, lambda t: t.cast(pa.schema([("i1", pa.large_string()), ("partition", pa.large_list(pa.large_string()))])))
+    edit_index(
+        store, lambda t: t.cast(pa.schema([("i1", pa.large_string()), ("partition", pa.large_list(pa.large_string()))]))
+    )
     assert found(store, deep=True) == []
 
 
@@ -620,7 +688,11 @@ def test_a_bare_slash_in_a_partition_value_is_remarked(store):
 
 def test_other_units_of_times_are_remarked(store):
     write(store, pa.table({"p": [1], "v1": pa.array([1], pa.duration("ns"))}), index=[])
-    put_table(store, schema_key(UUID), pa.schema([("p", pa.int64()), ("v1", pa.time32("ms"))]).with_metadata({"pandas": "{}"}).empty_table())
+    put_table(
+        store,
+        schema_key(UUID),
+        pa.schema([("p", pa.int64()), ("v1", pa.time32("ms"))]).with_metadata({"pandas": "{}"}).empty_table(),
+    )
     assert ("info", "time-unit") in found(store)
 
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import pickle
 
-from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
+from kartothek_cube.core.maintenance.verify.report import Counts, Finding, VerifyReport, report_of
 
-ERROR = Finding("error", "missing-file", "uuid", "It is gone.", key="uuid/table/<b>.parquet", label="<b>", mend="restore('it')")
+ERROR = Finding(
+    "error", "missing-file", "uuid", "It is gone.", key="uuid/table/<b>.parquet", label="<b>", mend="restore('it')"
+)
 WARNING = Finding("warning", "two-documents", "uuid", "There are two.")
 INFO = Finding("info", "garbage", "uuid", "2 files.", count=2)
 REPORT = report_of("dataset 'uuid'", [INFO, ERROR, WARNING], Counts(1, 2, 3, 4000), deep=False)
@@ -16,7 +18,10 @@ def test_errors_come_first():
 
 
 def test_ok_and_clean():
-    assert [(r.ok, r.clean) for r in (REPORT, report_of("", [WARNING], Counts(), deep=True), report_of("", [INFO], Counts(), deep=True))] == [
+    assert [
+        (r.ok, r.clean)
+        for r in (REPORT, report_of("", [WARNING], Counts(), deep=True), report_of("", [INFO], Counts(), deep=True))
+    ] == [
         (False, False),
         (True, False),
         (True, True),
@@ -63,14 +68,18 @@ def test_it_can_be_pickled():
 
 
 def test_many_of_a_kind_are_condensed():
-    report = report_of("", [Finding("error", "missing-file", "uuid", f"{i}.") for i in range(100)] + [INFO] * 3, Counts(), deep=False)
+    report = report_of(
+        "", [Finding("error", "missing-file", "uuid", f"{i}.") for i in range(100)] + [INFO] * 3, Counts(), deep=False
+    )
     assert len(report.of("missing-file")) == 20
     assert report.findings[19].message == "19. And 80 more of this kind."
     assert report.findings[20].count == 6
 
 
 def test_kinds_are_told_apart_by_column():
-    report = report_of("", [Finding("info", "narrower-column", "uuid", "x", column=c) for c in "aab"], Counts(), deep=True)
+    report = report_of(
+        "", [Finding("info", "narrower-column", "uuid", "x", column=c) for c in "aab"], Counts(), deep=True
+    )
     assert [(f.column, f.count) for f in report.findings] == [("a", 2), ("b", 1)]
 
 

@@ -6,8 +6,8 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.dataset import update_dataset_from_dataframes, verify_dataset
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.maintenance.verify_cells import CellPass, known_values
-from kartothek_cube.core.naming import document_key, schema_key
+from kartothek_cube.core.maintenance.verify.rows import CellPass, known_values
+from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.damage import ROWS, UUID, data_keys, document, edit_file, found, put, put_table, verify, write
 
@@ -44,14 +44,18 @@ def test_a_damaged_csv_file_is_found(store):
 
 def test_columns_of_another_type_are_found(store):
     write(store, index=[])
-    edit_file(store, data_keys(store)[0], lambda t: t.set_column(t.column_names.index("v1"), "v1", pa.array(["r", "s"])))
+    edit_file(
+        store, data_keys(store)[0], lambda t: t.set_column(t.column_names.index("v1"), "v1", pa.array(["r", "s"]))
+    )
     (finding,) = verify(store, deep=True).findings
     assert (finding.severity, finding.check, finding.column) == ("error", "file-types", "v1")
 
 
 def test_an_indexed_column_of_another_type_is_said_once(store):
     write(store)
-    edit_file(store, data_keys(store)[0], lambda t: t.set_column(t.column_names.index("i1"), "i1", pa.array(["r", "s"])))
+    edit_file(
+        store, data_keys(store)[0], lambda t: t.set_column(t.column_names.index("i1"), "i1", pa.array(["r", "s"]))
+    )
     assert found(store, deep=True) == [("error", "file-types")]
 
 
@@ -73,7 +77,11 @@ def test_other_spellings_of_a_type_are_right(store):
 
 def test_surplus_and_lacking_columns_are_remarked(store):
     write(store)
-    edit_file(store, data_keys(store)[0], lambda t: t.rename_columns(["z" if name == "v1" else name for name in t.column_names]))
+    edit_file(
+        store,
+        data_keys(store)[0],
+        lambda t: t.rename_columns(["z" if name == "v1" else name for name in t.column_names]),
+    )
     assert found(store, deep=True) == [("info", "lacking-column"), ("info", "surplus-column")]
 
 
@@ -106,9 +114,15 @@ def test_partition_columns_of_another_type_in_a_file_are_found(store):
 
 def test_rows_that_a_file_gained_are_missed_by_the_index(store):
     write(store)
-    edit_file(store, data_keys(store)[1], lambda t: pa.concat_tables([t, t.set_column(t.column_names.index("i1"), "i1", pa.array([99]))]))
+    edit_file(
+        store,
+        data_keys(store)[1],
+        lambda t: pa.concat_tables([t, t.set_column(t.column_names.index("i1"), "i1", pa.array([99]))]),
+    )
     report = verify(store, deep=True)
-    assert [(f.check, f.column, f.label) for f in report.findings] == [("index-values", "i1", list(document(store)["partitions"])[1])]
+    assert [(f.check, f.column, f.label) for f in report.findings] == [
+        ("index-values", "i1", list(document(store)["partitions"])[1])
+    ]
     assert report.counts.rows == 4
 
 

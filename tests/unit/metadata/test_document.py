@@ -9,9 +9,15 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.metadata.cut import cut_json, cut_msgpack
+from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack
 from kartothek_cube.core.metadata.document import Document, check_user_metadata, parse_document, render_document
-from kartothek_cube.core.metadata.partitions import PartitionColumns, decode_partitions, encoded_pieces, from_mapping, to_mapping
+from kartothek_cube.core.metadata.partitions import (
+    PartitionColumns,
+    decode_partitions,
+    encoded_pieces,
+    from_mapping,
+    to_mapping,
+)
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
 KEY = "uuid.by-dataset-metadata.json"
@@ -57,7 +63,9 @@ def test_members_of_the_worked_example():
     assert document.indices == {"L": "ds/indices/L/2000-01-01T01%3A01%3A01.000001.by-dataset-index.parquet"}
     assert document.metadata == {"creation_time": "2000-01-01T01:01:01.000001", "owner": "me"}
     assert document.partitions.labels.to_pylist() == [f"P={p}/00000000000000000000000000000001" for p in (1, 2)]
-    assert document.partitions.files["table"].to_pylist() == [f"ds/table/P={p}/00000000000000000000000000000001.parquet" for p in (1, 2)]
+    assert document.partitions.files["table"].to_pylist() == [
+        f"ds/table/P={p}/00000000000000000000000000000001.parquet" for p in (1, 2)
+    ]
 
 
 def test_msgpack_document_of_kartothek_is_rendered_byte_for_byte():
@@ -71,7 +79,9 @@ def test_msgpack_document_of_kartothek_is_rendered_byte_for_byte():
 
 
 def test_minimal_msgpack_vector():
-    data = bytes.fromhex("28b52ffd202a350100f082b8646174617365745f6d6574615f76657273696f6e04ac75756964a17502003d09795094")
+    data = bytes.fromhex(
+        "28b52ffd202a350100f082b8646174617365745f6d6574615f76657273696f6e04ac75756964a17502003d09795094"
+    )
     assert parse_document(data, PACKED) == Document("u", {}, None, {}, None)
 
 
@@ -103,7 +113,9 @@ def test_nulls_are_like_missing_members():
 
 def test_unknown_members_are_passed_over():
     entry = {"files": {"table": "uuid/table/a"}, "metadata": {"x": [1]}}
-    assert to_mapping(parse(tables=["x"], partitions={"a": entry}).partitions) == {"a": {"files": {"table": "uuid/table/a"}}}
+    assert to_mapping(parse(tables=["x"], partitions={"a": entry}).partitions) == {
+        "a": {"files": {"table": "uuid/table/a"}}
+    }
 
 
 def test_embedded_indices_are_kept():
@@ -114,7 +126,12 @@ def test_embedded_indices_are_kept():
 @pytest.mark.parametrize("separators", [None, (",", ":"), (" ,  ", " : ")])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_any_spelling_of_json_is_read(indent, separators, ascii_only):
-    text = json.dumps({**json.loads(PARTITIONED), "metadata": {"ä": "ß"}}, indent=indent, separators=separators, ensure_ascii=ascii_only)
+    text = json.dumps(
+        {**json.loads(PARTITIONED), "metadata": {"ä": "ß"}},
+        indent=indent,
+        separators=separators,
+        ensure_ascii=ascii_only,
+    )
     document = parse_document(text.encode(), KEY)
     assert document.partitions == parse_document(PARTITIONED, KEY).partitions
     assert document.metadata == {"ä": "ß"}
@@ -154,7 +171,11 @@ def test_labels_and_metadata_may_look_like_members():
         (b'{"dataset_metadata_version": true, "dataset_uuid": "u"}', CorruptDocument, "dataset_metadata_version"),
         (b'{"dataset_metadata_version": 4}', CorruptDocument, "dataset_uuid"),
         (b'{"dataset_metadata_version": 4, "dataset_uuid": 1}', CorruptDocument, "dataset_uuid"),
-        (b'{"dataset_metadata_version": 3, "dataset_uuid": "u"}', Unsupported, "Minimal supported metadata version is 4"),
+        (
+            b'{"dataset_metadata_version": 3, "dataset_uuid": "u"}',
+            Unsupported,
+            "Minimal supported metadata version is 4",
+        ),
         (b'{"dataset_metadata_version": 5, "dataset_uuid": "u"}', Unsupported, "Future metadata version `5`"),
         # Another version may look otherwise throughout: the version is what there is to say.
         (b'{"dataset_metadata_version": 3, "dataset_uuid": "u", "partitions": {"a": "b"}}', Unsupported, "Minimal"),
@@ -170,7 +191,17 @@ def test_refused_documents_are_named(data, error, text):
 
 @pytest.mark.parametrize(
     "partitions",
-    [[], "x", 1, {"a": "external"}, {"a": {}}, {"a": {"files": []}}, {"a": {"files": {"table": 1}}}, {"a": None}, {"a": {"files": {"table": None}}}],
+    [
+        [],
+        "x",
+        1,
+        {"a": "external"},
+        {"a": {}},
+        {"a": {"files": []}},
+        {"a": {"files": {"table": 1}}},
+        {"a": None},
+        {"a": {"files": {"table": None}}},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -197,7 +228,13 @@ def test_labels_that_are_no_text_are_refused(label):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"abc", zstandard.compress(b""), zstandard.compress(b"\xc1"), *(zstandard.compress(msgspec.msgpack.encode(v)) for v in ([], 1, "x", b"y", {1: 2}))],
+    [
+        b"",
+        b"abc",
+        zstandard.compress(b""),
+        zstandard.compress(b"\xc1"),
+        *(zstandard.compress(msgspec.msgpack.encode(v)) for v in ([], 1, "x", b"y", {1: 2})),
+    ],
 )
 def test_damaged_msgpack_documents_are_named(data):
     with pytest.raises(CorruptDocument, match="msgpack"):
@@ -222,7 +259,10 @@ tables = st.lists(plain, min_size=1, max_size=3, unique=True)
 @st.composite
 def regular(draw):
     names = draw(tables)
-    return {label: {"files": {name: draw(plain) for name in names}} for label in draw(st.lists(plain, min_size=1, max_size=4, unique=True))}
+    return {
+        label: {"files": {name: draw(plain) for name in names}}
+        for label in draw(st.lists(plain, min_size=1, max_size=4, unique=True))
+    }
 
 
 @given(regular(), st.booleans(), st.sampled_from([None, 0, 2]), st.sampled_from([None, (",", ":"), (" , ", " : ")]))
@@ -268,7 +308,9 @@ def test_other_forms_are_left_to_a_parser(mapping):
     raw, packed = json.dumps(mapping).encode(), msgspec.msgpack.encode(mapping)
     assert (cut_json(raw), cut_msgpack(packed)) == (None, None)
     expected = {label: {"files": entry["files"]} for label, entry in mapping.items()}
-    assert to_mapping(decode_partitions(raw, "w")) == to_mapping(decode_partitions(packed, "w", msgpack=True)) == expected
+    assert (
+        to_mapping(decode_partitions(raw, "w")) == to_mapping(decode_partitions(packed, "w", msgpack=True)) == expected
+    )
 
 
 @pytest.mark.parametrize("files", [["t"], [["t"]], [{}], "t", 1, None, {"t": ["k"]}, {"t": None}])
@@ -288,14 +330,20 @@ def test_what_json_wants_escaped_is_left_to_the_parser(entry, character):
         decode_partitions(raw, "w")
 
 
-@pytest.mark.parametrize("raw", [b'{"a": {"files": {"t": "1"}}, "a": {"files": {"t": "2"}}}', b"\x82" + 2 * b"\xa1a\x81\xa5files\x81\xa1t\xa12"])
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"a": {"files": {"t": "1"}}, "a": {"files": {"t": "2"}}}', b"\x82" + 2 * b"\xa1a\x81\xa5files\x81\xa1t\xa12"],
+)
 def test_of_two_entries_of_one_label_the_last_counts(raw):
     assert to_mapping(decode_partitions(raw, "w", msgpack=raw[0] == 0x82)) == {"a": {"files": {"t": "2"}}}
 
 
 @given(st.binary(max_size=20), st.integers(0, 60))
 def test_damage_is_an_error_and_never_another_label(junk, at):
-    mapping = {"P=1/a": {"files": {"table": "u/table/P=1/a.parquet"}}, "P=2/a": {"files": {"table": "u/table/P=2/a.parquet"}}}
+    mapping = {
+        "P=1/a": {"files": {"table": "u/table/P=1/a.parquet"}},
+        "P=2/a": {"files": {"table": "u/table/P=2/a.parquet"}},
+    }
     for msgpack, raw in ((False, json.dumps(mapping).encode()), (True, msgspec.msgpack.encode(mapping))):
         damaged = raw[:at] + junk + raw[at + len(junk) :]
         try:
@@ -356,7 +404,10 @@ def test_who_changes_user_metadata_changes_a_copy():
 
 
 def test_user_metadata_comes_back_as_from_json():
-    assert check_user_metadata({"a": (1, 2.5, None, True), 1: {"b": "ä"}}, "there") == {"a": [1, 2.5, None, True], "1": {"b": "ä"}}
+    assert check_user_metadata({"a": (1, 2.5, None, True), 1: {"b": "ä"}}, "there") == {
+        "a": [1, 2.5, None, True],
+        "1": {"b": "ä"},
+    }
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import index as module
-from kartothek_cube.core import parquet, snapshots
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.evaluate import matching_all
-from kartothek_cube.core.index import INDEX_ROWS, build_index, drop_labels, index_from_table, index_table, index_type, merge_indices
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.predicates import Clause
-from kartothek_cube.core.receipt import PartitionRows, index_entries
-from kartothek_cube.core.snapshots import load_index, load_snapshot
+from kartothek_cube.core.expressions.evaluate import matching_all
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io import parquet
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.metadata import index as module
+from kartothek_cube.core.metadata.index import (
+    INDEX_ROWS,
+    build_index,
+    drop_labels,
+    index_from_table,
+    index_table,
+    index_type,
+    merge_indices,
+)
+from kartothek_cube.core.snapshots import loader as snapshots
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.write.receipt import PartitionRows, index_entries
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, write
@@ -95,13 +104,24 @@ SAMPLES = {
 def test_every_type_can_be_indexed(kind):
     normal = index_type(kind, "x", UUID)
     index = build_index("x", normal, [(pa.array(SAMPLES[kind], type=kind), "a")])
-    back = index_from_table(pq.read_table(pa.BufferReader(ParquetFormat().encode(index_table(index)))), "x", normal, "key")
+    back = index_from_table(
+        pq.read_table(pa.BufferReader(ParquetFormat().encode(index_table(index)))), "x", normal, "key"
+    )
     assert back.values.type == normal
     assert sorted(back.values.to_pylist()) == sorted(SAMPLES[kind])
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.null(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.decimal128(4, 2), pa.time64("us"), pa.duration("us")], ids=str
+    "kind",
+    [
+        pa.null(),
+        pa.list_(pa.int64()),
+        pa.struct([("a", pa.int64())]),
+        pa.decimal128(4, 2),
+        pa.time64("us"),
+        pa.duration("us"),
+    ],
+    ids=str,
 )
 def test_types_that_cannot_be_indexed_are_refused(kind):
     with pytest.raises(Unsupported, match="'x' of dataset uuid"):
@@ -142,16 +162,35 @@ def test_a_column_that_is_null_throughout_gives_an_empty_index():
 OTHERS = {
     "unsorted": pa.table({"x": ["b", "a"], "partition": [["1"], ["2", "1"]]}),
     "repeated": pa.table({"x": ["b", "a", "a"], "partition": [["1"], ["2"], ["1"]]}),
-    "large": pa.table({"x": pa.array(["a", "b"], pa.large_string()), "partition": pa.array([["2", "1"], ["1"]], pa.large_list(pa.large_string()))}),
-    "element": pa.table({"x": ["a", "b"], "partition": pa.array([["2", "1"], ["1"]], pa.list_(pa.field("element", pa.string())))}),
+    "large": pa.table(
+        {
+            "x": pa.array(["a", "b"], pa.large_string()),
+            "partition": pa.array([["2", "1"], ["1"]], pa.large_list(pa.large_string())),
+        }
+    ),
+    "element": pa.table(
+        {"x": ["a", "b"], "partition": pa.array([["2", "1"], ["1"]], pa.list_(pa.field("element", pa.string())))}
+    ),
     "dictionary": pa.table({"x": pa.array(["a", "b"]).dictionary_encode(), "partition": [["2", "1"], ["1"]]}),
     "column order": pa.table({"partition": [["2", "1"], ["1"]], "x": ["a", "b"]}),
     "empty and null lists": pa.table({"x": ["a", "c", "d", "b"], "partition": [["2", "1"], [], None, ["1"]]}),
-    "views": pa.table({"x": pa.array(["a", None, "b"], pa.string_view()), "partition": pa.array([["2", "1"], ["1"], ["1"]], pa.list_(pa.string_view()))}),
-    "dictionaries of labels": pa.table({"x": ["a", "b"], "partition": pa.array([["2", "1"], ["1", None]], pa.list_(pa.dictionary(pa.int8(), pa.string())))}),
+    "views": pa.table(
+        {
+            "x": pa.array(["a", None, "b"], pa.string_view()),
+            "partition": pa.array([["2", "1"], ["1"], ["1"]], pa.list_(pa.string_view())),
+        }
+    ),
+    "dictionaries of labels": pa.table(
+        {
+            "x": ["a", "b"],
+            "partition": pa.array([["2", "1"], ["1", None]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        }
+    ),
     "null label": pa.table({"x": ["a", "b", "c"], "partition": [["2", None, "1"], ["1"], [None]]}),
     "null value": pa.table({"x": ["a", None, "b"], "partition": [["2", "1"], ["1"], ["1"]]}),
-    "chunks": pa.concat_tables([pa.table({"x": ["a"], "partition": [["2", "1"]]}), pa.table({"x": ["b"], "partition": [["1"]]})]),
+    "chunks": pa.concat_tables(
+        [pa.table({"x": ["a"], "partition": [["2", "1"]]}), pa.table({"x": ["b"], "partition": [["1"]]})]
+    ),
 }
 
 
@@ -164,13 +203,17 @@ def test_files_of_other_writers_are_read(name):
 
 
 def test_nan_of_other_writers_is_no_value():
-    index = index_from_table(pa.table({"x": [1.5, float("nan"), None], "partition": [["a"], ["b"], ["c"]]}), "x", pa.float64(), "key")
+    index = index_from_table(
+        pa.table({"x": [1.5, float("nan"), None], "partition": [["a"], ["b"], ["c"]]}), "x", pa.float64(), "key"
+    )
     assert (index.values.to_pylist(), index.labels.to_pylist()) == ([1.5], ["a"])
 
 
 def test_nanoseconds_of_other_writers_are_read():
     table = pa.table({"x": pa.array([1000], pa.timestamp("ns")), "partition": [["1"]]})
-    assert index_from_table(table, "x", pa.timestamp("us"), "key").values.to_pylist() == [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]
+    assert index_from_table(table, "x", pa.timestamp("us"), "key").values.to_pylist() == [
+        dt.datetime(1970, 1, 1, 0, 0, 0, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +287,11 @@ def large():
     rng = np.random.default_rng(0)
     # Wide values, so that the file is larger than what is read with its footer.
     values = pa.array([f"{i:05d}{rng.bytes(16).hex()}" for i in rng.permutation(25_000)])
-    return CountingStore(store), write(store, {"x": values, "v1": range(25_000)}, index=["x"], label="a"), sorted(values.to_pylist())
+    return (
+        CountingStore(store),
+        write(store, {"x": values, "v1": range(25_000)}, index=["x"], label="a"),
+        sorted(values.to_pylist()),
+    )
 
 
 def test_a_read_with_one_conjunction_does_so(large):
@@ -252,7 +299,10 @@ def test_a_read_with_one_conjunction_does_so(large):
     fetched, cold = [], MemoryStore()
     for key in store.inner.list(recursive=True).keys:
         cold.put(key, store.inner.get(key))
-    cold.ranges = lambda key, spans: [fetched.extend(b - a for a, b in spans if "/indices/" in key), MemoryStore.ranges(cold, key, spans)][1]
+    cold.ranges = lambda key, spans: [
+        fetched.extend(b - a for a, b in spans if "/indices/" in key),
+        MemoryStore.ranges(cold, key, spans),
+    ][1]
     assert read_table_arrow(UUID, cold, columns=["x"], predicates=[[("x", "==", values[12_000])]]).num_rows == 1
     size = len(cold.get(next(k for k in cold.list(recursive=True).keys if "/indices/" in k)))
     assert sum(fetched) < 0.6 * size
@@ -279,13 +329,18 @@ def test_row_groups_have_ten_thousand_values(large):
 def test_only_matching_row_groups_are_read(large, make_clauses, rows):
     store, _, values = large
     cold = load_snapshot(store, UUID)
-    object_without_indices = type(cold)(cold.uuid, cold.key, cold.token, cold.document, cold.schemas, cold.partition_keys, cold.partitions, cold.values)
+    object_without_indices = type(cold)(
+        cold.uuid, cold.key, cold.token, cold.document, cold.schemas, cold.partition_keys, cold.partitions, cold.values
+    )
     clauses = make_clauses(values)
     store.reset()
     index, whole = load_index(store, object_without_indices, "x", clauses)
     assert (len(index), whole) == (rows, rows == 25_000)
     ascending = pa.array(values)
-    assert sorted(index.select(clauses).values.to_pylist()) == ascending.filter(pa.array(matching_all(ascending, clauses))).to_pylist()
+    assert (
+        sorted(index.select(clauses).values.to_pylist())
+        == ascending.filter(pa.array(matching_all(ascending, clauses))).to_pylist()
+    )
     assert store.counts["get"] + store.counts["get_versioned"] == 0
     assert store.counts["ranges"] == (1 if rows else 0)
 
@@ -302,7 +357,9 @@ def shuffled(store, snapshot, rows=1000):
     store.put(snapshot.document.indices["x"], sink.getvalue().to_pybytes())
 
 
-@pytest.mark.parametrize("clauses", [[], [Clause("x", "==", 7)], [Clause("x", ">=", 10), Clause("x", "<", 20)], [Clause("x", "==", -1)]])
+@pytest.mark.parametrize(
+    "clauses", [[], [Clause("x", "==", 7)], [Clause("x", ">=", 10), Clause("x", "<", 20)], [Clause("x", "==", -1)]]
+)
 def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses):
     store = MemoryStore()
     snapshot = replace(write(store, {"x": [1, 2], "v1": [1, 2]}, index=["x"], label="a"), indices={})
@@ -310,7 +367,9 @@ def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses
     at_once, whole = load_index(store, snapshot, "x", clauses)
     assert whole
     seen, read = [], snapshots.index_from_table
-    monkeypatch.setattr(snapshots, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of))
+    monkeypatch.setattr(
+        snapshots, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of)
+    )
     monkeypatch.setattr(parquet, "_MANY_ROWS", 100)
     monkeypatch.setattr(parquet, "_STREAMED_ROWS", 64)
     streamed, whole = load_index(store, snapshot, "x", clauses)
@@ -320,8 +379,14 @@ def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses
 
 def test_an_index_that_is_kept_is_searched(monkeypatch):
     index = make({"a": list(range(5)), "b": list(range(5, 9))})
-    expected = [pairs(index.select(clauses)) for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])]
+    expected = [
+        pairs(index.select(clauses))
+        for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])
+    ]
     monkeypatch.setattr(module, "MANY", 0)
     monkeypatch.setattr(module, "matching_all", None)
-    found = [pairs(index.select(clauses)) for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])]
+    found = [
+        pairs(index.select(clauses))
+        for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])
+    ]
     assert found == expected

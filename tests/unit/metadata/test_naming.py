@@ -7,21 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.naming import (
+from kartothek_cube.core.metadata.naming import (
     check_uuid,
     data_key,
     decode_key,
     document_key,
-    fresh_id,
     index_key,
     label_of,
-    listed,
-    meant,
+    new_id,
     quote,
     schema_key,
     unquote,
 )
-from kartothek_cube.core.store import check_key
+from kartothek_cube.core.stores.contract import check_key
+from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.errors import InvalidInput
 
 
@@ -105,20 +104,20 @@ def test_uuid_with_other_characters_is_refused(uuid):
 
 
 def test_fresh_ids_are_hexadecimal_and_differ():
-    first, second = fresh_id(), fresh_id()
+    first, second = new_id(), new_id()
     assert first != second
     assert len(first) == 32
     assert set(first) <= set("0123456789abcdef")
 
 
 def test_of_many_names_the_first_are_listed():
-    assert listed(["b", "a"]) == "a, b"
-    assert listed(map(str, range(12))).count(",") == 11
-    assert listed(f"{i:05}" for i in range(12_345)).endswith("00010, 00011, … (12,345 in all)")
+    assert join_names(["b", "a"]) == "a, b"
+    assert join_names(map(str, range(12))).count(",") == 11
+    assert join_names(f"{i:05}" for i in range(12_345)).endswith("00010, 00011, … (12,345 in all)")
 
 
 def test_a_close_name_is_meant_whatever_its_case():
-    assert meant(["UNIT", "nothing"], ["UNITS", "BRAND"]) == " Did you mean 'UNITS'?"
-    assert meant(["unit", "UNIT"], ["UNITS"]) == " Did you mean 'UNITS'?"
-    assert meant(["BRADN", "unit"], ["UNITS", "BRAND"]) == " Did you mean 'BRAND', 'UNITS'?"
-    assert meant([""], ["UNITS"]) == meant(["x"], []) == ""
+    assert did_you_mean(["UNIT", "nothing"], ["UNITS", "BRAND"]) == " Did you mean 'UNITS'?"
+    assert did_you_mean(["unit", "UNIT"], ["UNITS"]) == " Did you mean 'UNITS'?"
+    assert did_you_mean(["BRADN", "unit"], ["UNITS", "BRAND"]) == " Did you mean 'BRAND', 'UNITS'?"
+    assert did_you_mean([""], ["UNITS"]) == did_you_mean(["x"], []) == ""

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kartothek_cube.core.metadata.naming import data_key, label_of
 from kartothek_cube.core.metadata.partition_values import partition_table, partition_text, partition_type
-from kartothek_cube.core.naming import data_key, label_of
-from kartothek_cube.core.split import split_rows
+from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.errors import CorruptDocument, InvalidInput, Unsupported
 
 US = pa.timestamp("us")
@@ -31,7 +31,11 @@ SAMPLES = [
         ["", "a%2Fb", "%25", "%252F", "x%20y%3Dz", "M%C3%BCnchen", "%F0%9F%98%80", None],
     ),
     (pa.binary(), [b"", b"a/b", "ä".encode()], ["", "a%2Fb", "%C3%A4"]),
-    (pa.date32(), [dt.date(2020, 1, 1), dt.date(9999, 12, 31), dt.date(1, 1, 1)], ["2020-01-01", "9999-12-31", "0001-01-01"]),
+    (
+        pa.date32(),
+        [dt.date(2020, 1, 1), dt.date(9999, 12, 31), dt.date(1, 1, 1)],
+        ["2020-01-01", "9999-12-31", "0001-01-01"],
+    ),
     (
         US,
         [dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, 1, 2, 3, 4), dt.datetime(2020, 1, 1, 1, 2, 3, 500_000)],
@@ -90,7 +94,9 @@ def test_random_values_come_back(kind, strategy):
 def test_several_columns_of_several_types():
     keys = ["u/t/q=b/p=1/x.parquet", "u/t/q=%C3%A4%2F/p=-2/y.parquet"]
     assert decode(keys, ("q", pa.string()), ("p", pa.int8())).to_pydict() == {"q": ["b", "ä/"], "p": [1, -2]}
-    assert decode(keys, ("q", pa.string()), ("p", pa.int8())).schema == pa.schema([("q", pa.string()), ("p", pa.int64())])
+    assert decode(keys, ("q", pa.string()), ("p", pa.int8())).schema == pa.schema(
+        [("q", pa.string()), ("p", pa.int64())]
+    )
 
 
 def test_column_names_are_quoted_too():
@@ -105,7 +111,10 @@ def test_values_with_a_raw_slash_of_old_writers_are_read_whole(kind):
 
 
 def test_raw_slashes_before_another_column():
-    keys = ["u/t/p=x%20y/z/q=2020-01-01%2000%3A00%3A00/f.parquet", "u/t/p=a/q=2020-01-02%2001%3A00%3A00.000001/f.parquet"]
+    keys = [
+        "u/t/p=x%20y/z/q=2020-01-01%2000%3A00%3A00/f.parquet",
+        "u/t/p=a/q=2020-01-02%2001%3A00%3A00.000001/f.parquet",
+    ]
     table = decode(keys, ("p", pa.string()), ("q", US))
     assert table.column("p").to_pylist() == ["x y/z", "a"]
     assert table.column("q").to_pylist() == [dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 2, 1, 0, 0, 1)]
@@ -113,7 +122,10 @@ def test_raw_slashes_before_another_column():
 
 def test_folders_that_say_nothing_are_passed_over():
     keys = ["u/t/y=1/p=2/f", "u/t/other/p=3/deep/q=x/f", "u/t/p=4/q=x/f"]
-    assert decode(keys[1:], ("p", pa.int64()), ("q", pa.string())).to_pylist() == [{"p": 3, "q": "x"}, {"p": 4, "q": "x"}]
+    assert decode(keys[1:], ("p", pa.int64()), ("q", pa.string())).to_pylist() == [
+        {"p": 3, "q": "x"},
+        {"p": 4, "q": "x"},
+    ]
     assert decode(keys[:1], ("p", pa.int64())).to_pylist() == [{"p": 2}]
 
 
@@ -161,7 +173,9 @@ def test_no_partition_columns_give_rows_without_columns():
     assert (table.num_rows, table.num_columns) == (2, 0)
 
 
-@pytest.mark.parametrize("kind", [pa.bool_(), pa.int64(), pa.float64(), pa.timestamp("us"), pa.date32(), pa.string(), pa.null()])
+@pytest.mark.parametrize(
+    "kind", [pa.bool_(), pa.int64(), pa.float64(), pa.timestamp("us"), pa.date32(), pa.string(), pa.null()]
+)
 def test_no_partitions_have_no_values(kind):
     found = partition_table(pa.array([], type=pa.string()), ["p"], pa.schema([("p", kind)]), "w")
     assert (found.num_rows, found.column("p").to_pylist()) == (0, [])
@@ -204,7 +218,10 @@ def test_rows_are_split_by_value_and_keep_their_order():
 def test_one_part_without_partition_columns_and_none_without_rows():
     table = pa.table({"v1": [1]})
     assert [(p.label, p.table) for p in split_rows(table, [], "base", "uuid")] == [("base", table)]
-    assert split_rows(pa.table({"v1": pa.array([], pa.int64()), "p": pa.array([], pa.int64())}), ["p"], "base", "uuid") == []
+    assert (
+        split_rows(pa.table({"v1": pa.array([], pa.int64()), "p": pa.array([], pa.int64())}), ["p"], "base", "uuid")
+        == []
+    )
 
 
 def test_payload_is_needed():

@@ -8,14 +8,19 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from kartothek_cube.core.markup import Markup, in_notebook
-from kartothek_cube.cube import drawing
-from kartothek_cube.cube.report import style
+from kartothek_cube.core.display.html import Markup, in_notebook
+from kartothek_cube.cube.query import plan_svg as drawing
+from kartothek_cube.cube.report import charts as style
 
 # WCAG 2, level AA, for text.
 LEAST = 4.5
 # Text and ground of notebooks, light and dark: JupyterLab, VS Code.
-NOTEBOOKS = {"lab light": ("#212121", "#ffffff"), "lab dark": ("#e0e0e0", "#111111"), "code dark": ("#cccccc", "#1e1e1e"), "code light": ("#616161", "#ffffff")}
+NOTEBOOKS = {
+    "lab light": ("#212121", "#ffffff"),
+    "lab dark": ("#e0e0e0", "#111111"),
+    "code dark": ("#cccccc", "#1e1e1e"),
+    "code light": ("#616161", "#ffffff"),
+}
 # What somebody without one kind of cones sees (Viénot, Brettel and Mollon 1999), in linear light.
 BLIND = {
     "protanopia": [[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]],
@@ -44,7 +49,11 @@ def mixed(colour, other, share):
 
 def lightness(light):
     """CIE L*, a*, b* of linear light."""
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(light, 0, 1) / [0.9505, 1, 1.089]
+    xyz = (
+        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+        @ np.clip(light, 0, 1)
+        / [0.9505, 1, 1.089]
+    )
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -54,7 +63,10 @@ def test_reports(theme):
     colours, heat, inks = theme
     named = dict(re.findall(r"--(\w+):(#\w{6})", colours))
     assert {
-        (text, ground) for text in ("fg", "quiet", "error", "warning") for ground in ("bg", "soft") if contrast(named[text], named[ground]) < LEAST
+        (text, ground)
+        for text in ("fg", "quiet", "error", "warning")
+        for ground in ("bg", "soft")
+        if contrast(named[text], named[ground]) < LEAST
     } == set()
     assert [i for i, ground in enumerate(heat) if contrast(ground, inks[i >= style._FLIP]) < LEAST] == []
     steps = [float(lightness(linear(colour))[0]) for colour in heat]
@@ -68,7 +80,9 @@ def test_drawings(colours):
     joins = ("seed", "inner", "left")
     assert {name for name in ("fg", "quiet", *joins) if contrast(colours[name], colours["bg"]) < LEAST} == set()
     assert {name for name in joins if contrast(colours["on"], colours[name]) < LEAST} == set()
-    assert {name for name in joins if contrast(colours["quiet"], mixed(colours[name], colours["bg"], 0.16)) < LEAST} == set()
+    assert {
+        name for name in joins if contrast(colours["quiet"], mixed(colours[name], colours["bg"], 0.16)) < LEAST
+    } == set()
 
 
 @pytest.mark.parametrize("eyes", BLIND)
@@ -76,7 +90,9 @@ def test_drawings(colours):
 def test_joins_are_told_apart_by_everybody(colours, eyes):
     seen = {name: lightness(np.array(BLIND[eyes]) @ linear(colours[name])) for name in ("seed", "inner", "left")}
     assert {
-        pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in combinations(seen, 2) if np.linalg.norm(seen[pair[0]] - seen[pair[1]]) < 20
+        pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]]))
+        for pair in combinations(seen, 2)
+        if np.linalg.norm(seen[pair[0]] - seen[pair[1]]) < 20
     } == {}
 
 

@@ -10,14 +10,16 @@ import pytest
 
 from kartothek_cube import C, Cube, build_cube, plan_cube_query
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.drawing import _fitted, _label
-from kartothek_cube.cube.picture import BANDS, MOST_DATASETS, MOST_ROWS, Cell, bands, picture_of
+from kartothek_cube.cube.query.plan_chart import BANDS, MOST_DATASETS, MOST_ROWS, ChartCell, bands, picture_of
+from kartothek_cube.cube.query.plan_svg import _fitted, _label
 from tests.support.report_cubes import CUBE, full_store, many_partitions
 
 
 def picture(plan):
     counts = plan.file_counts()
-    return picture_of(plan.intention, plan.aligned, plan.slice_order, plan.slice_offsets, plan.partitions, counts, len(plan.groups))
+    return picture_of(
+        plan.intention, plan.aligned, plan.slice_order, plan.slice_offsets, plan.partitions, counts, len(plan.groups)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,8 @@ def test_rows_are_partitions_and_columns_are_datasets(store):
     drawn = picture(plan_cube_query(CUBE, store, C("q") == 2, datasets=["seed", "some", "once"]))
     assert [(c.dataset, c.join) for c in drawn.columns] == [("seed", "seed"), ("once", "left"), ("some", "left")]
     assert [row.label for row in drawn.rows] == ["p=<script>, q=2", "p=b, q=2", "p=c & d, q=2"]
-    assert drawn.rows[1].cells == (Cell(2, 1), Cell(1, 1), Cell(1, 1))
-    assert drawn.rows[2].cells == (Cell(1, 1), Cell(1, 1), Cell(0, 0))
+    assert drawn.rows[1].cells == (ChartCell(2, 1), ChartCell(1, 1), ChartCell(1, 1))
+    assert drawn.rows[2].cells == (ChartCell(1, 1), ChartCell(1, 1), ChartCell(0, 0))
 
 
 def test_what_is_dropped_is_counted_by_reason(store):
@@ -54,7 +56,7 @@ def test_what_is_dropped_is_counted_by_reason(store):
 
 def test_a_file_that_many_groups_need_counts_once(store):
     drawn = picture(plan_cube_query(CUBE, store, partition_by="i1"))
-    assert {row.cells[1] for row in drawn.rows} == {Cell(1, 1)}
+    assert {row.cells[1] for row in drawn.rows} == {ChartCell(1, 1)}
     assert "in 2 groups by i1" in drawn.notes[1]
 
 
@@ -77,7 +79,12 @@ def test_the_drawing_does_not_grow_with_the_partitions(many):
 
 def test_the_drawing_does_not_grow_with_the_datasets():
     store, cube = MemoryStore(), Cube(["x"], ["p"], "wide")
-    build_cube({"seed": pa.table({"x": [1], "p": [1]})} | {f"d{i:02}": pa.table({"x": [1], "p": [1], f"v{i}": [1]}) for i in range(14)}, cube, store)
+    build_cube(
+        {"seed": pa.table({"x": [1], "p": [1]})}
+        | {f"d{i:02}": pa.table({"x": [1], "p": [1], f"v{i}": [1]}) for i in range(14)},
+        cube,
+        store,
+    )
     _, words = texts(plan_cube_query(cube, store).to_svg())
     assert f"and {15 - MOST_DATASETS} more datasets" in words
 
@@ -93,7 +100,9 @@ def test_it_can_be_read_aloud_and_is_escaped(store):
     assert "<script" not in plan.to_svg()
 
 
-@pytest.mark.parametrize("text", ["W" * 60, "漢字" * 30, "COUNTRY_CODE=DE, STORE_GROUP=MAIN, YEAR=2024", "\x01" * 40, "a" * 10_000, "W", ""])
+@pytest.mark.parametrize(
+    "text", ["W" * 60, "漢字" * 30, "COUNTRY_CODE=DE, STORE_GROUP=MAIN, YEAR=2024", "\x01" * 40, "a" * 10_000, "W", ""]
+)
 def test_a_text_fits_its_place(text):
     fitted = _fitted(text, 204, 11.5)
     assert len(fitted) <= 29

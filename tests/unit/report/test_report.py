@@ -16,19 +16,27 @@ import pytest
 
 import kartothek_cube
 from kartothek_cube import C as Column
-from kartothek_cube import Cube, append_to_cube, build_cube, collect_stats, cube_report, open_store, options, remove_partitions
-from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
-from kartothek_cube.core.maintenance.verify_indices import rebuild
-from kartothek_cube.core.maintenance.verify_report import Counts, Finding, report_of
-from kartothek_cube.core.markup import show_count
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube import (
+    Cube,
+    append_to_cube,
+    build_cube,
+    collect_stats,
+    cube_report,
+    open_store,
+    options,
+    remove_partitions,
+)
+from kartothek_cube.core.display.html import show_count
+from kartothek_cube.core.maintenance.compaction.plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.verify.indices import rebuild
+from kartothek_cube.core.maintenance.verify.report import Counts, Finding, report_of
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.report.advice import advice_of
-from kartothek_cube.cube.report.charts import heat_figure, level, sparkline
+from kartothek_cube.cube.report.charts import STYLE, heat_figure, level, sparkline
 from kartothek_cube.cube.report.facts import Growth, HeatMap
-from kartothek_cube.cube.report.measure import Measured, histogram
+from kartothek_cube.cube.report.measure import CubeStatistics, histogram
 from kartothek_cube.cube.report.page import page
-from kartothek_cube.cube.report.style import STYLE
 from kartothek_cube.errors import DatasetNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.report_cubes import CUBE, full_store, many_partitions
@@ -60,8 +68,20 @@ def test_rows_and_bytes_by_partition_and_dataset(store, report):
     heat = report.facts.heat
     assert heat.datasets == ("seed", "once", "some")
     assert heat.labels == ("<script>, 1", "<script>, 2", "b, 1", "b, 2", "c & d, 1", "c & d, 2", "every partition")
-    assert heat.rows == ((3, None, None), (3, None, 3), (3, None, None), (8, None, 3), (3, None, None), (3, None, None), (None, 3, None))
-    listed = {e.key: e.size for e in store.list("cube++some/table/", recursive=True).entries if "q=2" in e.key and "p=b" in e.key}
+    assert heat.rows == (
+        (3, None, None),
+        (3, None, 3),
+        (3, None, None),
+        (8, None, 3),
+        (3, None, None),
+        (3, None, None),
+        (None, 3, None),
+    )
+    listed = {
+        e.key: e.size
+        for e in store.list("cube++some/table/", recursive=True).entries
+        if "q=2" in e.key and "p=b" in e.key
+    }
     assert heat.bytes[3][2] == sum(listed.values())
 
 
@@ -99,8 +119,14 @@ def test_growth_goes_back_to_the_first_commit(report):
 
 def test_what_to_mend_comes_with_call_and_command(report):
     found = {a.check: a for a in report.facts.advice}
-    assert (found["garbage"].call, found["garbage"].command) == ("cleanup_cube(cube, store)", "kartothek_cube --url hmemory:// cube cleanup")
-    assert (found["small-files"].severity, found["small-files"].command) == ("warning", "kartothek_cube --url hmemory:// cube compact")
+    assert (found["garbage"].call, found["garbage"].command) == (
+        "cleanup_cube(cube, store)",
+        "kartothek_cube --url hmemory:// cube cleanup",
+    )
+    assert (found["small-files"].severity, found["small-files"].command) == (
+        "warning",
+        "kartothek_cube --url hmemory:// cube compact",
+    )
     assert "2 files of" in found["small-files"].message
     assert "1 warning" in report
 
@@ -121,7 +147,12 @@ def test_commands_that_mend_do(kind, tmp_path):
         os.utime(tmp_path / "cube++seed/table/p=a/q=1/garbage.parquet", (0, 0))
     else:
         append_to_cube(pa.table({"x": [1], "y": [0], "p": ["a"], "q": [1], "i1": ["a"]}), CUBE, store)
-    check = {"index": "missing-index", "garbage": "garbage", "small files": "small-files", "overridden": "overridden-cells"}[kind]
+    check = {
+        "index": "missing-index",
+        "garbage": "garbage",
+        "small files": "small-files",
+        "overridden": "overridden-cells",
+    }[kind]
     (advice,) = (a for a in cube_report("cube", store, deep=kind == "overridden").facts.advice if a.check == check)
     program, *arguments = shlex.split(advice.command)
     assert program == "kartothek_cube"
@@ -136,7 +167,9 @@ def test_files_with_many_rows_are_not_small_however_well_they_compress(store):
     assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=snapshot.rows + 1)}) == ()
     between = snapshot.rows.copy()
     between[-1] += 1
-    assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=between)}) == (), "one of the two in a partition"
+    assert advice_of("cube", CUBE, "", [], {"seed": replace(snapshot, rows=between)}) == (), (
+        "one of the two in a partition"
+    )
 
 
 def test_a_partition_that_holds_up_the_others():
@@ -148,18 +181,22 @@ def test_a_partition_that_holds_up_the_others():
     assert (found.check, found.severity, found.call) == ("skew", "info", "")
     assert "The largest of 20 physical partitions has 300 MB, half of them have no more than 30.0 MB." in found.message
     assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes // 2)}) == (), "small enough"
-    assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes * 0 + 300_000_000)}) == (), "all alike"
+    assert advice_of("many", cube, "", [], {"seed": replace(measured, sizes=sizes * 0 + 300_000_000)}) == (), (
+        "all alike"
+    )
 
 
 def as_measured(store, dataset="cube++seed", rows=1):
     """A dataset as a report looks at it, with so many rows in each file."""
     snapshot = load_snapshot(store, dataset)
     n = len(snapshot.partitions)
-    return Measured(snapshot, np.full(n, 1_000), np.full(n, rows), {})
+    return CubeStatistics(snapshot, np.full(n, 1_000), np.full(n, rows), {})
 
 
 def test_findings_that_are_alike_are_one_piece_of_advice():
-    findings = [Finding("error", "missing-file", "c++d", "It is gone.", key=f"c++d/table/{i}.parquet") for i in range(30)]
+    findings = [
+        Finding("error", "missing-file", "c++d", "It is gone.", key=f"c++d/table/{i}.parquet") for i in range(30)
+    ]
     (found,) = advice_of("c", None, "", report_of("", findings, Counts(), deep=False).findings, {})
     assert (found.subject, len(found.more), found.count) == ("d, c++d/table/0.parquet", 19, 30)
     other = Finding("error", "missing-file", "c++e", "It is gone.")
@@ -180,7 +217,9 @@ def test_what_cannot_be_loaded_as_a_cube_is_mended_dataset_by_dataset(how):
 
 
 def test_commands_are_quoted_for_the_shell():
-    finding = Finding("error", "missing-index", "c++d", "It is gone.", column="a; rm -rf", mend=rebuild("c++d", "a; rm -rf"))
+    finding = Finding(
+        "error", "missing-index", "c++d", "It is gone.", column="a; rm -rf", mend=rebuild("c++d", "a; rm -rf")
+    )
     (found,) = advice_of("c", None, "hfs:///with space", [finding], {})
     assert found.command == "kartothek_cube --url 'hfs:///with space' c index d 'a; rm -rf'"
 
@@ -206,7 +245,11 @@ def test_calls_that_mend_do(damage):
     assert len(advice) == (3 if damage == "index" else 2)
     with options(grace=timedelta(0)):
         for one in advice:
-            eval(one.call, {name: getattr(kartothek_cube, name) for name in kartothek_cube.__all__}, {"cube": CUBE, "store": store})
+            eval(
+                one.call,
+                {name: getattr(kartothek_cube, name) for name in kartothek_cube.__all__},
+                {"cube": CUBE, "store": store},
+            )
     assert [a for a in cube_report(CUBE, store).facts.advice if a.call] == []
 
 
@@ -222,7 +265,9 @@ def test_a_store_whose_listings_have_no_sizes_is_asked_for_them():
 
     plain, mute = full_store(), Mute(full_store())
     found = cube_report(CUBE, mute).facts
-    assert [(d.files, d.bytes) for d in found.datasets] == [(s["files"], s["blobsize"]) for s in map(collect_stats(CUBE, mute).get, ("seed", "once", "some"))]
+    assert [(d.files, d.bytes) for d in found.datasets] == [
+        (s["files"], s["blobsize"]) for s in map(collect_stats(CUBE, mute).get, ("seed", "once", "some"))
+    ]
     assert found.sizes == cube_report(CUBE, plain).facts.sizes
     assert {a.command for a in found.advice} == {""}, "no URL names the store"
     mute = Mute(plain)
@@ -332,7 +377,10 @@ def test_every_table_is_a_rectangle(n, rows):
 def test_rows_of_a_heat_map_say_how_many_partitions_they_have():
     report = cube_report(*many_partitions(200))
     assert "Each row has 7 neighbouring partitions, the last one 4." in report
-    assert '<th scope="row" title="196 … 199: 4 partitions"><span class="edge">196 …</span> <span class="edge">199</span></th>' in report
+    assert (
+        '<th scope="row" title="196 … 199: 4 partitions"><span class="edge">196 …</span> <span class="edge">199</span></th>'
+        in report
+    )
     assert "Each row has" not in cube_report(*many_partitions(20))
 
 
@@ -373,7 +421,9 @@ def test_a_line_goes_over_time_where_times_are_known():
     times = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 5)]
     line = Growth("a", tuple(zip(times, (1, 2, 3), strict=True)), 3, foreign=False)
     assert "H75.0V" in sparkline(line, times[0], times[2])
-    assert "M0.0 34.0H0.0V2.0H300V36" in sparkline(Growth("a", ((times[0], 0), (times[0], 4)), 1, foreign=False), times[0], times[2])
+    assert "M0.0 34.0H0.0V2.0H300V36" in sparkline(
+        Growth("a", ((times[0], 0), (times[0], 4)), 1, foreign=False), times[0], times[2]
+    )
     assert "H37.5V" in sparkline(line, times[0], datetime(2024, 1, 9, tzinfo=UTC))
     assert "H100.0V" in sparkline(line, times[0], times[1]), "a clock that is ahead"
     assert "H100.0V" in sparkline(Growth("a", ((None, 1), (None, 2), (None, 3)), 3, foreign=False), None, times[2])

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from kartothek_cube.core.options import Options, current_options, options, use_options
+from kartothek_cube.core.runtime.options import Options, current_options, options, use_options
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from kartothek_cube.core.options import current_options, options
-from kartothek_cube.core.parallel import READ_FILES as PHASE
-from kartothek_cube.core.parallel import map_batches, map_in_threads
+from kartothek_cube.core.runtime.executor import READ_FILES as PHASE
+from kartothek_cube.core.runtime.executor import map_batches, map_in_threads
+from kartothek_cube.core.runtime.options import current_options, options
 
 WAIT = 30
 
@@ -207,7 +207,9 @@ def test_batches_grow_and_results_come_one_by_one(threads, limit):
         return [x * x for x in batch]
 
     with options(threads=threads, progress=lambda event: events.append((event.done, event.total))):
-        assert list(map_batches(square, range(40), lambda: limit, weight=lambda _: 1, phase=PHASE)) == [x * x for x in range(40)]
+        assert list(map_batches(square, range(40), lambda: limit, weight=lambda _: 1, phase=PHASE)) == [
+            x * x for x in range(40)
+        ]
     assert events == [(i, 40) for i in range(41)]
     assert max(sizes) == min(limit, 16)
     assert sizes.count(1) == (40 if limit == 1 else 2)

@@ -47,8 +47,8 @@ from kartothek_cube.api.dataset import (
     undo,
     update_dataset_from_dataframes,
 )
-from kartothek_cube.core.progress import Bar, Phase, with_progress
-from kartothek_cube.core.telemetry import operation, progress_reporter
+from kartothek_cube.core.runtime.progress import Bar, Phase, with_progress
+from kartothek_cube.core.runtime.telemetry import operation, progress_reporter
 from kartothek_cube.errors import InvalidType, KeyNotFound, MissingExtra
 
 CUBE = Cube(["x"], ["p"], "cube")
@@ -70,7 +70,11 @@ def exhausted(results):
 
 WATCHED = [
     ("build_cube", ["write files"], lambda store: build_cube(ROWS, CUBE, store, overwrite=True)),
-    ("build_cube", ["write files"], lambda store: build_cube(iter([ROWS, {"more": ROWS.select(["x", "p"])}]), CUBE, store, overwrite=True)),
+    (
+        "build_cube",
+        ["write files"],
+        lambda store: build_cube(iter([ROWS, {"more": ROWS.select(["x", "p"])}]), CUBE, store, overwrite=True),
+    ),
     ("append_to_cube", ["write files"], lambda store: append_to_cube(iter([ROWS]), CUBE, store)),
     ("query_cube", ["read partitions"], lambda store: query_cube(CUBE, store)),
     ("query_cube_arrow", ["read partitions"], lambda store: query_cube_arrow(CUBE, store)),
@@ -87,8 +91,16 @@ WATCHED = [
     ("read_table", ["read files"], lambda store: read_table("cube++seed", store)),
     ("stream_table", ["read files"], lambda store: stream_table("cube++seed", store).read_all()),
     ("read_dataset_as_dataframes", ["read partitions"], lambda store: read_dataset_as_dataframes("cube++seed", store)),
-    ("read_dataset_as_dataframes__iterator", ["read groups"], lambda s: exhausted(read_dataset_as_dataframes__iterator("cube++seed", s, dispatch_by="p"))),
-    ("update_dataset_from_dataframes", ["write partitions"], lambda store: update_dataset_from_dataframes([ROWS], store, "cube++seed")),
+    (
+        "read_dataset_as_dataframes__iterator",
+        ["read groups"],
+        lambda s: exhausted(read_dataset_as_dataframes__iterator("cube++seed", s, dispatch_by="p")),
+    ),
+    (
+        "update_dataset_from_dataframes",
+        ["write partitions"],
+        lambda store: update_dataset_from_dataframes([ROWS], store, "cube++seed"),
+    ),
     ("collect_dataset_metadata", ["read files"], lambda store: collect_dataset_metadata(store, "cube++seed")),
     ("hash_dataset", ["read files"], lambda store: hash_dataset(store, "cube++seed")),
 ]
@@ -114,7 +126,12 @@ def test_garbage_and_merges_are_phases(store):
     with options(progress=events.append, **NOW):
         compact_cube(CUBE, store)
         cleanup_cube(CUBE, store)
-    assert [(e.phase, e.unit) for e in events if e.done == e.total] == [("read", "files"), ("write", "merges"), ("delete", "files"), ("delete", "files")]
+    assert [(e.phase, e.unit) for e in events if e.done == e.total] == [
+        ("read", "files"),
+        ("write", "merges"),
+        ("delete", "files"),
+        ("delete", "files"),
+    ]
 
 
 def test_what_is_taken_back_is_told(store):
@@ -147,7 +164,10 @@ def test_a_phase_inside_another_one_is_not_told(store):
         query_cube_arrow(CUBE, store)
     begins = [i for i, event in enumerate(events) if event.done == 0]
     told = [[(e.verb, e.phase) for e in events[a:b]] for a, b in pairwise([*begins, len(events)])]
-    assert [set(phase) for phase in told][-2:] == [{("store_dataframes_as_dataset", "write")}, {("query_cube_arrow", "read")}]
+    assert [set(phase) for phase in told][-2:] == [
+        {("store_dataframes_as_dataset", "write")},
+        {("query_cube_arrow", "read")},
+    ]
     assert [event.done for event in events[begins[-2] : begins[-1]]] == [0, 1, 2, 3]
 
 
@@ -161,7 +181,7 @@ def test_an_event_is_a_value():
 
 
 def test_nothing_is_told_to_no_one(store, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.telemetry.ProgressReporter", None)
+    monkeypatch.setattr("kartothek_cube.core.runtime.telemetry.ProgressReporter", None)
     for nobody in (False, None):
         query_cube_arrow(CUBE, store, options=options(progress=nobody))
 
@@ -208,7 +228,9 @@ def test_an_error_of_the_function_ends_the_verb_before_anything_is_visible(store
 
     document = store.get("cube++seed.by-dataset-metadata.json")
     with pytest.raises(ZeroDivisionError):
-        append_to_cube(pa.table({"x": [7, 8, 9], "p": [0, 1, 2], "i1": [1, 1, 1]}), CUBE, store, options=options(progress=broken))
+        append_to_cube(
+            pa.table({"x": [7, 8, 9], "p": [0, 1, 2], "i1": [1, 1, 1]}), CUBE, store, options=options(progress=broken)
+        )
     assert store.get("cube++seed.by-dataset-metadata.json") == document
     assert query_cube_arrow(CUBE, store).num_rows == 3
 
@@ -282,7 +304,9 @@ def test_without_tqdm_one_line_names_the_extra(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     importlib.invalidate_caches()
     before = store.list(recursive=True).keys
-    with pytest.raises(MissingExtra, match=r"^options\(progress=True\) needs .*pip install 'kartothek-cube\[progress\]'$"):
+    with pytest.raises(
+        MissingExtra, match=r"^options\(progress=True\) needs .*pip install 'kartothek-cube\[progress\]'$"
+    ):
         build_cube(ROWS, CUBE, store, overwrite=True, options=options(progress=True))
     assert store.list(recursive=True).keys == before
 
@@ -302,7 +326,12 @@ def test_a_bar_is_drawn_on_stderr_if_that_is_a_terminal():
     pytest.importorskip("tqdm")
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, 80))
-    assert subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=slave, text=True, check=True).stdout == "result\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=slave, text=True, check=True
+        ).stdout
+        == "result\n"
+    )
     drawn = ""
     while "END" not in drawn:
         drawn += os.read(master, 1 << 16).decode()

@@ -7,9 +7,9 @@ from threading import Barrier
 
 import pytest
 
-from kartothek_cube.core.parallel import READ_FILES, Task, map_files
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.stores import MemoryStore
+from kartothek_cube.core.runtime.executor import READ_FILES, Task, map_files
+from kartothek_cube.core.runtime.progress import Phase
+from kartothek_cube.core.stores.open import MemoryStore
 from kartothek_cube.errors import KeyNotFound
 
 
@@ -56,7 +56,9 @@ def test_the_first_error_is_raised():
 
 def test_an_executor_gets_the_task_all_items_and_the_store(executor):
     phase, store = Phase("write", "merges"), MemoryStore()
-    found = map_files(partial(refuse, 9), [3, 1, 2], executor=executor, heavy=True, store=store, weight=int, phase=phase)
+    found = map_files(
+        partial(refuse, 9), [3, 1, 2], executor=executor, heavy=True, store=store, weight=int, phase=phase
+    )
     assert list(found) == [3, 1, 2]
     ((task, items, waits_for),) = executor.taken
     assert (task.heavy, task.weight, task.phase.unit, items, waits_for) == (True, int, "merges", [3, 1, 2], store)

@@ -40,11 +40,20 @@ from kartothek_cube.api import cube as cube_api
 from kartothek_cube.api import dataset as dataset_api
 from kartothek_cube.api import discover as discover_api
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.runtime.telemetry import (
+    Counts,
+    Operation,
+    OperationRecord,
+    counting,
+    current_operation,
+    operation,
+    record,
+    record_counts,
+)
+from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.telemetry import Counts, Operation, OperationRecord, counting, current_operation, operation, record, record_counts
+from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.source import MODULES
@@ -82,7 +91,13 @@ def test_a_line_can_be_found_and_read(store, caplog):
     query_cube_arrow(CUBE, store)
     (record,) = [r for r in caplog.records if r.levelno == logging.INFO]
     found = record.kartothek_cube
-    assert (found.verb, found.kind, found.subject, found.rows, found.error) == ("query_cube_arrow", "cube", "cube", 4, None)
+    assert (found.verb, found.kind, found.subject, found.rows, found.error) == (
+        "query_cube_arrow",
+        "cube",
+        "cube",
+        4,
+        None,
+    )
     assert record.getMessage() == str(found)
     assert str(found) == (
         f"verb=query_cube_arrow cube=cube rows=4 files_read=3 bytes_read={found.counts.bytes_read} store_calls={found.counts.store_calls} "
@@ -92,9 +107,14 @@ def test_a_line_can_be_found_and_read(store, caplog):
     assert asdict(found)["counts"]["files_read"] == 3
 
 
-@pytest.mark.parametrize(("name", "shown"), [("a.b-c", "a.b-c"), ("a b", '"a b"'), ("a\nverb=x", r'"a\nverb=x"'), ('a"', r'"a\""')])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a.b-c", "a.b-c"), ("a b", '"a b"'), ("a\nverb=x", r'"a\nverb=x"'), ('a"', r'"a\""')]
+)
 def test_a_name_that_is_no_word_stands_in_quotes(name, shown):
-    assert str(OperationRecord("describe_cube", "cube", name, 0, Counts(), 0.0)) == f"verb=describe_cube cube={shown} rows=0 store_calls=0 seconds=0.000"
+    assert (
+        str(OperationRecord("describe_cube", "cube", name, 0, Counts(), 0.0))
+        == f"verb=describe_cube cube={shown} rows=0 store_calls=0 seconds=0.000"
+    )
 
 
 def test_a_record_cannot_be_changed():
@@ -111,7 +131,10 @@ def test_writing_verbs_count_what_they_write(store, lines):
     copy_cube(CUBE, store, MemoryStore())
     delete_cube(CUBE, store)
     build, append, compact, copy, delete = lines()
-    assert [(r.verb, r.rows, r.counts.files_written, r.counts.files_read) for r in (build, append)] == [("build_cube", 4, 3, 0), ("append_to_cube", 2, 2, 0)]
+    assert [(r.verb, r.rows, r.counts.files_written, r.counts.files_read) for r in (build, append)] == [
+        ("build_cube", 4, 3, 0),
+        ("append_to_cube", 2, 2, 0),
+    ]
     assert (compact.rows, compact.counts.files_written) == (2, 2)
     assert compact.counts.files_read > 0
     assert copy.counts.files_written > 0
@@ -143,7 +166,10 @@ def test_csv_files_count_as_well(store, lines):
     dataset_api.read_table("csv", store)
     written, read = lines()
     assert (written.kind, written.subject) == ("dataset", "csv")
-    assert (written.counts.files_written, written.counts.bytes_written) == (read.counts.files_read, read.counts.bytes_read)
+    assert (written.counts.files_written, written.counts.bytes_written) == (
+        read.counts.files_read,
+        read.counts.bytes_read,
+    )
     assert (read.rows, read.counts.rows_read) == (4, 4)
 
 
@@ -197,7 +223,7 @@ def test_an_iterator_that_is_never_asked_has_a_line_when_it_is_dropped(store, li
 
 
 def test_rows_of_large_files_count_although_they_are_read_when_they_are_asked_for(store, lines, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.dataset.load._LEAST_PIECE", 1)
+    monkeypatch.setattr("kartothek_cube.core.scan.execute._LEAST_PIECE", 1)
     dataset_api.store_dataframes_as_dataset(store, "large", [ROWS], df_serializer=ParquetSerializer(chunk_size=1))
     lines()
     seen = CountingStore(store)
@@ -210,7 +236,9 @@ def test_rows_of_large_files_count_although_they_are_read_when_they_are_asked_fo
 def test_what_is_done_between_two_results_has_lines_of_its_own(store, lines):
     for _ in iter_cube(CUBE, store, options=options(threads=1)):
         query_cube_arrow(CUBE, store)
-    assert [(r.verb, r.rows, r.counts.files_read) for r in lines()] == [("query_cube_arrow", 4, 3)] * 3 + [("iter_cube", 4, 3)]
+    assert [(r.verb, r.rows, r.counts.files_read) for r in lines()] == [("query_cube_arrow", 4, 3)] * 3 + [
+        ("iter_cube", 4, 3)
+    ]
 
 
 def test_an_iterator_may_go_from_thread_to_thread(store, lines):
@@ -248,7 +276,8 @@ class Collecting(str):
 
 
 def test_results_that_the_garbage_collector_finds_wait_for_no_lock_and_have_a_late_line(store, lines):
-    # The collector may interrupt whatever holds the lock of an operation, or of a handler of the log.
+    # The collector may interrupt whatever holds the lock of an operation, or of a handler of the
+    # log.
     op, at_once = Operation("iter_cube", "cube", "cube"), []
     noted = {Collecting("files_read"): 1}
     op.record({"rows_read": 1})
@@ -322,16 +351,31 @@ def test_each_group_that_is_loaded_has_a_line(store, lines):
     lines()
     for group in plan.groups:
         load_group(group, store)
-    assert [(r.verb, r.subject, r.rows, r.counts.files_read) for r in lines()] == [("load_group", "cube", n, 1) for n in (1, 1, 2)]
+    assert [(r.verb, r.subject, r.rows, r.counts.files_read) for r in lines()] == [
+        ("load_group", "cube", n, 1) for n in (1, 1, 2)
+    ]
 
 
 # --- calls of the store -----------------------------------------------------------------------------------------------
 
-CASES = [(case, size) for cases, sizes in ((DATASET_CASES, DATASETS), (CUBE_CASES, CUBES)) for case in cases for size in sizes[1:2] if case.where(Z(**size))]
-# Looks at a store, at datasets or at documents: a few calls that are over at once, and values that are made of them.
+CASES = [
+    (case, size)
+    for cases, sizes in ((DATASET_CASES, DATASETS), (CUBE_CASES, CUBES))
+    for case in cases
+    for size in sizes[1:2]
+    if case.where(Z(**size))
+]
+# Looks at a store, at datasets or at documents: a few calls that are over at once, and values that
+# are made of them.
 WITHOUT_LINE = {
     *("DatasetFactory", "DatasetMetadata", "ExplicitSecondaryIndex"),
-    *("check_datasets", "discover_cube", "discover_datasets", "discover_datasets_unchecked", "discover_ktk_cube_dataset_ids"),
+    *(
+        "check_datasets",
+        "discover_cube",
+        "discover_datasets",
+        "discover_datasets_unchecked",
+        "discover_ktk_cube_dataset_ids",
+    ),
     *("get_cube_payload", "list_cubes", "list_datasets", "open_cube", "read_schema_metadata"),
 }
 
@@ -464,13 +508,26 @@ def test_a_wrapped_store_can_be_pickled_where_the_store_can(tmp_path):
 # --- no verb is forgotten ---------------------------------------------------------------------------------------------
 
 APIS = (cube_api, dataset_api, discover_api, consistency_api)
-WITHOUT_STORE = {"combine_metadata", "empty_dataframe_from_schema", "ensure_store", "get_payload_subset", "lazy_store", "make_meta", "normalize_column_order"}
+WITHOUT_STORE = {
+    "combine_metadata",
+    "empty_dataframe_from_schema",
+    "ensure_store",
+    "get_payload_subset",
+    "lazy_store",
+    "make_meta",
+    "normalize_column_order",
+}
 WITHOUT_STORE |= {"normalize_type", "validate_compatible", "validate_shared_columns"}
 SPARK_WITHOUT_LINE = {"driver_errors", "ensure_java", "java_home", "register"}
 
 
 def functions(modules):
-    return {name for module in modules for name in module.__all__ if callable(getattr(module, name)) and not isinstance(getattr(module, name), type)}
+    return {
+        name
+        for module in modules
+        for name in module.__all__
+        if callable(getattr(module, name)) and not isinstance(getattr(module, name), type)
+    }
 
 
 def opened_operations():
@@ -495,7 +552,7 @@ def test_every_public_verb_opens_an_operation_under_its_own_name():
 
 
 def test_nothing_is_counted_where_nobody_reads(store, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.core.telemetry.Operation", None)
+    monkeypatch.setattr("kartothek_cube.core.runtime.telemetry.Operation", None)
     logging.getLogger("kartothek_cube").setLevel(logging.WARNING)
     try:
         query_cube_arrow(CUBE, store)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.dataset.groups import check_dispatch, group_partitions, partition_by_partition
-from kartothek_cube.core.index import build_index
-from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.scan import conjunction_masks, needed_indices
-from kartothek_cube.core.snapshots import with_indices
+from kartothek_cube.core.expressions.predicates import parse_predicates
+from kartothek_cube.core.metadata.index import build_index
+from kartothek_cube.core.scan.groups import check_dispatch, group_partitions, partition_by_partition
+from kartothek_cube.core.scan.plan import conjunction_masks, needed_indices
+from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidRequest
 from tests.support.commits import write
@@ -51,7 +51,11 @@ def shown(snapshot, by, predicates=None):
         (["i1"], [[("i1", "==", "c")]], []),  # G11
         (["i1"], [[("i1", "==", "a")]], [(("a",), [1, 2])]),  # G10
         (["i1"], [[("p", "==", 2), ("i1", "!=", "b")]], [(("a",), [2])]),
-        (["i1"], [[("p", "==", 1), ("i1", "==", "a")], [("p", "==", 2), ("i1", "==", "b")]], [(("a",), [1]), (("b",), [2])]),
+        (
+            ["i1"],
+            [[("p", "==", 1), ("i1", "==", "a")], [("p", "==", 2), ("i1", "==", "b")]],
+            [(("a",), [1]), (("b",), [2])],
+        ),
         (["i1"], [[("i2", "==", 2)]], [(("a",), [1, 2]), (("b",), [2])]),
         (["i1"], [[("i1", "==", None)]], []),
         # Nulls in a column that is only in the predicates lose nothing.
@@ -80,7 +84,13 @@ def test_a_partition_is_in_as_many_groups_as_it_has_values(snapshot):
 
 def test_an_index_that_names_a_label_twice_gives_it_once(snapshot):
     label = snapshot.partitions.labels[0].as_py()
-    twice = snapshot.with_indices({"i1": build_index("i1", pa.string(), [(pa.array(["a"]), label), (pa.array(["a"]), label), (pa.array(["z"]), "gone")])})
+    twice = snapshot.with_indices(
+        {
+            "i1": build_index(
+                "i1", pa.string(), [(pa.array(["a"]), label), (pa.array(["a"]), label), (pa.array(["z"]), "gone")]
+            )
+        }
+    )
     assert [len(partitions) for _, partitions in shown(twice, ["i1"])] == [1]
 
 
@@ -104,7 +114,13 @@ def test_groups_are_the_combinations_that_rows_may_have(rows, order, size):
     by = order[:size]
     store = MemoryStore()
     columns = dict(zip(["p", "i1", "i2"], zip(*rows, strict=True), strict=True))
-    table = pa.table({"p": pa.array(columns["p"]), "i1": pa.array(columns["i1"], pa.string()), "i2": pa.array(columns["i2"], pa.int64())})
+    table = pa.table(
+        {
+            "p": pa.array(columns["p"]),
+            "i1": pa.array(columns["i1"], pa.string()),
+            "i2": pa.array(columns["i2"], pa.int64()),
+        }
+    )
     found = with_indices(store, write(store, table, on=["p"], index=["i1", "i2"]), ["i1", "i2"])
     groups = planned(found, by)
     keys = [tuple(groups.key(i).values()) for i in range(len(groups))]

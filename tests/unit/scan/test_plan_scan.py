@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from kartothek_cube.core.dataset.scan_plan import plan_table_scan, residual
-from kartothek_cube.core.explain import predicates_text
-from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.core.display.explain import predicates_text
+from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
@@ -61,7 +61,12 @@ def test_every_step_says_what_it_left(store):
 
 def test_alternatives_are_counted_together(store):
     found = plan(store, [("p", "==", "a"), ("x", "==", 2)], [("y", "==", "v")])
-    assert steps(found) == {"partitions": (4, 4), "partition values": (4, 4), "secondary index on x": (4, 4), "secondary index on y": (4, 1)}
+    assert steps(found) == {
+        "partitions": (4, 4),
+        "partition values": (4, 4),
+        "secondary index on x": (4, 4),
+        "secondary index on y": (4, 1),
+    }
 
 
 def notes(found):
@@ -84,12 +89,17 @@ def test_it_says_for_which_clauses_an_index_is_not_asked_and_why(store, conjunct
     forget(counting)
     found = plan(counting, *conjunctions)
     assert steps(found)["secondary index on x"] == counts
-    assert notes(found)["secondary index on x"] == ("" if clauses is None else f"not asked for {clauses}: null satisfies it, and the index has no nulls")
+    assert notes(found)["secondary index on x"] == (
+        "" if clauses is None else f"not asked for {clauses}: null satisfies it, and the index has no nulls"
+    )
     assert any("/indices/x" in call.key for call in counting.calls) == (counts[0] is not None)
 
 
 def test_it_says_which_columns_are_left_to_the_files(store):
-    assert notes(plan(store, [("v1", ">", 1.0), ("p", "==", "a")]))["row groups and rows"] == "v1: no index, answered inside the files"
+    assert (
+        notes(plan(store, [("v1", ">", 1.0), ("p", "==", "a")]))["row groups and rows"]
+        == "v1: no index, answered inside the files"
+    )
     for conjunctions in ([], [[("p", "==", "a"), ("x", "==", 1)]]):
         assert "row groups and rows" not in steps(plan(store, *conjunctions))
 

@@ -10,10 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.evaluate import matching_rows
-from kartothek_cube.core.predicates import OPERATORS, Clause, parse_predicates
-from kartothek_cube.core.scan import check_predicate_columns, indexed_clauses, needed_indices, plan_scan, rejects_null
-from kartothek_cube.core.snapshots import with_indices
+from kartothek_cube.core.expressions.evaluate import matching_rows
+from kartothek_cube.core.expressions.predicates import OPERATORS, Clause, parse_predicates
+from kartothek_cube.core.scan.plan import (
+    check_predicate_columns,
+    indexed_clauses,
+    needed_indices,
+    plan_scan,
+    rejects_null,
+)
+from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidType, UnknownColumn
 from tests.support.commits import UUID, write
@@ -24,7 +30,9 @@ ROWS = {"p": ["a", "a", "b", "c"], "x": [1, 2, 2, None], "y": ["u", None, "v", "
 @pytest.fixture(scope="module")
 def written():
     store = MemoryStore()
-    snapshot = write(store, pa.table({**ROWS, "x": pa.array(ROWS["x"], pa.int64())}), on=["p"], index=["x", "y"], label="f")
+    snapshot = write(
+        store, pa.table({**ROWS, "x": pa.array(ROWS["x"], pa.int64())}), on=["p"], index=["x", "y"], label="f"
+    )
     return store, with_indices(store, snapshot, ["x", "y"])
 
 
@@ -114,10 +122,17 @@ def test_unknown_columns_and_wrong_types_are_refused_with_their_dataset():
     for error in (UnknownColumn, KeyError, ValueError):
         with pytest.raises(error, match=r"'uuid' does not have: a, z\. It has \['x', 'd'\]\.$"):
             check_predicate_columns(parse_predicates([[("z", "==", 1)], [("a", "==", 1)]]), schema, UUID)
-    for clause in (("x", "==", "1"), ("x", "in", [1, 2.0]), ("d", "<", dt.datetime(2020, 1, 1)), ("x", "not in", ["12"])):
+    for clause in (
+        ("x", "==", "1"),
+        ("x", "in", [1, 2.0]),
+        ("d", "<", dt.datetime(2020, 1, 1)),
+        ("x", "not in", ["12"]),
+    ):
         with pytest.raises(InvalidType, match=r"'(x|d)' of dataset 'uuid'"):
             check_predicate_columns(parse_predicates([[clause]]), schema, UUID)
-    check_predicate_columns(parse_predicates([[("x", "==", None), ("x", "in", [1, None]), ("d", "==", "2020-01-01")]]), schema, UUID)
+    check_predicate_columns(
+        parse_predicates([[("x", "==", None), ("x", "in", [1, None]), ("d", "==", "2020-01-01")]]), schema, UUID
+    )
     check_predicate_columns(None, schema, UUID)
 
 
@@ -132,10 +147,18 @@ values = st.sampled_from([0, 1, 2, 3])
 
 @given(
     st.lists(st.tuples(values, values | st.none(), values | st.none()), min_size=1, max_size=10),
-    st.lists(st.lists(st.tuples(st.sampled_from(["p", "x", "v1"]), st.sampled_from(OPERATORS), values), min_size=1, max_size=3), min_size=1, max_size=2),
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["p", "x", "v1"]), st.sampled_from(OPERATORS), values), min_size=1, max_size=3
+        ),
+        min_size=1,
+        max_size=2,
+    ),
 )
 def test_pruned_or_not_the_same_rows_come(rows, raw):
-    predicates = [[(c, op, [v, v + 1] if op in ("in", "not in") else v) for c, op, v in conjunction] for conjunction in raw]
+    predicates = [
+        [(c, op, [v, v + 1] if op in ("in", "not in") else v) for c, op, v in conjunction] for conjunction in raw
+    ]
     store = MemoryStore()
     table = pa.table([pa.array(c, pa.int64()) for c in zip(*rows, strict=True)], names=["p", "x", "v1"])
     write(store, table, on=["p"], index=["x"], serializer={"chunk_size": 2})
@@ -151,5 +174,5 @@ def test_planning_and_running_a_scan_know_neither_pandas_nor_the_classes_of_kart
     names = ", ".join(f"kartothek_cube.core.{name}" for name in ROOM)
     command = [sys.executable, "-c", f"import sys, {names}; print(*sys.modules)"]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert "kartothek_cube.core.scan" in loaded
+    assert "kartothek_cube.core.scan.plan" in loaded
     assert [name for name in loaded if name == "pandas" or name.startswith("kartothek_cube.core.compat")] == []

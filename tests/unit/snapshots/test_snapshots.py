@@ -5,12 +5,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import commit
+from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.document import parse_document, render_document
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.schema_file import common_metadata_bytes
-from kartothek_cube.core.snapshots import find_snapshot, load_index, load_snapshot, with_indices
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
+from kartothek_cube.core.snapshots.loader import find_snapshot, load_index, load_snapshot, with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound, Unsupported
 from kartothek_cube.testing.stores import CountingStore
@@ -31,7 +31,7 @@ def put(store, document, uuid=UUID):
 
 def put_files(store, schema=SCHEMA, table="table", **files):
     """Files written by somebody else: each a list of x below a path."""
-    from kartothek_cube.core.parquet import ParquetFormat
+    from kartothek_cube.core.io.parquet import ParquetFormat
 
     for path, x in files.items():
         store.put(f"{UUID}/{table}/{path}", memoryview(ParquetFormat().encode(pa.table({"x": x}))))
@@ -63,7 +63,7 @@ def test_a_json_document_beside_a_cached_msgpack_one_counts(store):
     assert load_snapshot(store, UUID).key == document_key(UUID, msgpack=True)
     store.put(DOCUMENT, render_document(first.document))
     assert load_snapshot(store, UUID).key == DOCUMENT
-    landed = commit(store, make_change(store, {"x": [2], "v1": [2]}), first)
+    landed = commit_change(store, make_change(store, {"x": [2], "v1": [2]}), first)
     assert (landed.key, len(landed.partitions)) == (DOCUMENT, 2)
 
 
@@ -142,7 +142,9 @@ def test_an_index_is_read_once(store):
 
 
 def test_missing_dataset_names_both_documents(store):
-    with pytest.raises(DatasetNotFound, match=r"uuid\.by-dataset-metadata\.json and uuid\.by-dataset-metadata\.msgpack\.zstd"):
+    with pytest.raises(
+        DatasetNotFound, match=r"uuid\.by-dataset-metadata\.json and uuid\.by-dataset-metadata\.msgpack\.zstd"
+    ):
         load_snapshot(store, UUID)
     assert find_snapshot(store, UUID) is None
 
@@ -201,7 +203,13 @@ def test_missing_schema_file_is_named(store):
 @pytest.mark.parametrize("members", [{}, {"partition_keys": None}], ids=["missing", "null"])
 def test_partition_keys_are_inferred_from_the_first_path(store, members):
     put_files(store, pa.schema([("q", pa.string()), *SCHEMA]), **{"q=a/p=1/f.parquet": [7], "q=b/p=2/f.parquet": [8]})
-    put(store, document(partitions={f"q={q}/p={p}/f": partition(f"q={q}/p={p}/f.parquet") for q, p in (("a", 1), ("b", 2))}, **members))
+    put(
+        store,
+        document(
+            partitions={f"q={q}/p={p}/f": partition(f"q={q}/p={p}/f.parquet") for q, p in (("a", 1), ("b", 2))},
+            **members,
+        ),
+    )
     assert load_snapshot(store, UUID).partition_keys == ("q", "p")
     assert read_table_arrow(UUID, store, predicates=[[("p", "==", 2)]]).to_pydict() == {"q": ["b"], "p": [2], "x": [8]}
 
@@ -224,7 +232,11 @@ def test_empty_explicit_dataset_finds_its_schema(store):
     put_files(store)
     put(store, document(partitions={}, partition_keys=["p"]))
     snapshot = load_snapshot(store, UUID)
-    assert (snapshot.tables, snapshot.schema, snapshot.values.schema) == (("table",), SCHEMA, pa.schema([("p", pa.int64())]))
+    assert (snapshot.tables, snapshot.schema, snapshot.values.schema) == (
+        ("table",),
+        SCHEMA,
+        pa.schema([("p", pa.int64())]),
+    )
     assert read_table_arrow(UUID, store, predicates=[[("p", "==", 1)]]).schema == SCHEMA
 
 
@@ -240,13 +252,18 @@ def test_tables_that_only_some_partitions_have(store):
     put_files(store, table="facts", **{"p=1/f.parquet": [7]})
     put_files(store, table="names", **{"p=2/f.parquet": [8], "p=1/f.parquet": [9]})
     parts = {
-        "p=1/f": {"files": {**partition("p=1/f.parquet", "facts")["files"], **partition("p=1/f.parquet", "names")["files"]}},
+        "p=1/f": {
+            "files": {**partition("p=1/f.parquet", "facts")["files"], **partition("p=1/f.parquet", "names")["files"]}
+        },
         "p=2/f": partition("p=2/f.parquet", "names"),
     }
     put(store, document(partitions=parts, partition_keys=["p"]))
     assert load_snapshot(store, UUID).values.to_pydict() == {"p": [1, 2]}
     assert read_table_arrow(UUID, store, table="facts").to_pydict() == {"p": [1], "x": [7]}
-    assert read_table_arrow(UUID, store, table="names", predicates=[[("p", "==", 2)]]).to_pydict() == {"p": [2], "x": [8]}
+    assert read_table_arrow(UUID, store, table="names", predicates=[[("p", "==", 2)]]).to_pydict() == {
+        "p": [2],
+        "x": [8],
+    }
 
 
 # --- implicit datasets ------------------------------------------------------------------------------------------------

@@ -11,16 +11,24 @@ from datetime import UTC, datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.change import Change
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
-from kartothek_cube.core.history import BeforeCreation, check_as_of, load_snapshot_as_of, read_entry, states
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, LENGTH
-from kartothek_cube.core.metadata.history import decode_entry, encode_entry, history_key
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import load_index, load_snapshot
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, LENGTH
+from kartothek_cube.core.metadata.history_entry import decode_entry, encode_entry, history_key
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.core.snapshots.time_travel import (
+    BeforeCreation,
+    check_as_of,
+    load_snapshot_as_of,
+    read_entry,
+    states,
+)
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore
@@ -116,7 +124,11 @@ def test_removed_partitions_come_back_in_their_places(store):
     made = commits_of(store, 5)
     made.append(write(store, pa.table({"x": [0]}).slice(0, 0), removed=["l0", "l2", "l4"]))
     made.append(write(store, {"x": [9]}, label="l9", removed=["l3"]))
-    assert [as_of(store, last(s).id)[0] for s in made[4:]] == [["l0", "l1", "l2", "l3", "l4"], ["l1", "l3"], ["l1", "l9"]]
+    assert [as_of(store, last(s).id)[0] for s in made[4:]] == [
+        ["l0", "l1", "l2", "l3", "l4"],
+        ["l1", "l3"],
+        ["l1", "l9"],
+    ]
 
 
 def test_tables_that_a_state_lacks_are_not_in_it(store):
@@ -135,7 +147,7 @@ def test_a_table_without_files_is_no_sign_of_a_foreign_writer(store):
     forget(store)
     base = load_snapshot(store, UUID)
     with pytest.warns(UserWarning, match="without commit ids"):
-        commit(store, Change(UUID, (), base.schemas, (), (), removed=pa.array(["one"])), base)
+        commit_change(store, Change(UUID, (), base.schemas, (), (), removed=pa.array(["one"])), base)
     forget(store)
     newest = load_snapshot(store, UUID)
     assert (list(newest.partitions.files), newest.has_foreign_commit) == (["a"], False)
@@ -216,7 +228,7 @@ def test_commits_that_share_a_swap_have_their_own_states(store):
 
     def run(change):
         ready.wait()
-        commit(store, change, base)
+        commit_change(store, change, base)
 
     threads = [threading.Thread(target=run, args=(change,)) for change in changes]
     for thread in threads:
@@ -243,7 +255,10 @@ def test_a_damaged_entry_hides_only_what_is_before_it(store):
         load_snapshot_as_of(store, UUID, last(made[1]).id)
 
 
-@pytest.mark.parametrize("changes", [{"added": pa.array([], type=pa.string())}, {"parent": "other"}, {"positions": pa.array([5], type=pa.int64())}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"added": pa.array([], type=pa.string())}, {"parent": "other"}, {"positions": pa.array([5], type=pa.int64())}],
+)
 def test_an_entry_that_does_not_lead_to_its_parent_is_corrupt(store, changes):
     made = commits_of(store, 3)
     edit_entry(store, last(made[1]).id, **changes)
@@ -263,7 +278,13 @@ def test_entries_in_a_circle_end(store):
     edit_entry(store, last(made[1]).id, parent=last(made[-1]).id)
     with pytest.raises((CorruptDocument, InvalidInput)):
         load_snapshot_as_of(store, UUID, "unknown")
-    edit_document(store, metadata={**json.loads(store.get(document_key(UUID)))["metadata"], COMMITS_KEY: json.dumps([[last(made[-1]).id, None, "x"]])})
+    edit_document(
+        store,
+        metadata={
+            **json.loads(store.get(document_key(UUID)))["metadata"],
+            COMMITS_KEY: json.dumps([[last(made[-1]).id, None, "x"]]),
+        },
+    )
     forget(store)
     with pytest.raises(InvalidInput):
         load_snapshot_as_of(store, UUID, last(made[1]).id)
@@ -279,14 +300,22 @@ def test_an_index_file_that_is_gone_is_made_anew_where_it_is_needed(store):
     assert (older.lost, older.secondary_columns, older.pruning_columns) == ({"x"}, {"x"}, frozenset())
     index, whole = load_index(store, pickle.loads(pickle.dumps(older)), "x")
     assert whole
-    assert dict(zip(index.values.to_pylist(), index.labels.to_pylist(), strict=True)) == {1: "p=a/1", 2: "p=a/1", 3: "p=b/1"}
+    assert dict(zip(index.values.to_pylist(), index.labels.to_pylist(), strict=True)) == {
+        1: "p=a/1",
+        2: "p=a/1",
+        3: "p=b/1",
+    }
 
 
 def test_times_go_by_the_clocks_of_writers(store):
     made = commits_of(store, 3)
     ahead = datetime.now(UTC) + timedelta(hours=1)
-    chain = [[c.id, c.parent, c.fingerprint, (ahead if c == last(made[-1]) else c.time).isoformat()] for c in made[-1].chain]
-    edit_document(store, metadata={**json.loads(store.get(document_key(UUID)))["metadata"], COMMITS_KEY: json.dumps(chain)})
+    chain = [
+        [c.id, c.parent, c.fingerprint, (ahead if c == last(made[-1]) else c.time).isoformat()] for c in made[-1].chain
+    ]
+    edit_document(
+        store, metadata={**json.loads(store.get(document_key(UUID)))["metadata"], COMMITS_KEY: json.dumps(chain)}
+    )
     assert as_of(store, datetime.now(UTC))[0] == ["l0", "l1"]
     assert as_of(store, ahead)[0] == ["l0", "l1", "l2"]
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import Cube, build_cube, extend_cube, plan_cube_query
-from kartothek_cube.core.stores import open_store, store_factory
-from kartothek_cube.spark.query import _loaded
+from kartothek_cube.core.stores.open import open_store, store_factory
+from kartothek_cube.spark.read.query import _loaded
 from kartothek_cube.spark.tasks import as_task, pack
 from kartothek_cube.spark.types import wire_schema
 
@@ -21,7 +21,9 @@ def plan_of(partitions, **query):
     url = f"hmemory://pickles-{partitions}"
     rows = np.arange(partitions)
     if not list(open_store(url).list("", recursive=True).keys):
-        build_cube(pa.table({"x": rows, "y": rows, "p": rows, "i1": rows % 10, "i2": rows, "v1": rows * 1.5}), CUBE, url)
+        build_cube(
+            pa.table({"x": rows, "y": rows, "p": rows, "i1": rows % 10, "i2": rows, "v1": rows * 1.5}), CUBE, url
+        )
         extend_cube({"e": pa.table({"x": [1], "v2": [1.0]})}, CUBE, url, partition_on={"e": []})
     return plan_cube_query(CUBE, url, **query)
 
@@ -55,6 +57,7 @@ def test_what_a_task_does_is_pickled_by_name():
     from pyspark import cloudpickle
 
     factory, wire = store_factory("hfs:///srv/cubes"), wire_schema(plan_of(10).schema, "it")
-    # In the library itself the function stands in a module; here, in a test, it is pickled whole, so that this is an upper bound.
+    # In the library itself the function stands in a module; here, in a test, it is pickled whole,
+    # so that this is an upper bound.
     work = as_task(lambda groups: _loaded(groups, factory, wire))
     assert len(cloudpickle.dumps(work)) < 6_000

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kartothek_cube.core.store import Capabilities
-from kartothek_cube.core.stores import LocalStore, MemoryStore, ObjectStore, ReadOnlyView, open_store
-from kartothek_cube.core.stores.keyvalue import KeyValueAdapter
-from kartothek_cube.core.stores.locations import OBJECT_SCHEMES, parse_location
+from kartothek_cube.core.stores.contract import Capabilities
+from kartothek_cube.core.stores.key_value import KeyValueAdapter
+from kartothek_cube.core.stores.open import LocalStore, MemoryStore, ObjectStore, ReadOnlyView, open_store
+from kartothek_cube.core.stores.urls import OBJECT_SCHEMES, parse_location
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 SECRET = "se/cr+et=="
@@ -24,7 +24,15 @@ ENCODED = base64.urlsafe_b64encode(ACCOUNT.encode()).decode()
 
 
 def place(location):
-    return (location.kind, location.endpoint, location.account, location.region, location.bucket, location.prefix, dict(location.secrets))
+    return (
+        location.kind,
+        location.endpoint,
+        location.account,
+        location.region,
+        location.bucket,
+        location.prefix,
+        dict(location.secrets),
+    )
 
 
 S3_KEYS = {"access_key_id": "Key", "secret_access_key": SECRET}
@@ -40,14 +48,35 @@ S3_KEYS = {"access_key_id": "Key", "secret_access_key": SECRET}
         ("s3n://bucket?region=eu-central-1", ("s3", None, None, "eu-central-1", "bucket", "", {})),
         ("s3://bucket?endpoint=http://h:9000&region_name=x", ("s3", "http://h:9000", None, "x", "bucket", "", {})),
         (f"hs3://Key:{QUOTED}@h:9000/bucket", ("s3", "https://h:9000", None, None, "bucket-key", "", S3_KEYS)),
-        (f"s3://Key:{QUOTED}@h/bucket-KEY?create_if_missing=true", ("s3", "https://h", None, None, "bucket-KEY", "", S3_KEYS)),
-        (f"boto://Key:{QUOTED}@h/b/p/q?is_secure=false&force_bucket_suffix=false", ("s3", "http://h", None, None, "b", "p/q", S3_KEYS)),
-        (f"hs3://Key:{QUOTED}@s3.amazonaws.com/b?force_bucket_suffix=false", ("s3", None, None, None, "b", "", S3_KEYS)),
-        (f"hs3://Key:{QUOTED}@s3-eu-west-1.amazonaws.com/b?force_bucket_suffix=false", ("s3", None, None, "eu-west-1", "b", "", S3_KEYS)),
-        (f"hs3://Key:{QUOTED}@h/b?force_bucket_suffix=0&session_token=t", ("s3", "https://h", None, None, "b", "", {**S3_KEYS, "token": "t"})),
+        (
+            f"s3://Key:{QUOTED}@h/bucket-KEY?create_if_missing=true",
+            ("s3", "https://h", None, None, "bucket-KEY", "", S3_KEYS),
+        ),
+        (
+            f"boto://Key:{QUOTED}@h/b/p/q?is_secure=false&force_bucket_suffix=false",
+            ("s3", "http://h", None, None, "b", "p/q", S3_KEYS),
+        ),
+        (
+            f"hs3://Key:{QUOTED}@s3.amazonaws.com/b?force_bucket_suffix=false",
+            ("s3", None, None, None, "b", "", S3_KEYS),
+        ),
+        (
+            f"hs3://Key:{QUOTED}@s3-eu-west-1.amazonaws.com/b?force_bucket_suffix=false",
+            ("s3", None, None, "eu-west-1", "b", "", S3_KEYS),
+        ),
+        (
+            f"hs3://Key:{QUOTED}@h/b?force_bucket_suffix=0&session_token=t",
+            ("s3", "https://h", None, None, "b", "", {**S3_KEYS, "token": "t"}),
+        ),
         (f"azure://acc:{QUOTED}@cont", ("azure", None, "acc", None, "cont", "", {"access_key": SECRET})),
-        (f"hazure://acc:{QUOTED}@cont/p?create_if_missing=false&max_connections=2", ("azure", None, "acc", None, "cont", "p", {"access_key": SECRET})),
-        ("hazure://acc:%3Fsv%3D1%26sig%3Dx%252F@cont?use_sas", ("azure", None, "acc", None, "cont", "", {"sas_token": "sv=1&sig=x%2F"})),
+        (
+            f"hazure://acc:{QUOTED}@cont/p?create_if_missing=false&max_connections=2",
+            ("azure", None, "acc", None, "cont", "p", {"access_key": SECRET}),
+        ),
+        (
+            "hazure://acc:%3Fsv%3D1%26sig%3Dx%252F@cont?use_sas",
+            ("azure", None, "acc", None, "cont", "", {"sas_token": "sv=1&sig=x%2F"}),
+        ),
         (
             f"hazure://acc:{QUOTED}@cont?default_endpoints_protocol=http&blob_endpoint=http://127.0.0.1:10000/acc",
             ("azure", "http://127.0.0.1:10000/acc", "acc", None, "cont", "", {"access_key": SECRET}),
@@ -63,8 +92,14 @@ S3_KEYS = {"access_key_id": "Key", "secret_access_key": SECRET}
         ("wasbs://cont@acc.blob.core.windows.net/p", ("azure", None, "acc", None, "cont", "p", {})),
         ("gs://bucket/p", ("gcs", None, None, None, "bucket", "p", {})),
         ("gcs://bucket?endpoint=http://h:1", ("gcs", "http://h:1", None, None, "bucket", "", {})),
-        (f"hgcs://{ENCODED}@bucket?project=x&create_if_missing=true", ("gcs", None, None, None, "bucket", "", {"service_account_key": ACCOUNT})),
-        (f"hgs://{ENCODED.rstrip('=')}@bucket/p", ("gcs", None, None, None, "bucket", "p", {"service_account_key": ACCOUNT})),
+        (
+            f"hgcs://{ENCODED}@bucket?project=x&create_if_missing=true",
+            ("gcs", None, None, None, "bucket", "", {"service_account_key": ACCOUNT}),
+        ),
+        (
+            f"hgs://{ENCODED.rstrip('=')}@bucket/p",
+            ("gcs", None, None, None, "bucket", "p", {"service_account_key": ACCOUNT}),
+        ),
     ],
 )
 def test_urls(url, expected):
@@ -111,7 +146,16 @@ def test_malformed_urls_are_refused_and_not_repeated(url, text):
     assert error.value.__cause__ is None
 
 
-@pytest.mark.parametrize("url", ["s3://b?readonly=true", "s3://b?readonly", "s3://b#wrap:readonly", f"readonly+hs3://Key:{QUOTED}@h/b", "gs://b#wrap:readonly"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://b?readonly=true",
+        "s3://b?readonly",
+        "s3://b#wrap:readonly",
+        f"readonly+hs3://Key:{QUOTED}@h/b",
+        "gs://b#wrap:readonly",
+    ],
+)
 def test_read_only_urls(url):
     store = open_store(url)
     assert isinstance(store, ReadOnlyView)
@@ -122,7 +166,14 @@ def test_settings_of_object_stores():
     def credentials():
         return {}
 
-    store = open_store("s3://b/p", region="eu-west-1", endpoint="https://h", credentials=credentials, check_conditions=False, readonly=True)
+    store = open_store(
+        "s3://b/p",
+        region="eu-west-1",
+        endpoint="https://h",
+        credentials=credentials,
+        check_conditions=False,
+        readonly=True,
+    )
     location = store.inner._location
     assert (location.region, location.endpoint, location.check_conditions) == ("eu-west-1", "https://h", False)
     assert store.inner._credentials is credentials
@@ -130,7 +181,12 @@ def test_settings_of_object_stores():
 
 
 def test_settings_win_over_the_url():
-    location = open_store("s3://b?endpoint=https://h&region=x&check_conditions=true", endpoint="https://i", region="y", check_conditions=False)._location
+    location = open_store(
+        "s3://b?endpoint=https://h&region=x&check_conditions=true",
+        endpoint="https://i",
+        region="y",
+        check_conditions=False,
+    )._location
     assert (location.endpoint, location.region, location.check_conditions) == ("https://i", "y", False)
     assert open_store("s3://b?check_conditions=false")._location.check_conditions is False
 
@@ -160,13 +216,31 @@ def test_settings_that_do_not_fit_are_refused(url, settings, error, text):
 def test_stores_of_the_same_place_are_equal():
     assert open_store("s3://b/p") == open_store("s3a://b/p/", credentials=dict)
     assert open_store("s3://b/p", region="x") == open_store("s3://b/p")
-    assert len({open_store(url) for url in ("s3://b", "s3://c", "s3://b/p", "gs://b", "az://b", "s3://b?endpoint=https://h", "az://b?account_name=a")}) == 7
+    assert (
+        len(
+            {
+                open_store(url)
+                for url in (
+                    "s3://b",
+                    "s3://c",
+                    "s3://b/p",
+                    "gs://b",
+                    "az://b",
+                    "s3://b?endpoint=https://h",
+                    "az://b?account_name=a",
+                )
+            }
+        )
+        == 7
+    )
 
 
 @pytest.mark.parametrize(("url", "extra"), [("s3://b", "s3"), (f"hazure://a:{QUOTED}@b", "azure"), ("gs://b", "gcs")])
 def test_without_its_extra_an_object_store_is_unsupported(url, extra, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "obstore" else find(name, *rest))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "obstore" else find(name, *rest)
+    )
     with pytest.raises(Unsupported, match=re.escape(f"pip install 'kartothek-cube[{extra}]'")) as error:
         open_store(url)
     assert "\n" not in str(error.value)
@@ -228,7 +302,11 @@ def test_the_page_shows_the_capabilities_that_the_stores_declare(tmp_path):
         "other key-value store": KeyValueAdapter(storefact.get_store_from_url(f"hfs://{tmp_path}")),
     }
     assert set(_PROMISES) | {"writable"} == {field.name for field in fields(Capabilities)}
-    assert open_store("gs://b").capabilities == open_store("az://b").capabilities == stores["S3, Azure Blob, GCS"].capabilities
+    assert (
+        open_store("gs://b").capabilities
+        == open_store("az://b").capabilities
+        == stores["S3, Azure Blob, GCS"].capabilities
+    )
     assert table_of_capabilities(stores) in PAGE.read_text()
 
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 from pyarrow.fs import FileSelector, S3FileSystem
 
-from kartothek_cube.core.commit import commit
-from kartothek_cube.core.snapshots import find_snapshot
-from kartothek_cube.core.store import VersionMismatch
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.stores.contract import VersionMismatch
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import AtomicityRequired, InvalidRequest
 from kartothek_cube.testing.stores import StoreTests
 from tests.support.commits import UUID, labels, make_change, write
@@ -33,7 +33,9 @@ class Wire:
         self.connection = http.client.HTTPConnection(remote.endpoint.removeprefix("http://"), timeout=30)
 
     def __call__(self, method, target, body=None, **headers):
-        self.connection.request(method, target, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        self.connection.request(
+            method, target, body=body, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         answer = self.connection.getresponse()
         return answer.status, answer.read(), answer.headers
 
@@ -169,7 +171,11 @@ def test_listings_come_in_pages(wire, delimiter):
         keys, prefixes, token = listed(wire, delimiter=delimiter, max_keys="3", continuation_token=token[0])
         assert len(keys + prefixes) <= 3
         found += keys + prefixes
-    assert found == ([f"{number}/" for number in range(5)] if delimiter else [f"{number}/{name}" for number in range(5) for name in "fg"])
+    assert found == (
+        [f"{number}/" for number in range(5)]
+        if delimiter
+        else [f"{number}/{name}" for number in range(5) for name in "fg"]
+    )
 
 
 def test_copies(wire, remote):
@@ -188,7 +194,11 @@ def test_uploads_in_parts(wire, remote):
     parts = b"<C><Part><PartNumber>1</PartNumber></Part><Part><PartNumber>2</PartNumber></Part></C>"
     assert wire("POST", f"/sales/a?uploadId={number}", parts)[0] == 200
     assert remote.objects("sales") == {"a": b"onetwo"}
-    assert wire("POST", f"/sales/a?uploadId={number}", parts)[0] == wire("PUT", f"/sales/a?partNumber=1&uploadId={number}", b"")[0] == 404
+    assert (
+        wire("POST", f"/sales/a?uploadId={number}", parts)[0]
+        == wire("PUT", f"/sales/a?partNumber=1&uploadId={number}", b"")[0]
+        == 404
+    )
 
 
 def test_aborted_upload_leaves_nothing(wire, remote):
@@ -202,7 +212,14 @@ def test_deletes_of_many(wire, remote):
     for key in ("a&amp;b", "c"):
         wire("PUT", f"/sales/{quote(key.replace('&amp;', '&'))}", b"")
     wire("PUT", "/sales/d", b"")
-    assert wire("POST", "/sales?delete", b"<Delete><Object><Key>a&amp;b</Key></Object><Object><Key>c</Key></Object></Delete>")[0] == 200
+    assert (
+        wire(
+            "POST",
+            "/sales?delete",
+            b"<Delete><Object><Key>a&amp;b</Key></Object><Object><Key>c</Key></Object></Delete>",
+        )[0]
+        == 200
+    )
     assert list(remote.objects("sales")) == ["d"]
 
 
@@ -213,7 +230,14 @@ def test_bodies_in_chunks(wire, remote):
     assert remote.objects("sales") == {"http": b"123", "signed": b"1\r\n23"}
 
 
-@pytest.mark.parametrize("head", [b"Content-Length: 10\r\n\r\n12345", b"Transfer-Encoding: chunked\r\n\r\n5\r\n123", b"Transfer-Encoding: chunked\r\n\r\n"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 10\r\n\r\n12345",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\n123",
+        b"Transfer-Encoding: chunked\r\n\r\n",
+    ],
+)
 def test_half_a_body_is_not_stored(remote, head):
     host, port = remote.endpoint.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
@@ -233,7 +257,9 @@ def test_what_it_does_not_know_it_says(wire, remote):
 
 
 def test_arrow_reads_and_writes(remote):
-    s3 = S3FileSystem(access_key="any", secret_key="any", endpoint_override=remote.endpoint, scheme="http", region="us-east-1")
+    s3 = S3FileSystem(
+        access_key="any", secret_key="any", endpoint_override=remote.endpoint, scheme="http", region="us-east-1"
+    )
     data = bytes(range(256)) * 50_000
     with s3.open_output_stream("sales/t/a") as file:
         file.write(data)
@@ -248,7 +274,11 @@ def test_arrow_reads_and_writes(remote):
 @needs_boto3
 def test_boto3_reads_and_writes(remote):
     s3 = importlib.import_module("boto3").client(
-        "s3", endpoint_url=remote.endpoint, aws_access_key_id="any", aws_secret_access_key="any", region_name="us-east-1"
+        "s3",
+        endpoint_url=remote.endpoint,
+        aws_access_key_id="any",
+        aws_secret_access_key="any",
+        region_name="us-east-1",
     )
     s3.create_bucket(Bucket="sales")
     etag = s3.put_object(Bucket="sales", Key="a/ü &", Body=b"1", IfNoneMatch="*")["ETag"]
@@ -297,7 +327,9 @@ def test_each_request_waits_for_the_latency(wire, remote, monkeypatch):
     assert waited == [0.0, 0.25]
 
 
-@pytest.mark.parametrize(("fault", "status", "stored"), [("before", 500, {}), ("after", 500, {"a": b"1"}), ("throttle", 503, {})])
+@pytest.mark.parametrize(
+    ("fault", "status", "stored"), [("before", 500, {}), ("after", 500, {"a": b"1"}), ("throttle", 503, {})]
+)
 def test_faults_that_are_answered(wire, remote, fault, status, stored):
     remote.fail = lambda request: fault if request.nth == 1 else None
     assert wire("PUT", "/sales/a", b"1")[0] == status
@@ -331,7 +363,11 @@ def test_nothing_is_left_when_it_ends():
         wire = Wire(remote)  # keeps its connection open
         wire("PUT", "/sales/a", b"1")
         host = wire.connection.host, wire.connection.port
-    assert {thread for thread in threading.enumerate() if thread not in before and thread.is_alive() and "process_request" in thread.name} == set()
+    assert {
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and thread.is_alive() and "process_request" in thread.name
+    } == set()
     again = http.client.HTTPConnection(*host)
     with pytest.raises(ConnectionRefusedError):
         again.connect()
@@ -382,7 +418,7 @@ def test_a_commit_lands_once_whatever_becomes_of_the_first_answer(remote, fault,
         return fault
 
     remote.fail = fail
-    assert labels(commit(store, change, snapshot)) == ["one", "two"][not exists :]
+    assert labels(commit_change(store, change, snapshot)) == ["one", "two"][not exists :]
     assert failed
     assert labels(find_snapshot(open_s3(remote), UUID)) == ["one", "two"][not exists :]
 

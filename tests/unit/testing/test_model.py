@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from kartothek_cube.cube.conditions import C, Conjunction
+from kartothek_cube.core.expressions.conditions import C
+from kartothek_cube.core.expressions.conjunction import Conjunction
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.model import NaiveCube, matches
@@ -86,7 +87,13 @@ def test_projection_works_with_payload_and_conditions_of_the_same_dimensions():
 class TestProjection:
     @pytest.fixture
     def model(self):
-        return model_of({"seed": rows("x y p v1", (1, 1, 0, 10), (1, 2, 0, 20), (2, 1, 1, 30)), "e": rows("x y p v2", (1, 2, 0, "a"))}, dimensions="x y")
+        return model_of(
+            {
+                "seed": rows("x y p v1", (1, 1, 0, 10), (1, 2, 0, 20), (2, 1, 1, 30)),
+                "e": rows("x y p v2", (1, 2, 0, "a")),
+            },
+            dimensions="x y",
+        )
 
     def test_gives_distinct_rows_in_order(self, model):
         assert cells(model, "x p", dimension_columns=["x"], payload_columns=[]) == [(1, 0), (2, 1)]
@@ -96,14 +103,23 @@ class TestProjection:
         assert cells(model, "x p", dimension_columns=["x"], payload_columns=[], conditions=C("y") == 2) == [(1, 0)]
 
     @pytest.mark.parametrize(
-        "query", [{"payload_columns": ["v1"]}, {"payload_columns": ["v2"]}, {"payload_columns": [], "conditions": C("v1") > 0}, {"payload_columns": ["y"]}, {}]
+        "query",
+        [
+            {"payload_columns": ["v1"]},
+            {"payload_columns": ["v2"]},
+            {"payload_columns": [], "conditions": C("v1") > 0},
+            {"payload_columns": ["y"]},
+            {},
+        ],
     )
     def test_refuses_payload_of_more_dimensions(self, model, query):
         with pytest.raises(InvalidInput, match=r"v1|v2|dropped"):
             model.query(dimension_columns=["x"], **query)
 
     def test_without_payload_columns_keeps_all_payload_that_can_be_kept(self):
-        model = model_of({"seed": rows("x y p", (1, 1, 0), (1, 2, 0)), "e": rows("x p v2", (1, 0, "a"))}, dimensions="x y")
+        model = model_of(
+            {"seed": rows("x y p", (1, 1, 0), (1, 2, 0)), "e": rows("x p v2", (1, 0, "a"))}, dimensions="x y"
+        )
         assert model.query(dimension_columns=["x"]) == [rows("p v2 x", (0, "a", 1))]
 
     def test_a_dataset_that_is_not_asked_for_does_not_matter(self, model):
@@ -168,10 +184,16 @@ class TestGroups:
         )  # fmt: skip
 
     def test_come_in_order_and_are_sorted_by_dimensions(self, model):
-        assert model.query(partition_by=["i1"], payload_columns=[]) == [rows("i1 p x y", ("a", 0, 1, 2)), rows("i1 p x y", ("b", 1, 1, 1), ("b", 0, 2, 1))]
+        assert model.query(partition_by=["i1"], payload_columns=[]) == [
+            rows("i1 p x y", ("a", 0, 1, 2)),
+            rows("i1 p x y", ("b", 1, 1, 1), ("b", 0, 2, 1)),
+        ]
 
     def test_of_an_enrichments_column_hold_only_rows_that_have_it(self, model):
-        assert model.query(partition_by=["i2"], payload_columns=[]) == [rows("i2 p x y", (7, 0, 1, 2)), rows("i2 p x y", (8, 0, 2, 1))]
+        assert model.query(partition_by=["i2"], payload_columns=[]) == [
+            rows("i2 p x y", (7, 0, 1, 2)),
+            rows("i2 p x y", (8, 0, 2, 1)),
+        ]
 
     def test_of_two_columns_and_of_partition_and_dimension_columns(self, model):
         assert [[row["x"] for row in group] for group in model.query(partition_by=["p", "x"])] == [[1], [2], [1]]
@@ -182,7 +204,12 @@ class TestGroups:
             model.query(partition_by=partition_by)
 
     def test_of_a_dimension_need_the_seeds_index(self):
-        model = model_of({"seed": rows("x y p", (1, 1, 0)), "e": rows("x y p v1", (1, 1, 0, 2))}, {"e": ["p", "y"]}, dimensions="x y", suppress_index_on="y")
+        model = model_of(
+            {"seed": rows("x y p", (1, 1, 0)), "e": rows("x y p v1", (1, 1, 0, 2))},
+            {"e": ["p", "y"]},
+            dimensions="x y",
+            suppress_index_on="y",
+        )
         with pytest.raises(InvalidInput, match="index"):
             model.query(partition_by=["y"])
 
@@ -210,7 +237,9 @@ class TestQuery:
     def test_unequal_matches_a_stored_null(self, model):
         assert cells(model, "x", conditions=C("v1") != "a") == [(1,), (3,)]
 
-    @pytest.mark.parametrize("condition", [C("v1").in_interval("b", None), C("v1").isin(["b", "z"]), C("x") >= 3, C("p") == 1, C("y") > 2])
+    @pytest.mark.parametrize(
+        "condition", [C("v1").in_interval("b", None), C("v1").isin(["b", "z"]), C("x") >= 3, C("p") == 1, C("y") > 2]
+    )
     def test_null_matches_no_other_condition(self, model, condition):
         assert cells(model, "x", conditions=condition) == [(3,)]
 
@@ -219,7 +248,11 @@ class TestQuery:
         assert model.query(conditions=condition) == []
 
     def test_inactive_conditions_are_ignored_also_on_unknown_columns(self, model):
-        assert model.query(conditions=[C("nope").in_interval()]) == model.query(conditions=Conjunction(None)) == model.query()
+        assert (
+            model.query(conditions=[C("nope").in_interval()])
+            == model.query(conditions=Conjunction(None))
+            == model.query()
+        )
 
     def test_conditions_of_a_conjunction_must_all_hold(self, model):
         assert cells(model, "x", conditions=(C("x") > 1) & (C("v1") < "b")) == [(2,)]
@@ -273,7 +306,9 @@ class TestUpdate:
         model.update({"seed": rows("x p v1", (3, 0, 3), (2, 1, 9))}, C("p") == 0)
         assert cells(model, "x p v1") == [(2, 1, 9), (3, 0, 3)]
 
-    @pytest.mark.parametrize(("conditions", "left"), [(None, [1, 2, 3]), ([], [3]), (C("p").in_interval(), [3]), (C("p") == 1, [1, 3])])
+    @pytest.mark.parametrize(
+        ("conditions", "left"), [(None, [1, 2, 3]), ([], [3]), (C("p").in_interval(), [3]), (C("p") == 1, [1, 3])]
+    )
     def test_removes_what_the_conditions_say(self, model, conditions, left):
         model.update({"seed": rows("x p v1", (3, 0, 3))}, conditions)
         assert [x for (x,) in cells(model, "x")] == left
@@ -301,12 +336,18 @@ class TestUpdate:
 
 def test_an_index_makes_groups_possible_where_values_are_those_of_the_seed():
     model = model_of(
-        {"seed": rows("x y p v1", (1, 1, 0, 5), (2, 1, 0, None)), "e": rows("x y v2", (1, 1, 6))}, {"e": []}, dimensions="x y", suppress_index_on="y"
+        {"seed": rows("x y p v1", (1, 1, 0, 5), (2, 1, 0, None)), "e": rows("x y v2", (1, 1, 6))},
+        {"e": []},
+        dimensions="x y",
+        suppress_index_on="y",
     )
     model.build_index("v1")
     model.build_index("v2", ["e"])
     model.build_index("y", ["e"])
-    assert [[row["x"] for row in group] for by in (["v1"], ["v2"]) for group in model.query(partition_by=by)] == [[1], [1]]
+    assert [[row["x"] for row in group] for by in (["v1"], ["v2"]) for group in model.query(partition_by=by)] == [
+        [1],
+        [1],
+    ]
     with pytest.raises(InvalidInput, match="index"):
         model.query(partition_by=["y"])
     model.build_index("y")
@@ -314,7 +355,9 @@ def test_an_index_makes_groups_possible_where_values_are_those_of_the_seed():
 
 
 def test_dates_compare_as_dates():
-    assert matches({"x": datetime.date(2020, 2, 28)}, C("x").in_interval(datetime.date(2020, 2, 28), datetime.date(2020, 2, 29)))
+    assert matches(
+        {"x": datetime.date(2020, 2, 28)}, C("x").in_interval(datetime.date(2020, 2, 28), datetime.date(2020, 2, 29))
+    )
 
 
 def flat(groups):

@@ -10,27 +10,52 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.commit import commit_dataset
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.dataset.distributed import commit_dataset
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType, UnknownColumn
-from tests.support.datasets import UUID, contents, document, index, index_of_files, labels, refused, rows, schema, snapshot, user_metadata
+from tests.support.datasets import (
+    UUID,
+    contents,
+    document,
+    index,
+    index_of_files,
+    labels,
+    refused,
+    rows,
+    schema,
+    snapshot,
+    user_metadata,
+)
 
 # label → p, q, i1
-PARTITIONS = {"p=1/q=a/A": (1, "a", [10, 20]), "p=1/q=b/A": (1, "b", [20]), "p=2/q=a/B": (2, "a", [10]), "p=2/q=b/B": (2, "b", [30, None])}
+PARTITIONS = {
+    "p=1/q=a/A": (1, "a", [10, 20]),
+    "p=1/q=b/A": (1, "b", [20]),
+    "p=2/q=a/B": (2, "a", [10]),
+    "p=2/q=b/B": (2, "b", [30, None]),
+}
 
 
 def frame(*labels):
-    parts = [pd.DataFrame({"p": p, "q": q, "i1": pd.array(i1, "Int64")}) for label, (p, q, i1) in PARTITIONS.items() if label in labels]
+    parts = [
+        pd.DataFrame({"p": p, "q": q, "i1": pd.array(i1, "Int64")})
+        for label, (p, q, i1) in PARTITIONS.items()
+        if label in labels
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
 @pytest.fixture
 def store():
     store = MemoryStore()
-    elements = [{"label": base, "data": {"table": frame(*(label for label in PARTITIONS if label.endswith(base)))}} for base in "AB"]
-    store_dataframes_as_dataset(store, UUID, elements, partition_on=["p", "q"], secondary_indices="i1", metadata={"owner": "me"})
+    elements = [
+        {"label": base, "data": {"table": frame(*(label for label in PARTITIONS if label.endswith(base)))}}
+        for base in "AB"
+    ]
+    store_dataframes_as_dataset(
+        store, UUID, elements, partition_on=["p", "q"], secondary_indices="i1", metadata={"owner": "me"}
+    )
     return store
 
 
@@ -72,7 +97,10 @@ def test_a_scope_is_any_list(store, form):
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [1, "1", 1.0, True, np.int8(1), np.uint64(1), np.float32(1), b"1", decimal.Decimal(1), pa.scalar(1), np.str_("1")])
+@pytest.mark.parametrize(
+    "value",
+    [1, "1", 1.0, True, np.int8(1), np.uint64(1), np.float32(1), b"1", decimal.Decimal(1), pa.scalar(1), np.str_("1")],
+)
 @pytest.mark.parametrize("column", ["p", "i1"])
 def test_a_value_is_converted_if_it_is_the_same(store, column, value):  # D16
     delete(store, {column: value})
@@ -155,14 +183,26 @@ MOMENTS = [dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, 0, 0, 0, 1)]
 def test_values_are_converted_to_the_type_of_the_column(values, value, indexed):
     store = MemoryStore()
     frames = [pd.DataFrame({"c": [v], "x": [i]}) for i, v in enumerate(values)]
-    store_dataframes_as_dataset(store, UUID, frames, **({"secondary_indices": "c"} if indexed else {"partition_on": "c"}))
+    store_dataframes_as_dataset(
+        store, UUID, frames, **({"secondary_indices": "c"} if indexed else {"partition_on": "c"})
+    )
     delete(store, {"c": value})
     assert rows(store, "x") == [(1,)]
 
 
 @pytest.mark.parametrize(
     ("values", "value"),
-    [(DAYS, 18262), (DAYS, "x"), (DAYS, True), (MOMENTS, 0), (MOMENTS, 1.5), (MOMENTS, "then"), ([True, False], 2), ([True, False], "yes?"), ([0.5], "half")],
+    [
+        (DAYS, 18262),
+        (DAYS, "x"),
+        (DAYS, True),
+        (MOMENTS, 0),
+        (MOMENTS, 1.5),
+        (MOMENTS, "then"),
+        ([True, False], 2),
+        ([True, False], "yes?"),
+        ([0.5], "half"),
+    ],
 )
 def test_a_value_of_another_kind_is_refused(values, value):
     store = MemoryStore()
@@ -230,7 +270,11 @@ def test_a_new_partition_whose_label_is_in_the_scope_stays(store):  # D25
     new = {"label": "A", "data": {"table": frame("p=1/q=a/A").assign(i1=[77, 78])}}
     delete(store, {"p": 1}, data=[new])
     assert labels(store) == ["p=2/q=a/B", "p=2/q=b/B", "p=1/q=a/A"]
-    assert index(store, "i1") == index_of_files(store, "i1") == {10: {"p=2/q=a/B"}, 30: {"p=2/q=b/B"}, 77: {"p=1/q=a/A"}, 78: {"p=1/q=a/A"}}
+    assert (
+        index(store, "i1")
+        == index_of_files(store, "i1")
+        == {10: {"p=2/q=a/B"}, 30: {"p=2/q=b/B"}, 77: {"p=1/q=a/A"}, 78: {"p=1/q=a/A"}}
+    )
     assert rows(store, predicates=[[("i1", "==", 20)]]) == []
 
 

@@ -11,13 +11,31 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.header import create_empty_dataset_header
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
+from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
+from kartothek_cube.core.dataset.write import (
+    create_empty_dataset_header,
+    store_dataframes_as_dataset,
+    store_dataframes_as_dataset__iter,
+    update_dataset_from_dataframes,
+    update_dataset_from_dataframes__iter,
+)
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
-from tests.support.datasets import UUID, Stream, exists, file_of, folders, index, keys, labels, read, refused, rows, schema, snapshot
+from tests.support.datasets import (
+    UUID,
+    Stream,
+    exists,
+    file_of,
+    folders,
+    index,
+    keys,
+    labels,
+    read,
+    refused,
+    rows,
+    schema,
+    snapshot,
+)
 
 FRAME = pd.DataFrame({"x": [1, 2], "v1": ["a", "b"]})
 TABLE = pa.table({"x": [1, 2], "v1": ["a", "b"]})
@@ -75,14 +93,24 @@ def test_every_form_of_rows_is_one_partition(store, item, verb):
     assert (len(labels(store)), rows(store, "x", "v1")) == (1, [(1, "a"), (2, "b")])
 
 
-@pytest.mark.parametrize("data", [FRAME, TABLE, {"table": FRAME}, Stream(TABLE), TABLE.to_batches()[0], {"data": {"table": FRAME}}])  # C06
+@pytest.mark.parametrize(
+    "data", [FRAME, TABLE, {"table": FRAME}, Stream(TABLE), TABLE.to_batches()[0], {"data": {"table": FRAME}}]
+)  # C06
 def test_one_block_need_not_be_in_a_list(store, data):
     put(store, data)
     update_dataset_from_dataframes(data, store, UUID)
     assert (len(labels(store)), len(rows(store))) == (2, 4)
 
 
-@pytest.mark.parametrize("data", [lambda: (FRAME for _ in range(3)), lambda: (FRAME,) * 3, {1: FRAME, 2: FRAME, 3: FRAME}.values, lambda: iter([[FRAME] * 3])])
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: (FRAME for _ in range(3)),
+        lambda: (FRAME,) * 3,
+        {1: FRAME, 2: FRAME, 3: FRAME}.values,
+        lambda: iter([[FRAME] * 3]),
+    ],
+)
 def test_items_come_from_every_iterable(store, data):  # C07
     assert len(put(store, data()).partitions) == 3
 
@@ -90,11 +118,48 @@ def test_items_come_from_every_iterable(store, data):  # C07
 @pytest.mark.parametrize(
     "data",
     [
-        *(5, "rows", b"rows", object(), [5], ["rows"], [object()], [np.array([1])], [("table", FRAME)[0]], [pa.array([1])]),
-        *([pa.chunked_array([[1]])], [Stream(pa.chunked_array([[1]]))], [(FRAME, FRAME)], [iter([FRAME])], np.zeros((2, 2))),
-        *([{"data": FRAME}], [{"data": 5}], [{"label": "x", "table": FRAME}], [{"data": {"table": FRAME}, "lable": "x"}], [{"table": 5}]),
-        *([{1: FRAME}], [{"": FRAME}], [{"a/b": FRAME}], [{"_x": FRAME}], [{"..": FRAME, "x": FRAME}][:1], [{"ä": FRAME}], [{None: FRAME}]),
-        *([{"table": None}], [{"data": {"table": None}}], [[("table", FRAME), FRAME]], [[("a", FRAME), ("a", FRAME)]], [[("a", FRAME, 1)]]),
+        *(
+            5,
+            "rows",
+            b"rows",
+            object(),
+            [5],
+            ["rows"],
+            [object()],
+            [np.array([1])],
+            [("table", FRAME)[0]],
+            [pa.array([1])],
+        ),
+        *(
+            [pa.chunked_array([[1]])],
+            [Stream(pa.chunked_array([[1]]))],
+            [(FRAME, FRAME)],
+            [iter([FRAME])],
+            np.zeros((2, 2)),
+        ),
+        *(
+            [{"data": FRAME}],
+            [{"data": 5}],
+            [{"label": "x", "table": FRAME}],
+            [{"data": {"table": FRAME}, "lable": "x"}],
+            [{"table": 5}],
+        ),
+        *(
+            [{1: FRAME}],
+            [{"": FRAME}],
+            [{"a/b": FRAME}],
+            [{"_x": FRAME}],
+            [{"..": FRAME, "x": FRAME}][:1],
+            [{"ä": FRAME}],
+            [{None: FRAME}],
+        ),
+        *(
+            [{"table": None}],
+            [{"data": {"table": None}}],
+            [[("table", FRAME), FRAME]],
+            [[("a", FRAME), ("a", FRAME)]],
+            [[("a", FRAME, 1)]],
+        ),
     ],
 )
 def test_what_is_no_form_of_rows_is_refused(store, data):
@@ -122,7 +187,10 @@ def test_tables_have_names(store, name):
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("label", ["a", ".", "..", "a/b", "a=b/c", "_common_metadata", "a b", "x/", "~", "indices/x", "%2F", "x" * 247, "x" * 215])
+@pytest.mark.parametrize(
+    "label",
+    ["a", ".", "..", "a/b", "a=b/c", "_common_metadata", "a b", "x/", "~", "indices/x", "%2F", "x" * 247, "x" * 215],
+)
 def test_a_label_names_the_partition(store, label):
     put(store, [labelled(label, x=[1])])
     update_dataset_from_dataframes([labelled(label, x=[2]), labelled("other", x=[3])], store, UUID)
@@ -162,7 +230,9 @@ def test_equal_labels_of_different_partitions_are_two_labels(store):
     put(store, [labelled("one", p=[1], x=[1]), labelled("one", p=[2], x=[2])], partition_on="p")
     assert labels(store) == ["p=1/one", "p=2/one"]
     with refused(store, ValueError, InvalidInput, "p=1/new"):
-        update_dataset_from_dataframes([labelled("new", p=[1], x=[1]), labelled("new", p=[1, 2], x=[1, 2])], store, UUID)
+        update_dataset_from_dataframes(
+            [labelled("new", p=[1], x=[1]), labelled("new", p=[1, 2], x=[1, 2])], store, UUID
+        )
 
 
 # --- several tables ---------------------------------------------------------------------------------------------------
@@ -173,7 +243,11 @@ def two_tables(p, q):
 
 
 def test_tables_of_an_item_make_one_partition(store):  # C44
-    for item in (two_tables([1], [1]), list(two_tables([2], [2]).items()), {"data": list(two_tables([3], [3]).items())}):
+    for item in (
+        two_tables([1], [1]),
+        list(two_tables([2], [2]).items()),
+        {"data": list(two_tables([3], [3]).items())},
+    ):
         update_dataset_from_dataframes([item], store, UUID, partition_on="p")
     assert folders(store) == ["p=1", "p=2", "p=3"]
     assert (rows(store, table="a"), rows(store, table="b")) == ([(1, 0), (2, 0), (3, 0)],) * 2
@@ -187,7 +261,11 @@ def test_a_value_that_one_table_lacks_has_no_rows_there(store):
 
 
 def test_an_index_has_the_values_of_all_tables(store):
-    put(store, [{"label": "one", "data": {"a": pd.DataFrame({"i1": [1]}), "b": pd.DataFrame({"i1": [2, 1]})}}], secondary_indices="i1")
+    put(
+        store,
+        [{"label": "one", "data": {"a": pd.DataFrame({"i1": [1]}), "b": pd.DataFrame({"i1": [2, 1]})}}],
+        secondary_indices="i1",
+    )
     assert index(store, "i1") == {1: {"one"}, 2: {"one"}}
 
 
@@ -266,11 +344,16 @@ def test_a_generator_that_fails_makes_no_dataset(store):  # C08
 
 def batches(n, size=1000):
     schema = pa.schema({"x": pa.int64(), "v1": pa.string()})
-    made = (pa.record_batch([pa.array(range(i * size, (i + 1) * size)), pa.array(["a"] * size)], schema=schema) for i in range(n))
+    made = (
+        pa.record_batch([pa.array(range(i * size, (i + 1) * size)), pa.array(["a"] * size)], schema=schema)
+        for i in range(n)
+    )
     return pa.RecordBatchReader.from_batches(schema, made)
 
 
-@pytest.mark.parametrize("item", [batches, lambda n: Stream(batches(n)), lambda n: Stream(batches(n).read_all().combine_chunks())])
+@pytest.mark.parametrize(
+    "item", [batches, lambda n: Stream(batches(n)), lambda n: Stream(batches(n).read_all().combine_chunks())]
+)
 def test_a_stream_is_cut_into_blocks_that_fit_into_memory(store, item):
     budget = 64_000
     put(store, [item(40)], options=options(bytes_in_flight=budget, threads=1))
@@ -303,13 +386,25 @@ def test_small_batches_of_a_stream_are_one_block(store):
 
 
 @pytest.mark.parametrize(
-    "empty", [batches(0), batches(3, size=0), Stream(batches(0)), TABLE.slice(0, 0), Stream(TABLE.slice(0, 0)), FRAME.astype({"v1": "string"}).iloc[:0]]
+    "empty",
+    [
+        batches(0),
+        batches(3, size=0),
+        Stream(batches(0)),
+        TABLE.slice(0, 0),
+        Stream(TABLE.slice(0, 0)),
+        FRAME.astype({"v1": "string"}).iloc[:0],
+    ],
 )
 @pytest.mark.parametrize("partition_on", [None, "x"])
 def test_an_empty_stream_keeps_its_schema(store, empty, partition_on):
     empty = batches(0) if isinstance(empty, pa.RecordBatchReader) else empty
     made = put(store, [empty], partition_on=partition_on, secondary_indices="v1")
-    assert (len(made.partitions), schema(store), read(store).num_rows) == (0 if partition_on else 1, {"v1": "string", "x": "int64"}, 0)
+    assert (len(made.partitions), schema(store), read(store).num_rows) == (
+        0 if partition_on else 1,
+        {"v1": "string", "x": "int64"},
+        0,
+    )
 
 
 def test_a_stream_that_fails_makes_no_dataset(store):
@@ -364,12 +459,16 @@ def same(left, right):
 
 
 MUTABLE = pd.DataFrame(
-    {"p": ["b", "a"], 5: pd.Categorical(["z", "y"], categories=["z", "q", "y"]), "x": [2, 1], "i1": [[1], [2]]}, index=pd.Index([7, 3], name="row")
+    {"p": ["b", "a"], 5: pd.Categorical(["z", "y"], categories=["z", "q", "y"]), "x": [2, 1], "i1": [[1], [2]]},
+    index=pd.Index([7, 3], name="row"),
 )
 
 
 def test_no_verb_changes_what_it_is_given(store):
-    data = [{"label": "one", "data": {"table": MUTABLE.drop(columns="i1")}, "indices": {"x": {1: ["one"]}}, "metadata": {}}, [MUTABLE.drop(columns="i1")]]
+    data = [
+        {"label": "one", "data": {"table": MUTABLE.drop(columns="i1")}, "indices": {"x": {1: ["one"]}}, "metadata": {}},
+        [MUTABLE.drop(columns="i1")],
+    ]
     given = {
         "data": data,
         "partition_on": ["p"],
@@ -381,12 +480,28 @@ def test_no_verb_changes_what_it_is_given(store):
         "schema": {"table": pa.schema({"p": pa.string(), "x": pa.int8()})},
     }
     before = deep(given)
-    put(store, given["data"], partition_on=given["partition_on"], secondary_indices=given["secondary_indices"], metadata=given["metadata"])
-    arguments = {name: given[name] for name in ("partition_on", "secondary_indices", "sort_partitions_by", "metadata", "delete_scope")}
+    put(
+        store,
+        given["data"],
+        partition_on=given["partition_on"],
+        secondary_indices=given["secondary_indices"],
+        metadata=given["metadata"],
+    )
+    arguments = {
+        name: given[name]
+        for name in ("partition_on", "secondary_indices", "sort_partitions_by", "metadata", "delete_scope")
+    }
     update_dataset_from_dataframes(given["data"], store, UUID, **arguments)
     staged = [write_single_partition(store, UUID, given["data"][1])]
     commit_dataset(store, UUID, staged, delete_scope=given["delete_scope"], metadata=given["metadata"])
-    create_empty_dataset_header(store, "header", given["header"], given["partition_on"], given["metadata"], secondary_indices=given["secondary_indices"])
+    create_empty_dataset_header(
+        store,
+        "header",
+        given["header"],
+        given["partition_on"],
+        given["metadata"],
+        secondary_indices=given["secondary_indices"],
+    )
     create_empty_dataset_header(store, "schema", given["schema"], given["partition_on"])
     same(given, before)
     assert len(staged) == 1

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core import split as module
-from kartothek_cube.core.split import split_rows
+from kartothek_cube.core.write import partitioner as module
+from kartothek_cube.core.write.partitioner import split_rows
 
 KEYS = {
     "numbers": (st.integers(-3, 3), pa.int64()),
@@ -33,7 +33,11 @@ def tables(draw):
     rows = sorted(rows) if draw(st.booleans()) else rows
     names = ["p", "q"][: len(kinds)]
     table = pa.table(
-        {n: pa.array([row[i] for row in rows], KEYS[kind][1]) for i, (n, kind) in enumerate(zip(names, kinds, strict=True))} | {"v1": range(len(rows))}
+        {
+            n: pa.array([row[i] for row in rows], KEYS[kind][1])
+            for i, (n, kind) in enumerate(zip(names, kinds, strict=True))
+        }
+        | {"v1": range(len(rows))}
     )
     cut = draw(st.integers(0, len(rows)))
     return pa.concat_tables([table.slice(0, cut), table.slice(cut)]), names
@@ -49,18 +53,28 @@ def test_every_partition_has_its_rows_in_their_order(drawn):
 def test_values_beyond_what_is_counted_are_sorted_too():
     values = [70_000, -5, 70_000, 3, -5]
     parts = split_rows(pa.table({"p": values, "v1": range(5)}), ["p"], "base", "uuid")
-    assert [(part.values["p"], part.table.column("v1").to_pylist()) for part in parts] == [(-5, [1, 4]), (3, [3]), (70_000, [0, 2])]
+    assert [(part.values["p"], part.table.column("v1").to_pylist()) for part in parts] == [
+        (-5, [1, 4]),
+        (3, [3]),
+        (70_000, [0, 2]),
+    ]
 
 
 @pytest.mark.parametrize("values", [[1, 1, 2], ["a", "a", "b"]])
 def test_rows_that_are_grouped_already_are_not_copied(values):
     table = pa.table({"p": values, "v1": [1, 2, 3]})
     parts = split_rows(table, ["p"], "base", "uuid")
-    assert {part.table.column("v1").chunk(0).buffers()[1].address for part in parts} == {table.column("v1").chunk(0).buffers()[1].address}
+    assert {part.table.column("v1").chunk(0).buffers()[1].address for part in parts} == {
+        table.column("v1").chunk(0).buffers()[1].address
+    }
 
 
 def test_keys_are_packed_once_a_run_of_rows(monkeypatch):
     packed = []
-    monkeypatch.setattr(module, "pack_one", lambda table, columns, real=module.pack_one: (packed.append(table.num_rows), real(table, columns))[1])
+    monkeypatch.setattr(
+        module,
+        "pack_one",
+        lambda table, columns, real=module.pack_one: (packed.append(table.num_rows), real(table, columns))[1],
+    )
     split_rows(pa.table({"p": [2] * 50 + [1] * 50, "v1": range(100)}), ["p"], "base", "uuid")
     assert packed == [2]

@@ -10,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.dataset.store import store_dataframes_as_dataset
-from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, UnknownColumn, Unsupported
@@ -61,7 +60,15 @@ def test_only_partition_columns_are_refused(store):  # C24
 
 @pytest.mark.parametrize(
     "values",
-    [["a", None], [1.0, np.nan], [None, None], pd.array([1, None], "Int64"), pd.array([True, None], "boolean"), [dt.date(2020, 1, 1), None], [pd.NaT, pd.NaT]],
+    [
+        ["a", None],
+        [1.0, np.nan],
+        [None, None],
+        pd.array([1, None], "Int64"),
+        pd.array([True, None], "boolean"),
+        [dt.date(2020, 1, 1), None],
+        [pd.NaT, pd.NaT],
+    ],
 )
 def test_a_null_in_a_partition_column_is_refused(store, values):  # C25
     with refused(store, ValueError, InvalidInput, "nulls in the partition columns"):
@@ -76,7 +83,30 @@ def test_unused_categories_write_no_files(store):  # C26
 
 @pytest.mark.parametrize(
     "value",
-    ["a/b", "/", "a/", "=", "a=b", "%", "%2F", "ä", "👍", " ", ".", "..", "~", "a\nb", "\0", "'\"", "p=1/x", "null", "None", "nan", "", "x" * 250],
+    [
+        "a/b",
+        "/",
+        "a/",
+        "=",
+        "a=b",
+        "%",
+        "%2F",
+        "ä",
+        "👍",
+        " ",
+        ".",
+        "..",
+        "~",
+        "a\nb",
+        "\0",
+        "'\"",
+        "p=1/x",
+        "null",
+        "None",
+        "nan",
+        "",
+        "x" * 250,
+    ],
 )  # C39 C41
 @pytest.mark.parametrize("local", [False, True])
 def test_every_text_is_a_partition_value(tmp_path, value, local):
@@ -183,7 +213,10 @@ def test_sorting_by_a_categorical_leaves_the_callers_frame_alone(store):  # D32
     assert sorted_files(store)[""] == {"v1": ["a", "b"], "x": [2, 1]}
 
 
-@pytest.mark.parametrize("values", [[decimal.Decimal(2), decimal.Decimal(1)], [b"b", b"a"], [True, False], [dt.time(2), dt.time(1)], [None, None]])
+@pytest.mark.parametrize(
+    "values",
+    [[decimal.Decimal(2), decimal.Decimal(1)], [b"b", b"a"], [True, False], [dt.time(2), dt.time(1)], [None, None]],
+)
 def test_rows_are_sorted_by_columns_of_every_plain_type(store, values):
     sort(store, pd.DataFrame({"v1": values}), by="v1")
     assert sorted_files(store)[""]["v1"] == (sorted(values) if values[0] is not None else values)

@@ -1,4 +1,7 @@
-"""The verbs of Spark on Spark Connect, which cannot share a process with a classic session. Run by `tests/integration/spark/test_other_sessions.py`."""
+"""The verbs of Spark on Spark Connect, which cannot share a process with a classic session.
+
+Run by `tests/integration/spark/test_other_sessions.py`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
     with warnings.catch_warnings():
-        # The server is started with the settings; that they are set once more, and cannot be, is said of each.
+        # The server is started with the settings; that they are set once more, and cannot be, is
+        # said of each.
         warnings.filterwarnings("ignore", message="Failed to set spark", category=UserWarning)
         session = started(SparkSession.builder.remote("local[2]"), tmp_path_factory.mktemp("spark"))
     assert is_connect(session)

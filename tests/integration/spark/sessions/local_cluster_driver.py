@@ -1,4 +1,7 @@
-"""The verbs of Spark with executors that are processes of their own, shuffled, and when they die. Run by `tests/integration/spark/test_other_sessions.py`."""
+"""The verbs of Spark with executors that are processes of their own, shuffled, and when they die.
+
+Run by `tests/integration/spark/test_other_sessions.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from tests.support.spark_sessions import prepare, started
 
 
 def make_home(home):
-    """A home for Spark that shows what is installed. Executors work below it, and what they leave there stays."""
+    """A home for Spark that shows what is installed.
+
+    Executors work below it, and what they leave there stays.
+    """
     home.mkdir()
     for entry in Path(find_spec("pyspark").origin).parent.iterdir():
         (home / entry.name).symlink_to(entry)

@@ -8,10 +8,10 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, plan_cube_query, query_cube_arrow, stream_cube
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.load import PartitionLoader
-from kartothek_cube.cube.run import load_ahead, whole_table
-from kartothek_cube.cube.together import BatchLoader
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.cube.execute.batching import BatchLoader
+from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.execute.run import load_ahead, whole_table
 from tests.support.cubes import table
 
 CUBE = Cube(["x", "y"], ["p", "q"], "cube", index_columns=["i1"])
@@ -45,7 +45,12 @@ def store():
     }
     build_cube(data, CUBE, store, partition_on={"products": [], "days": ["p"]})
     append_to_cube(
-        {"seed": rows(4, "x", "y", "p", "q", i1=some([4]), v1=some([9.5]), v2=some(["new"])), "part": rows(5, "x", "y", "p", "q", v4=some([[7]]))}, CUBE, store
+        {
+            "seed": rows(4, "x", "y", "p", "q", i1=some([4]), v1=some([9.5]), v2=some(["new"])),
+            "part": rows(5, "x", "y", "p", "q", v4=some([[7]])),
+        },
+        CUBE,
+        store,
     )
     return store
 
@@ -83,7 +88,9 @@ def test_each_has_the_rows_that_it_has_alone(store, arguments, size):
 @pytest.mark.parametrize("arguments", QUERIES, ids=str)
 def test_the_whole_does_not_depend_on_them(store, arguments, monkeypatch):
     plan = plan_of(store, arguments)
-    streamed = pa.concat_tables([plan.schema.empty_table(), *(PartitionLoader(store).load(group) for group in plan.slices)])
+    streamed = pa.concat_tables(
+        [plan.schema.empty_table(), *(PartitionLoader(store).load(group) for group in plan.slices)]
+    )
     with options(threads=1):
         together = whole_table(plan, store)
         assert stream_cube(CUBE, store, **arguments).read_all().to_pylist() == streamed.to_pylist()
@@ -98,7 +105,9 @@ def test_a_dataset_may_have_no_files_in_any_of_them():
     plan = plan_of(store, {})
     some_groups = list(plan.slices)[1:]
     found = list(load_ahead(BatchLoader(PartitionLoader(store), plan.context, single=False), some_groups))
-    assert [one.to_pylist() for one in found] == [PartitionLoader(store).load(group).to_pylist() for group in some_groups]
+    assert [one.to_pylist() for one in found] == [
+        PartitionLoader(store).load(group).to_pylist() for group in some_groups
+    ]
     assert [row["v1"] for one in found for row in one.to_pylist()] == [None, None]
 
 
@@ -183,7 +192,9 @@ def test_partitions_that_are_larger_than_those_before_are_loaded_one_after_the_o
     assert loaded == groups[:1]
     next(found), next(found)
     assert loaded == groups[:2]
-    assert [one.to_pylist() for one in found] == [PartitionLoader(store).load(group).to_pylist() for group in groups[2:]]
+    assert [one.to_pylist() for one in found] == [
+        PartitionLoader(store).load(group).to_pylist() for group in groups[2:]
+    ]
     assert batches.limit() == 1
 
 

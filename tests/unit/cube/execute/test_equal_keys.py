@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, iter_cube, query_cube_arrow
-from kartothek_cube.core import beside
-from kartothek_cube.core.parquet_file import ParquetSource
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.together import BatchLoader
+from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.core.io.parquet_source import ParquetSource
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.cube.execute.batching import BatchLoader
 from kartothek_cube.testing.stores import CountingStore
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"], suppress_index_on=["x", "y"])
@@ -32,14 +32,20 @@ def each_alone(monkeypatch):
 def decoded(monkeypatch):
     """The columns of each reading, one after the other."""
     found, inner = [], ParquetSource._decoded
-    monkeypatch.setattr(ParquetSource, "_decoded", lambda self, file, groups, columns: found.append(set(columns)) or inner(self, file, groups, columns))
+    monkeypatch.setattr(
+        ParquetSource,
+        "_decoded",
+        lambda self, file, groups, columns: found.append(set(columns)) or inner(self, file, groups, columns),
+    )
     return found
 
 
 def built(appended=()):
     store = open_store("hmemory://")
     products = pa.table({"x": [1, 3], "v4": ["one", "three"]})
-    build_cube({"seed": SEED, "same": SAME, "part": PART, "products": products}, CUBE, store, partition_on={"products": []})
+    build_cube(
+        {"seed": SEED, "same": SAME, "part": PART, "products": products}, CUBE, store, partition_on={"products": []}
+    )
     if appended:
         append_to_cube({name: {"seed": SEED, "same": SAME}[name].slice(1, 1) for name in appended}, CUBE, store)
     return store
@@ -54,7 +60,9 @@ def test_keys_are_decoded_once_a_partition(decoded):
 
 def test_keys_are_decoded_once_for_groups_of_partition_columns(decoded):
     store = built()
-    found = [rows.column("v2").to_pylist() for _, rows in iter_cube(CUBE, store, datasets=["seed", "same"], partition_by="p")]
+    found = [
+        rows.column("v2").to_pylist() for _, rows in iter_cube(CUBE, store, datasets=["seed", "same"], partition_by="p")
+    ]
     assert found == [[10, 20, None], [40, 50]]
     assert sorted(map(sorted, decoded)) == [["i1", "v1", "x", "y"], ["i1", "v1", "x", "y"], ["v2"], ["v2"]]
 
@@ -73,12 +81,20 @@ QUERIES = {
     "a projection": partial(query_cube_arrow, CUBE, dimension_columns=["x"], payload_columns=["v4"]),
     "no payload of the seed": partial(query_cube_arrow, CUBE, payload_columns=["v2"]),
     "groups": lambda store: pa.concat_tables([rows for _, rows in iter_cube(CUBE, store, partition_by="i1")]),
-    "groups of a partition column": lambda store: pa.concat_tables([rows for _, rows in iter_cube(CUBE, store, partition_by="p")]),
-    "groups of both": lambda store: pa.concat_tables([rows for _, rows in iter_cube(CUBE, store, partition_by=["p", "i1"])]),
+    "groups of a partition column": lambda store: pa.concat_tables(
+        [rows for _, rows in iter_cube(CUBE, store, partition_by="p")]
+    ),
+    "groups of both": lambda store: pa.concat_tables(
+        [rows for _, rows in iter_cube(CUBE, store, partition_by=["p", "i1"])]
+    ),
 }
 
 
-@pytest.mark.parametrize("appended", [(), ("seed",), ("same",), ("seed", "same")], ids=["one file", "two of the seed", "two of the other", "two of both"])
+@pytest.mark.parametrize(
+    "appended",
+    [(), ("seed",), ("same",), ("seed", "same")],
+    ids=["one file", "two of the seed", "two of the other", "two of both"],
+)
 @pytest.mark.parametrize("name", QUERIES)
 def test_rows_are_the_same_without_it(name, appended, monkeypatch):
     store = built(appended)
@@ -97,7 +113,11 @@ def test_rows_of_a_seed_that_is_not_sorted_meet_theirs(decoded):
             pq.write_table(own.take(pa.array(range(len(own))[::-1])), sink)
             store.put(key, sink.getvalue().to_pybytes())
     del decoded[:]
-    assert query_cube_arrow(CUBE, store, datasets=["seed", "same"]).drop_columns(["i1", "v1"]).equals(SAME.select(["p", "v2", "x", "y"]))
+    assert (
+        query_cube_arrow(CUBE, store, datasets=["seed", "same"])
+        .drop_columns(["i1", "v1"])
+        .equals(SAME.select(["p", "v2", "x", "y"]))
+    )
     assert decoded.count({"v2", "x", "y"}) == 2
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cube.join import BuildSide, indices_of, join_cells, newest_rows, positions_of, rows_at
+from kartothek_cube.cube.execute.join import BuildSide, indices_of, join_cells, newest_rows, positions_of, rows_at
 from tests.support.cubes import table
 
 
@@ -32,15 +32,24 @@ KEYS = {
     "negative": (table(x=[-(2**62), 0, 2**62]), table(x=[2**62, -(2**62)])),
     "whole range": (table(x=[-(2**63), 2**63 - 1, 0]), table(x=[2**63 - 1, -(2**63)])),
     "two wide keys": (table(x=[-(2**62), 2**62], y=[2**62, -(2**62)]), table(x=[2**62, 5], y=[-(2**62), 5])),
-    "unsigned": (pa.table({"x": pa.array([0, 2**64 - 1], pa.uint64())}), pa.table({"x": pa.array([2**64 - 1], pa.uint64())})),
+    "unsigned": (
+        pa.table({"x": pa.array([0, 2**64 - 1], pa.uint64())}),
+        pa.table({"x": pa.array([2**64 - 1], pa.uint64())}),
+    ),
     "widths": (pa.table({"x": pa.array([1, 2], pa.int8())}), pa.table({"x": pa.array([2, 2**40], pa.int64())})),
-    "float widths": (pa.table({"x": pa.array([0.5, 2], pa.float32())}), pa.table({"x": pa.array([2, 0.5], pa.float64())})),
+    "float widths": (
+        pa.table({"x": pa.array([0.5, 2], pa.float32())}),
+        pa.table({"x": pa.array([2, 0.5], pa.float64())}),
+    ),
     "unsigned widths": (pa.table({"x": pa.array([1, 2], pa.uint8())}), pa.table({"x": pa.array([2], pa.uint64())})),
     "text": (table(x=["b", "", "ä"]), table(x=["ä", "b", "zz"])),
     "bytes": (table(x=[b"b", b""]), table(x=[b"", b"zz"])),
     "booleans": (table(x=[True, False]), table(x=[False])),
     "dates": (table(x=[datetime.date(1969, 1, 1), datetime.date(2024, 1, 1)]), table(x=[datetime.date(2024, 1, 1)])),
-    "timestamps": (table(x=[datetime.datetime(1969, 1, 1), datetime.datetime(2024, 1, 1, 0, 0, 0, 1)]), table(x=[datetime.datetime(2024, 1, 1, 0, 0, 0, 1)])),
+    "timestamps": (
+        table(x=[datetime.datetime(1969, 1, 1), datetime.datetime(2024, 1, 1, 0, 0, 0, 1)]),
+        table(x=[datetime.datetime(2024, 1, 1, 0, 0, 0, 1)]),
+    ),
     "null key": (table(x=["a", None]), table(x=[None, "a"])),
 }
 
@@ -54,7 +63,9 @@ def test_positions_are_those_of_a_nested_loop(name):
 def test_many_random_keys():
     rng = np.random.default_rng(1)
     left = pa.table({"x": rng.integers(0, 50, 400), "y": [str(n) for n in rng.integers(0, 50, 400)]})
-    right = newest_rows(pa.table({"x": rng.integers(0, 50, 300), "y": [str(n) for n in rng.integers(0, 50, 300)]}), ["x", "y"])
+    right = newest_rows(
+        pa.table({"x": rng.integers(0, 50, 300), "y": [str(n) for n in rng.integers(0, 50, 300)]}), ["x", "y"]
+    )
     assert found_positions(left, right) == naive_positions(left, right, ["x", "y"])
 
 
@@ -69,7 +80,9 @@ def test_many_random_keys():
     ],
 )
 def test_the_last_row_of_a_cell_is_kept_and_cells_are_sorted(rows, expected):
-    data = pa.table({"x": pa.array([x for x, _ in rows], pa.int64()), "v1": pa.array([v for _, v in rows], pa.string())})
+    data = pa.table(
+        {"x": pa.array([x for x, _ in rows], pa.int64()), "v1": pa.array([v for _, v in rows], pa.string())}
+    )
     assert [tuple(row.values()) for row in newest_rows(data, ["x"]).to_pylist()] == expected
 
 
@@ -87,7 +100,9 @@ def joined(one, two):
         (BuildSide(table(x=[3, 1], v1=["c", "a"]), ["x"]), one),
         (BuildSide(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ["x"]), two),
     ]
-    found = join_cells(SEED, ["x"], [other for other, inner in others if inner], [other for other, inner in others if not inner], {})
+    found = join_cells(
+        SEED, ["x"], [other for other, inner in others if inner], [other for other, inner in others if not inner], {}
+    )
     return [(row["x"], row["v1"], row["v2"]) for row in found.table(SCHEMA).to_pylist()]
 
 
@@ -121,7 +136,10 @@ def test_payload_is_not_moved_where_keys_are_equal():
     same = table(x=[1, 2, 3], v1=["a", "b", "c"])
     found = join_cells(SEED, ["x"], [], [BuildSide(same, ["x"])], {})
     assert [part.positions for part in found.parts] == [None, None]
-    assert found.table(SCHEMA).column("v1").chunk(0).buffers()[2].address == same.column("v1").chunk(0).buffers()[2].address
+    assert (
+        found.table(SCHEMA).column("v1").chunk(0).buffers()[2].address
+        == same.column("v1").chunk(0).buffers()[2].address
+    )
 
 
 def test_inner_joins_restrict_and_left_joins_do_not():
@@ -146,7 +164,9 @@ def test_aligned_rows_need_no_keys():
 
 
 def test_keys_of_others_are_not_held():
-    found = join_cells(SEED, ["x"], [BuildSide(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [BuildSide(table(x=[9]), ["x"])], {})
+    found = join_cells(
+        SEED, ["x"], [BuildSide(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [BuildSide(table(x=[9]), ["x"])], {}
+    )
     assert [part.table.column_names for part in found.parts[1:]] == [["i1"], []]
     assert found.compacted([2]).table(SCHEMA).equals(found.table(SCHEMA))
 

@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.rowkeys import pack
-from kartothek_cube.cube.join import BuildSide, JoinedRows, join_cells
-from kartothek_cube.cube.order import in_order, merged_order
+from kartothek_cube.core.arrow.sort_keys import pack
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells
+from kartothek_cube.cube.execute.sort import in_order, merged_order
 
-SCHEMA = pa.schema({"p": pa.int64(), "q": pa.string(), "v1": pa.float64(), "v2": pa.string(), "v3": pa.int8(), "x": pa.int64(), "y": pa.string()})
+SCHEMA = pa.schema(
+    {
+        "p": pa.int64(),
+        "q": pa.string(),
+        "v1": pa.float64(),
+        "v2": pa.string(),
+        "v3": pa.int8(),
+        "x": pa.int64(),
+        "y": pa.string(),
+    }
+)
 
 
 def int64s(values):
@@ -58,7 +68,9 @@ def joined(draw):
     parts = []
     for p in range(draw(st.integers(1, 4))):
         cells = sorted(draw(st.sets(st.tuples(values, st.sampled_from("ab")), max_size=12)))
-        seed = pa.table({"x": pa.array([x for x, _ in cells], pa.int64()), "y": pa.array([y for _, y in cells], pa.string())})
+        seed = pa.table(
+            {"x": pa.array([x for x, _ in cells], pa.int64()), "y": pa.array([y for _, y in cells], pa.string())}
+        )
         some = draw(st.sets(st.tuples(values, st.sampled_from("ab")))) if draw(st.booleans()) else cells
         own = {"x": pa.array([x for x, _ in some], pa.int64()), "y": pa.array([y for _, y in some], pa.string())}
         other = BuildSide(pa.table({**own, "v1": pa.array([x / 2 for x, _ in some], pa.float64())}), ["x", "y"])
@@ -68,7 +80,12 @@ def joined(draw):
 
 
 def product_rows(numbers):
-    return pa.table({"x": pa.array(numbers, pa.int64()), "v2": pa.array([None if n == 3 else f"product {n}" for n in numbers], pa.string())})
+    return pa.table(
+        {
+            "x": pa.array(numbers, pa.int64()),
+            "v2": pa.array([None if n == 3 else f"product {n}" for n in numbers], pa.string()),
+        }
+    )
 
 
 @settings(max_examples=12, deadline=None)

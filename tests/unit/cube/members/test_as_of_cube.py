@@ -28,9 +28,9 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import history, undo
 from kartothek_cube.api.discover import discover_cube, discover_datasets
-from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube import settle
+from kartothek_cube.cube.members import consistent_read as settle
 from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import FaultyStore
 from tests.caches import forget
@@ -57,7 +57,10 @@ def store():
 
 @pytest.fixture
 def moments(store):
-    """A seed; with an enrichment; with a write to both; with a partition less. Each with its moment and rows."""
+    """A seed; with an enrichment; with a write to both; with a partition less.
+
+    Each with its moment and rows.
+    """
     steps = [
         lambda: build_cube(SEED, CUBE, store),
         lambda: extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []}),
@@ -73,10 +76,14 @@ def moments(store):
 
 READERS = {
     "query_cube_arrow": lambda store, when: query_cube_arrow(CUBE, store, as_of=when),
-    "query_cube": lambda store, when: pa.table({"n": range(sum(map(len, query_cube(CUBE, store, partition_by="i1", as_of=when))))}),
+    "query_cube": lambda store, when: pa.table(
+        {"n": range(sum(map(len, query_cube(CUBE, store, partition_by="i1", as_of=when))))}
+    ),
     "stream_cube": lambda store, when: stream_cube(CUBE, store, as_of=when).read_all(),
     "iter_cube": lambda store, when: pa.concat_tables([t for _, t in iter_cube(CUBE, store, as_of=when)]),
-    "plan_cube_query": lambda store, when: pa.concat_tables([load_group(g, store) for g in plan_cube_query(CUBE, store, as_of=when).groups]),
+    "plan_cube_query": lambda store, when: pa.concat_tables(
+        [load_group(g, store) for g in plan_cube_query(CUBE, store, as_of=when).groups]
+    ),
     "count_cube": lambda store, when: pa.table({"n": range(count_cube(CUBE, store, as_of=when))}),
 }
 
@@ -96,7 +103,10 @@ def test_every_reader_reads_the_cube_as_it_was(store, moments, reader, old_indic
 def test_conditions_and_groups_of_an_older_state(store, moments):
     when = moments[1][0]
     assert query_cube_arrow(CUBE, store, C("v2") > 0, as_of=when).num_rows == 2
-    assert [key for key, _ in iter_cube(CUBE, store, C("i2") == "one", partition_by="i1", as_of=when)] == [{"i1": 10}, {"i1": 20}]
+    assert [key for key, _ in iter_cube(CUBE, store, C("i2") == "one", partition_by="i1", as_of=when)] == [
+        {"i1": 10},
+        {"i1": 20},
+    ]
 
 
 def test_a_dataset_that_did_not_exist_is_absent(store, moments):
@@ -107,8 +117,14 @@ def test_a_dataset_that_did_not_exist_is_absent(store, moments):
     assert collect_stats(CUBE, store, as_of=moments[1][0])["e"]["rows"] == 2
     with pytest.raises(InvalidInput, match=r"requested datasets as of .*: e"):
         query_cube(CUBE, store, datasets=["seed", "e"], as_of=moments[0][0])
-    for read in (lambda: query_cube(CUBE, store, as_of="1999-01-01"), lambda: discover_cube("cube", store, as_of=dt.datetime(1999, 1, 1))):
-        with pytest.raises(InvalidInput, match=r"Cube 'cube' cannot be read as of 1999-01-01T00:00:00\+00:00: of its datasets e, seed none existed then"):
+    for read in (
+        lambda: query_cube(CUBE, store, as_of="1999-01-01"),
+        lambda: discover_cube("cube", store, as_of=dt.datetime(1999, 1, 1)),
+    ):
+        with pytest.raises(
+            InvalidInput,
+            match=r"Cube 'cube' cannot be read as of 1999-01-01T00:00:00\+00:00: of its datasets e, seed none existed then",
+        ):
             read()
 
 
@@ -144,7 +160,9 @@ def test_ids_older_than_the_chains_are_found(store, moments):
 
 
 def test_wrong_moments_are_refused(store, moments):
-    with pytest.raises(InvalidInput, match="Cube 'cube' cannot be read as of commit 'unknown': none of the datasets e, seed"):
+    with pytest.raises(
+        InvalidInput, match="Cube 'cube' cannot be read as of commit 'unknown': none of the datasets e, seed"
+    ):
         query_cube(CUBE, store, as_of="unknown")
     with pytest.raises(InvalidType, match="as_of"):
         query_cube(CUBE, store, as_of=1)
@@ -181,7 +199,9 @@ def halfway(store):
 
 def test_a_write_that_stopped_halfway_is_warned_of_once(store, halfway, pauses):
     write = last(store, E_UUID).cube.id
-    with pytest.warns(UserWarning, match=rf"write {write} is in e but not in seed\..*undo\('cube\+\+e', store, '{write}'\)"):
+    with pytest.warns(
+        UserWarning, match=rf"write {write} is in e but not in seed\..*undo\('cube\+\+e', store, '{write}'\)"
+    ):
         found = query_cube_arrow(CUBE, store)
     assert found.num_rows == 4
     assert len(pauses) == len(settle._PAUSES)

@@ -30,11 +30,16 @@ from kartothek_cube.api.cube import (
     update_cube,
 )
 from kartothek_cube.api.dataset import build_dataset_indices
-from kartothek_cube.api.discover import discover_cube, discover_datasets, discover_datasets_unchecked, discover_ktk_cube_dataset_ids
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
+from kartothek_cube.api.discover import (
+    discover_cube,
+    discover_datasets,
+    discover_datasets_unchecked,
+    discover_ktk_cube_dataset_ids,
+)
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
 from kartothek_cube.core.metadata.document import parse_document, render_document
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.discovery import cube_of, dataset_ids, list_cube_prefixes, load_cube, load_members
+from kartothek_cube.cube.members.discovery import cube_of, dataset_ids, list_cube_prefixes, load_cube, load_members
 from kartothek_cube.errors import AlreadyExists, CorruptDocument, InvalidInput, InvalidType, KeyNotFound, Unsupported
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
 
@@ -75,7 +80,14 @@ def test_ids_are_found_with_one_listing_that_reads_nothing(store):
 
 
 def test_other_keys_under_the_prefix_are_passed_over(store):
-    for key in ("cube++", "cube++.foo", "cube++x.foo", "cube++x/table/_common_metadata", "cube.by-dataset-metadata.json", "cube_2++s.by-dataset-metadata.json"):
+    for key in (
+        "cube++",
+        "cube++.foo",
+        "cube++x.foo",
+        "cube++x/table/_common_metadata",
+        "cube.by-dataset-metadata.json",
+        "cube_2++s.by-dataset-metadata.json",
+    ):
         if key != "cube++":
             store.put(key, b"{")
     store.put("cube++packed.by-dataset-metadata.msgpack.zstd", b"")
@@ -96,7 +108,9 @@ def test_each_document_is_read_once_and_no_schema_file(store):  # cube 220
     assert dict(counting.counts) == {"list": 1, "get_versioned": 2}
 
 
-@pytest.mark.parametrize(("only", "expected"), [(None, ["e", "seed"]), ("e", ["e"]), (["seed", "u"], ["seed"]), ({"u"}, []), ([], [])])
+@pytest.mark.parametrize(
+    ("only", "expected"), [(None, ["e", "seed"]), ("e", ["e"]), (["seed", "u"], ["seed"]), ({"u"}, []), ([], [])]
+)
 def test_a_filter_limits_what_is_loaded(store, only, expected):
     counting = ColdStore(store)
     assert list(load_members("cube", counting, only)) == expected
@@ -175,9 +189,21 @@ BREAKAGES = {
     "unreadable schema file": (with_unreadable_schema_file, CorruptDocument, "cube++e/table/_common_metadata"),
     "half a document": (lambda store: store.put(DOCUMENT, b"{"), CorruptDocument, DOCUMENT),
     "no uuid": (lambda store: edit(store, "e", lambda d: d.pop("dataset_uuid")), CorruptDocument, "dataset_uuid"),
-    "no version": (lambda store: edit(store, "e", lambda d: d.pop("dataset_metadata_version")), CorruptDocument, "dataset_metadata_version"),
-    "old version": (lambda store: edit(store, "e", lambda d: d.update(dataset_metadata_version=3)), Unsupported, "version 3"),
-    "partitions that are none": (lambda store: edit(store, "e", lambda d: d.update(partitions=[1])), CorruptDocument, "partitions"),
+    "no version": (
+        lambda store: edit(store, "e", lambda d: d.pop("dataset_metadata_version")),
+        CorruptDocument,
+        "dataset_metadata_version",
+    ),
+    "old version": (
+        lambda store: edit(store, "e", lambda d: d.update(dataset_metadata_version=3)),
+        Unsupported,
+        "version 3",
+    ),
+    "partitions that are none": (
+        lambda store: edit(store, "e", lambda d: d.update(partitions=[1])),
+        CorruptDocument,
+        "partitions",
+    ),
 }
 VERBS = {
     "query": lambda store: query_cube(CUBE, store),
@@ -217,7 +243,12 @@ def test_a_cube_with_a_broken_dataset_is_not_cleaned(store, name):  # cube 218
 def test_a_broken_dataset_is_not_replaced_by_a_build(store, name):
     damage, error, reason = BREAKAGES[name]
     damage(store)
-    with refused(store, AlreadyExists if error is KeyNotFound else error, "cube++e", "schema file" if error is KeyNotFound else reason):
+    with refused(
+        store,
+        AlreadyExists if error is KeyNotFound else error,
+        "cube++e",
+        "schema file" if error is KeyNotFound else reason,
+    ):
         build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, overwrite=True, partition_on={"e": []})
 
 
@@ -258,7 +289,10 @@ def test_a_broken_seed_is_not_said_to_be_missing(store):
 
 def test_datasets_are_discovered_with_what_they_have(store):
     found = discover_datasets(CUBE, store)
-    assert {name: sorted(dataset.schema.names) for name, dataset in found.items()} == {"e": ["i2", "v2", "x"], "seed": ["i1", "p", "v1", "x", "y"]}
+    assert {name: sorted(dataset.schema.names) for name, dataset in found.items()} == {
+        "e": ["i2", "v2", "x"],
+        "seed": ["i1", "p", "v1", "x", "y"],
+    }
     assert check_datasets(found, CUBE) == {name: dataset.load_partition_indices() for name, dataset in found.items()}
     assert get_cube_payload(found, CUBE) == {"i1", "i2", "v1", "v2"}
 
@@ -334,8 +368,15 @@ def test_metadata_without_suppression_suppresses_nothing(store):  # cube 234
 
 
 def test_metadata_of_the_predecessor_is_understood(store):  # cube 236
-    names = {"ktk_cube_is_seed": None, "ktk_cube_dimension_columns": None, "ktk_cube_partition_columns": None, "ktk_cube_suppress_index_on": None}
-    edit_metadata(store, "seed", **names, klee_is_seed=True, klee_dimension_columns=["x", "y"], klee_partition_columns=["p"])
+    names = {
+        "ktk_cube_is_seed": None,
+        "ktk_cube_dimension_columns": None,
+        "ktk_cube_partition_columns": None,
+        "ktk_cube_suppress_index_on": None,
+    }
+    edit_metadata(
+        store, "seed", **names, klee_is_seed=True, klee_dimension_columns=["x", "y"], klee_partition_columns=["p"]
+    )
     edit_metadata(store, "e", **names, klee_is_seed=False)
     assert recovered(store) == CUBE
 
@@ -352,7 +393,12 @@ def test_metadata_of_the_predecessor_is_understood(store):  # cube 236
 def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(keys, error, words):  # cube 235, 237
     store = MemoryStore()
     data = table(x=[1], **{key: [1] for key in keys}, v1=[1])
-    build_cube({"source": table(x=[1], zz=[1], v0=[1]), "seed": data}, Cube(["x"], ["zz"], "cube", "source"), store, partition_on={"seed": keys})
+    build_cube(
+        {"source": table(x=[1], zz=[1], v0=[1]), "seed": data},
+        Cube(["x"], ["zz"], "cube", "source"),
+        store,
+        partition_on={"seed": keys},
+    )
     edit_metadata(store, "source", ktk_cube_is_seed=False)
     edit_metadata(store, "seed", ktk_cube_is_seed=True, ktk_cube_partition_columns=None)
     if error is None:
@@ -365,7 +411,12 @@ def test_partition_columns_of_old_cubes_are_the_keys_but_the_last(keys, error, w
 def test_a_cube_of_the_predecessor_is_queried_without_its_time_stamp():
     store = MemoryStore()
     seed = table(x=[1], p=[1], KLEE_TS=["t"], v1=[1])
-    build_cube({"source": table(x=[1], zz=[1], v0=[1]), "seed": seed}, Cube(["x"], ["zz"], "cube", "source"), store, partition_on={"seed": ["p", "KLEE_TS"]})
+    build_cube(
+        {"source": table(x=[1], zz=[1], v0=[1]), "seed": seed},
+        Cube(["x"], ["zz"], "cube", "source"),
+        store,
+        partition_on={"seed": ["p", "KLEE_TS"]},
+    )
     build_dataset_indices(store, "cube++seed", ["x"])
     store.delete("cube++source.by-dataset-metadata.json")
     edit_metadata(store, "seed", ktk_cube_is_seed=True, ktk_cube_partition_columns=None)
@@ -393,7 +444,10 @@ def test_cubes_are_listed_by_their_prefixes_also_where_one_ends_in_a_plus():
 
 def test_a_discovered_cube_has_its_partition_indices(store):
     found = discover_cube("cube", store)[1]
-    assert {i: dataset.primary_indices_loaded for i, dataset in found.items()} == {"e": False, "seed": True}  # e has no partition columns
+    assert {i: dataset.primary_indices_loaded for i, dataset in found.items()} == {
+        "e": False,
+        "seed": True,
+    }  # e has no partition columns
     assert sorted(found["seed"].indices["p"].observed_values()) == [0, 1]
     assert not found["seed"].indices["i1"].loaded
 
@@ -402,7 +456,9 @@ def test_checked_datasets_have_their_partition_indices_and_those_given_stay_as_t
     given = discover_datasets(CUBE, store)
     found = check_datasets(given, CUBE)
     assert found["seed"].primary_indices_loaded
-    assert found["seed"].indices["p"].eval_operator("==", 0) == {label for label in found["seed"].partitions if label.startswith("p=0/")}
+    assert found["seed"].indices["p"].eval_operator("==", 0) == {
+        label for label in found["seed"].partitions if label.startswith("p=0/")
+    }
     assert not given["seed"].primary_indices_loaded
 
 

@@ -7,10 +7,25 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, cleanup_cube, open_cube, query_cube_arrow, remove_partitions, update_cube
-from kartothek_cube.api.dataset import convert_metadata_format, read_table_arrow, store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.options import options
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    open_cube,
+    query_cube_arrow,
+    remove_partitions,
+    update_cube,
+)
+from kartothek_cube.api.dataset import (
+    convert_metadata_format,
+    read_table_arrow,
+    store_dataframes_as_dataset,
+    update_dataset_from_dataframes,
+)
+from kartothek_cube.core.metadata.naming import document_key
+from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.memory import MemoryStore
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"])
@@ -29,12 +44,19 @@ def answer(store, conditions=None, **arguments):
     return query_cube_arrow(CUBE, store, conditions, **arguments).to_pylist()
 
 
-@pytest.mark.parametrize(("partition_on", "secondary_indices"), [(["p"], []), ([], []), (["x"], []), (["p", "x"], []), (["p"], ["v2"])])
+@pytest.mark.parametrize(
+    ("partition_on", "secondary_indices"), [(["p"], []), ([], []), (["x"], []), (["p", "x"], []), (["p"], ["v2"])]
+)
 def test_a_dataset_of_the_dataset_verbs_joins_the_cube_by_its_name(store, partition_on, secondary_indices):
-    rows, newer = pa.table({"x": [1, 2], "p": ["a", "b"], "v2": [0.5, 1.5]}), pa.table({"x": [1], "p": ["a"], "v2": [9.0]})
+    rows, newer = (
+        pa.table({"x": [1, 2], "p": ["a", "b"], "v2": [0.5, 1.5]}),
+        pa.table({"x": [1], "p": ["a"], "v2": [9.0]}),
+    )
     if "p" not in partition_on:  # who has a partition column of the cube is partitioned by it
         rows, newer = rows.drop_columns("p"), newer.drop_columns("p")
-    store_dataframes_as_dataset(store, "cube++weights", [rows], partition_on=partition_on, secondary_indices=secondary_indices)
+    store_dataframes_as_dataset(
+        store, "cube++weights", [rows], partition_on=partition_on, secondary_indices=secondary_indices
+    )
     assert [row["v2"] for row in answer(store)] == [0.5, 0.5, 1.5, 1.5]
     assert [(row["x"], row["y"]) for row in answer(store, C("v2") > 1.0)] == [(2, 1), (2, 2)]
     update_dataset_from_dataframes([newer], store, "cube++weights")
@@ -48,7 +70,14 @@ def test_datasets_in_msgpack_are_members_like_others(store, members):
     for name in members:
         convert_metadata_format(f"cube++{name}", store, "msgpack")
     assert (answer(store), answer(store, C("i1") == "u")) == before
-    append_to_cube({"seed": SEED.slice(0, 1).set_column(3, "v1", [[99]]), "e": ENRICHMENT.slice(0, 1).set_column(3, "i1", [["z"]])}, CUBE, store)
+    append_to_cube(
+        {
+            "seed": SEED.slice(0, 1).set_column(3, "v1", [[99]]),
+            "e": ENRICHMENT.slice(0, 1).set_column(3, "i1", [["z"]]),
+        },
+        CUBE,
+        store,
+    )
     assert [row["v1"] for row in answer(store)] == [99, 11, 20, 21]
     assert [(row["x"], row["y"]) for row in answer(store, C("i1") == "z")] == [(1, 2)]
     update_cube({"seed": SEED.slice(2, 1)}, CUBE, store, remove_conditions=C("p") == "b")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.cube import align as alignment
-from kartothek_cube.cube.align import align, start
-from kartothek_cube.cube.partitions import _compact
+from kartothek_cube.cube.query import align as alignment
+from kartothek_cube.cube.query.align import align, start
+from kartothek_cube.cube.query.partitions import _compact
 
 VALUES = {"p": st.integers(0, 3), "q": st.sampled_from(["a", "b", "c"]), "i1": st.sampled_from([0.0, -0.0, 1.5, None])}
 SCHEMA = pa.schema({"p": pa.int64(), "q": pa.string(), "i1": pa.float64()})
@@ -42,4 +42,7 @@ def test_partitions_meet_as_if_each_were_compared_with_each(left, right, inner, 
         patch.setattr(alignment, "_FEW", few)
         found = align(start("seed", left), "e", right, inner=inner)
     expected = list(pairs(left, right, inner=inner))
-    assert list(zip(found.parts["seed"].tolist(), found.parts["e"].tolist(), found.keys.to_pylist(), strict=True)) == expected
+    assert (
+        list(zip(found.parts["seed"].tolist(), found.parts["e"].tolist(), found.keys.to_pylist(), strict=True))
+        == expected
+    )

@@ -14,7 +14,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, plan_cube_query, query_cube_arrow
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    iter_cube,
+    plan_cube_query,
+    query_cube_arrow,
+)
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support import grocery
 from tests.support.cubes import CUBE, SEED, build_two, table, with_column
@@ -52,7 +61,15 @@ def flat():
 def deep():
     cube = Cube(["PRODUCT", "LINE"], ["PART"], "deep", "source", suppress_index_on=["LINE"])
     cells = [(p, line) for p in PRODUCTS for line in LINES]
-    return cube, build(cube, table(PRODUCT=[p for p, _ in cells], LINE=[line for _, line in cells], PART=[p % 2 for p, _ in cells], UNITS=list(range(10))))
+    return cube, build(
+        cube,
+        table(
+            PRODUCT=[p for p, _ in cells],
+            LINE=[line for _, line in cells],
+            PART=[p % 2 for p, _ in cells],
+            UNITS=list(range(10)),
+        ),
+    )
 
 
 def assert_explained(name, plan):
@@ -78,7 +95,10 @@ def test_a_condition_of_fewer_dimensions_removes_all_cells_of_the_product(deep):
     assert [(row["PRODUCT"], row["LINE"], row["UNITS"]) for row in rows] == [
         (p, line, 2 * PRODUCTS.index(p) + i) for p in (1, 2, 5) for i, line in enumerate(LINES)
     ]
-    assert_explained("fewer dimensions", plan_cube_query(cube, store, C("SCHED") == TRUE, partition_by="PRODUCT", payload_columns=["UNITS"]))
+    assert_explained(
+        "fewer dimensions",
+        plan_cube_query(cube, store, C("SCHED") == TRUE, partition_by="PRODUCT", payload_columns=["UNITS"]),
+    )
 
 
 def test_a_projection_leaves_the_other_dimension_out(deep):
@@ -113,7 +133,9 @@ def test_a_group_for_each_department(sales):
 
 def test_there_is_no_snapshot_that_nobody_looks_at():
     names = re.findall(r'assert_explained\("([a-z ]+)"', Path(__file__).read_text(encoding="utf-8"))
-    assert sorted(path.name for path in SNAPSHOTS.iterdir()) == sorted(name + suffix for name in names for suffix in (".txt", ".html"))
+    assert sorted(path.name for path in SNAPSHOTS.iterdir()) == sorted(
+        name + suffix for name in names for suffix in (".txt", ".html")
+    )
 
 
 # --- rows in no group -------------------------------------------------------------------------------------------------
@@ -130,7 +152,9 @@ def with_nulls():
     store, bare = MemoryStore(), CUBE.copy(index_columns=[])
     build_cube(SEED, CUBE, store)
     for offset in (2, 4):
-        other = with_column(with_column(SEED, "i1", pa.nulls(4, pa.int64())), "p", pa.array([p + offset for p in SEED["p"].to_pylist()]))
+        other = with_column(
+            with_column(SEED, "i1", pa.nulls(4, pa.int64())), "p", pa.array([p + offset for p in SEED["p"].to_pylist()])
+        )
         append_to_cube(other, bare, store)
     return store
 
@@ -139,7 +163,12 @@ def test_files_without_a_value_of_the_group_are_counted(with_nulls):
     cube = CUBE.copy(index_columns=[])
     plan = plan_cube_query(cube, with_nulls, partition_by="i1")
     assert sum(rows.num_rows for _, rows in iter_cube(cube, with_nulls, partition_by="i1")) == 4
-    assert rows_of(plan, "Partition by")["seed"] == {"name": "seed", "before": 6, "after": 4, "note": "by p, i1; in no group: 4 files without a value of i1"}
+    assert rows_of(plan, "Partition by")["seed"] == {
+        "name": "seed",
+        "before": 6,
+        "after": 4,
+        "note": "by p, i1; in no group: 4 files without a value of i1",
+    }
     assert rows_of(plan, "Re-grouping")["all"]["note"] == "by i1; cells without a value of i1 are in no group"
     assert sum(len(keys) for keys in plan.files().values()) == 2
 
@@ -150,7 +179,11 @@ def test_only_files_that_the_conditions_leave_are_counted(with_nulls, condition,
     assert rows_of(plan, "Partition by")["seed"]["note"].endswith(f"{count} without a value of i1")
 
 
-@pytest.mark.parametrize("arguments", [{"partition_by": "i1", "conditions": C("i1") == 10}, {"partition_by": "x"}, {"partition_by": "p"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [{"partition_by": "i1", "conditions": C("i1") == 10}, {"partition_by": "x"}, {"partition_by": "p"}, {}],
+    ids=str,
+)
 def test_where_nothing_is_lost_nothing_is_said(with_nulls, arguments):
     plan = plan_cube_query(CUBE.copy(index_columns=[]), with_nulls, **arguments)
     assert "in no group" not in rows_of(plan, "Partition by")["seed"]["note"]
@@ -176,7 +209,15 @@ def test_json_has_everything():
     assert list(found) == ["title", "columns", "conditions", "partition by", "steps", "files"]
     assert found["conditions"] == "i1 >= 10 and x in [0, 1, 2, 3, 4, … 20 values]"
     assert found["files"] == [key for keys in plan.files().values() for key in keys]
-    titles = ["Labels", "Pre-conditions", "Partition by", "Alignment", "Re-grouping", "Join inside a partition", "Concatenation, ordered by x, y, p"]
+    titles = [
+        "Labels",
+        "Pre-conditions",
+        "Partition by",
+        "Alignment",
+        "Re-grouping",
+        "Join inside a partition",
+        "Concatenation, ordered by x, y, p",
+    ]
     assert [step["title"] for step in found["steps"]] == titles
 
 
@@ -209,7 +250,22 @@ def test_a_notebook_shows_a_table_in_which_everything_is_escaped():
     tags = Tags()
     tags.feed(plan.explain("html"))
     assert tags.open == []
-    assert tags.seen == {"div", "style", "strong", "br", "span", "code", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
+    assert tags.seen == {
+        "div",
+        "style",
+        "strong",
+        "br",
+        "span",
+        "code",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "details",
+        "summary",
+    }
     assert "a&b < 7" in tags.texts
     assert "rows only: a&b" in tags.texts
 

@@ -13,9 +13,20 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, iter_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
-from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    iter_cube,
+    load_group,
+    plan_cube_query,
+    query_cube,
+    query_cube_arrow,
+)
+from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
+from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import Call, CountingStore
 from tests.support.cubes import ColdStore, table
@@ -30,9 +41,22 @@ def store():
     store = MemoryStore()
     n = 210
     build_cube(
-        table(x=list(range(n)), y=["a"] * n, p=[x % 3 for x in range(n)], i1=[DAYS[x // 3 % 7] for x in range(n)], v1=[x / 2 for x in range(n)]), CUBE, store
+        table(
+            x=list(range(n)),
+            y=["a"] * n,
+            p=[x % 3 for x in range(n)],
+            i1=[DAYS[x // 3 % 7] for x in range(n)],
+            v1=[x / 2 for x in range(n)],
+        ),
+        CUBE,
+        store,
     )
-    extend_cube({"e": table(x=list(range(0, n, 2)), i2=[f"k{x % 5}" for x in range(0, n, 2)])}, CUBE, store, partition_on={"e": []})
+    extend_cube(
+        {"e": table(x=list(range(0, n, 2)), i2=[f"k{x % 5}" for x in range(0, n, 2)])},
+        CUBE,
+        store,
+        partition_on={"e": []},
+    )
     return store
 
 
@@ -108,7 +132,12 @@ def test_the_first_group_comes_before_the_last_file_is_read_where_only_enrichmen
     cube = Cube(["x"], ["p"], "lazy", index_columns=["i1"])
     store = CountingStore(MemoryStore())
     seed = pa.table({"x": list(range(40)), "p": list(range(40))})
-    build_cube({"seed": seed, "a": pa.table({"x": [1], "v1": [1]}), "b": pa.table({"x": [2], "v2": [1]})}, cube, store, partition_on={"a": [], "b": []})
+    build_cube(
+        {"seed": seed, "a": pa.table({"x": [1], "v1": [1]}), "b": pa.table({"x": [2], "v2": [1]})},
+        cube,
+        store,
+        partition_on={"a": [], "b": []},
+    )
     store.reset()
     next(iter_cube(cube, store, partition_by="p", options=options(threads=1)))
     assert len([key for key in store.touched("tail") if "seed/table" in key]) < 5

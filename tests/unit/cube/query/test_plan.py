@@ -10,8 +10,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, extend_cube, load_group, plan_cube_query, query_cube, query_cube_arrow
-from kartothek_cube.core.frames import to_frame
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    load_group,
+    plan_cube_query,
+    query_cube,
+    query_cube_arrow,
+)
+from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import KeyNotFound, Unsupported
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, table, with_column
@@ -27,7 +37,12 @@ def store():
     store = MemoryStore()
     seed = table(x=list(range(20)), p=[x // 2 for x in range(20)], i1=[x % 3 for x in range(20)], v1=list(range(20)))
     build_cube(seed, WIDE, store)
-    parity = table(x=list(range(20)), p=[x // 2 for x in range(20)], i2=["odd" if x // 2 % 2 else "even" for x in range(20)], v2=list(range(20)))
+    parity = table(
+        x=list(range(20)),
+        p=[x // 2 for x in range(20)],
+        i2=["odd" if x // 2 % 2 else "even" for x in range(20)],
+        v2=list(range(20)),
+    )
     extend_cube({"e": parity, "f": table(x=[3, 4], v3=[1, 2])}, WIDE, store, partition_on={"f": []})
     return store
 
@@ -69,9 +84,13 @@ def test_datasets_that_give_nothing_are_not_planned(store):
 
 def test_groups_that_conditions_exclude_are_not_planned(store):
     assert [group.key for group in plan_cube_query(WIDE, store, C("i1") == 1, partition_by="i1").groups] == [{"i1": 1}]
-    assert [group.key for group in plan_cube_query(WIDE, store, C("i2").isin(["odd"]), partition_by=["i2"]).groups] == [{"i2": "odd"}]
+    assert [group.key for group in plan_cube_query(WIDE, store, C("i2").isin(["odd"]), partition_by=["i2"]).groups] == [
+        {"i2": "odd"}
+    ]
     assert [group.key for group in plan_cube_query(WIDE, store, C("p") > 7).groups] == [{"p": 8}, {"p": 9}]
-    assert [group.key for group in plan_cube_query(WIDE, store, (C("i1") != 1) & (C("x") < 3), partition_by="i1").groups] == [{"i1": 0}, {"i1": 2}]
+    assert [
+        group.key for group in plan_cube_query(WIDE, store, (C("i1") != 1) & (C("x") < 3), partition_by="i1").groups
+    ] == [{"i1": 0}, {"i1": 2}]
 
 
 def test_a_group_has_only_its_own_files(store):
@@ -165,7 +184,9 @@ def data_reads(store):
 def test_every_data_file_is_read_once(store, by):
     counting = ColdStore(store)
     query_cube(WIDE, counting, partition_by=by)
-    assert sorted(data_reads(counting)) == sorted(key for keys in plan_cube_query(WIDE, store).files().values() for key in keys)
+    assert sorted(data_reads(counting)) == sorted(
+        key for keys in plan_cube_query(WIDE, store).files().values() for key in keys
+    )
 
 
 def test_files_that_are_not_planned_are_not_read(store):
@@ -248,7 +269,14 @@ def test_an_index_says_the_same_as_no_index():
     build_two(with_index)
     bare = CUBE.copy(index_columns=[], suppress_index_on=["x", "y"])
     build_cube({"seed": SEED, "e": ENRICH}, bare, without, partition_on={"e": []})
-    for condition in (C("i1") == 10, C("i1") != 10, C("x") > 0, C("i2") == "one", C("i2") != "one", C("i1").isin([20, 99])):
+    for condition in (
+        C("i1") == 10,
+        C("i1") != 10,
+        C("x") > 0,
+        C("i2") == "one",
+        C("i2") != "one",
+        C("i1").isin([20, 99]),
+    ):
         assert answers(with_index, conditions=condition) == answers(without, bare, conditions=condition)
 
 
@@ -268,7 +296,7 @@ def test_a_plan_arrives_elsewhere_without_what_shows_it(store, tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path / "plan")]
     count, *loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert int(count) == len(plan.groups) > 0
-    assert "kartothek_cube.cube.plan" in loaded
+    assert "kartothek_cube.cube.query.plan" in loaded
     own = [name for name in loaded if name.startswith("kartothek_cube")]
     assert "pandas" not in loaded
     assert [name for name in own if name.rpartition(".")[2] in SHOWING or ".report" in name or ".compat" in name] == []

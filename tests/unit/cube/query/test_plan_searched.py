@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from kartothek_cube import C, Conjunction, Cube, append_to_cube, build_cube, plan_cube_query
 from kartothek_cube.core.metadata import snapshot as snapshots
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import MemoryStore
-from kartothek_cube.cube import align as alignment
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.stores.open import MemoryStore
+from kartothek_cube.cube.query import align as alignment
 from tests.caches import forget
 
 CUBE = Cube(["x"], ["p", "q"], "searched", index_columns=["i1", "i2"])
 LIMITS = {
     "kartothek_cube.core.metadata.snapshot.MANY": 0,
-    "kartothek_cube.core.index.MANY": 0,
-    "kartothek_cube.core.metadata.labels._COST": 0,
-    "kartothek_cube.cube.align._FEW": 0,
-    "kartothek_cube.cube.planning._FEW": 0,
+    "kartothek_cube.core.metadata.index.MANY": 0,
+    "kartothek_cube.core.metadata._fast.label_index._COST": 0,
+    "kartothek_cube.cube.query.align._FEW": 0,
+    "kartothek_cube.cube.query.planning._FEW": 0,
 }
 
 
@@ -45,7 +45,11 @@ def store():
 
 def described(conditions, by):
     plan = plan_cube_query(CUBE, store(), Conjunction(conditions), partition_by=by)
-    return plan.explain("json"), [(g.key, g.partitions) for g in plan.groups], [(g.key, g.partitions) for g in plan.slices]
+    return (
+        plan.explain("json"),
+        [(g.key, g.partitions) for g in plan.groups],
+        [(g.key, g.partitions) for g in plan.slices],
+    )
 
 
 @contextmanager
@@ -56,12 +60,20 @@ def searching():
         yield
 
 
-numbers = st.tuples(st.sampled_from(["p", "i1", "i2", "x", "k", "v1"]), st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in"]), st.integers(-1, 8))
+numbers = st.tuples(
+    st.sampled_from(["p", "i1", "i2", "x", "k", "v1"]),
+    st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in"]),
+    st.integers(-1, 8),
+)
 texts = st.tuples(st.just("q"), st.sampled_from(["==", "!=", "<=", ">", "in"]), st.sampled_from(["a", "b", "bb", "c"]))
 
 
 def condition(column, op, value):
-    return C(column).isin([value, value, type(value)(3)]) if op == "in" else Conjunction.from_string(f"{column} {op} {value}", TYPES).conditions[0]
+    return (
+        C(column).isin([value, value, type(value)(3)])
+        if op == "in"
+        else Conjunction.from_string(f"{column} {op} {value}", TYPES).conditions[0]
+    )
 
 
 TYPES = {"q": pa.string(), **dict.fromkeys(["p", "i1", "i2", "x", "k", "v1"], pa.int64())}
@@ -82,7 +94,13 @@ def looked(monkeypatch):
     """The rows that are looked at one by one, and "all" for values that are compared where they could be searched."""
     found = []
     monkeypatch.setattr(snapshots, "matching_all", lambda *_: found.append("all"))
-    monkeypatch.setattr(alignment, "pack", lambda tables, columns, pack=alignment.pack: found.append([t.num_rows for t in tables]) or pack(tables, columns))
+    monkeypatch.setattr(
+        alignment,
+        "pack",
+        lambda tables, columns, pack=alignment.pack: (
+            found.append([t.num_rows for t in tables]) or pack(tables, columns)
+        ),
+    )
     return found
 
 
@@ -105,7 +123,9 @@ def test_a_plan_of_everything_is_no_copy_of_what_is_known():
     everything, some = plan_cube_query(CUBE, made), plan_cube_query(CUBE, made, C("p") >= 3)
     assert everything.file_columns["seed"] is snapshot.files
     assert everything.value_columns["seed"] is snapshot.values
-    assert some.file_columns["seed"].to_pylist() == [f for f in snapshot.files.to_pylist() if f.split("/p=")[1][0] in "345"]
+    assert some.file_columns["seed"].to_pylist() == [
+        f for f in snapshot.files.to_pylist() if f.split("/p=")[1][0] in "345"
+    ]
 
 
 def test_what_is_sorted_once_is_kept_with_the_snapshot(monkeypatch):

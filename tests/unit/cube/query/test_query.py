@@ -25,19 +25,37 @@ from kartothek_cube.api.cube import (
     remove_partitions,
 )
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound
 from tests.support.cubes import answers, contents, files, refused, snapshot, table, with_column
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1", "i2"])
 SEED = [
-    {"x": x, "y": y, "p": x // 2, "i1": 10 * (x % 2), "v1": None if (x, y) == (1, "b") else x / 2, "s1": [None, "m", "n"][(x + len(y) * ord(y)) % 3]}
+    {
+        "x": x,
+        "y": y,
+        "p": x // 2,
+        "i1": 10 * (x % 2),
+        "v1": None if (x, y) == (1, "b") else x / 2,
+        "s1": [None, "m", "n"][(x + len(y) * ord(y)) % 3],
+    }
     for x, y in itertools.product(range(4), "ab")
 ]
-E = [{"x": 1, "i2": "u", "v2": 1}, {"x": 2, "i2": "w", "v2": 2}, {"x": 3, "i2": "u", "v2": 3}, {"x": 9, "i2": "z", "v2": 9}]
-F = [{"x": 0, "y": "a", "p": 0, "v3": 5, "b3": True}, {"x": 2, "y": "b", "p": 1, "v3": 6, "b3": False}, {"x": 3, "y": "c", "p": 1, "v3": 7, "b3": True}]
+E = [
+    {"x": 1, "i2": "u", "v2": 1},
+    {"x": 2, "i2": "w", "v2": 2},
+    {"x": 3, "i2": "u", "v2": 3},
+    {"x": 9, "i2": "z", "v2": 9},
+]
+F = [
+    {"x": 0, "y": "a", "p": 0, "v3": 5, "b3": True},
+    {"x": 2, "y": "b", "p": 1, "v3": 6, "b3": False},
+    {"x": 3, "y": "c", "p": 1, "v3": 7, "b3": True},
+]
 PAYLOAD = {"e": ["i2", "v2"], "f": ["v3", "b3"]}
-SEED_SCHEMA = pa.schema({"x": pa.int64(), "y": pa.string(), "p": pa.int64(), "i1": pa.int64(), "v1": pa.float64(), "s1": pa.string()})
+SEED_SCHEMA = pa.schema(
+    {"x": pa.int64(), "y": pa.string(), "p": pa.int64(), "i1": pa.int64(), "v1": pa.float64(), "s1": pa.string()}
+)
 F_SCHEMA = pa.schema({"x": pa.int64(), "y": pa.string(), "p": pa.int64(), "v3": pa.int8(), "b3": pa.bool_()})
 
 
@@ -45,7 +63,9 @@ F_SCHEMA = pa.schema({"x": pa.int64(), "y": pa.string(), "p": pa.int64(), "v3": 
 def store():
     store = MemoryStore()
     build_cube(pa.Table.from_pylist(SEED, SEED_SCHEMA), CUBE, store)
-    extend_cube({"e": pa.Table.from_pylist(E), "f": pa.Table.from_pylist(F, F_SCHEMA)}, CUBE, store, partition_on={"e": []})
+    extend_cube(
+        {"e": pa.Table.from_pylist(E), "f": pa.Table.from_pylist(F, F_SCHEMA)}, CUBE, store, partition_on={"e": []}
+    )
     return store
 
 
@@ -101,10 +121,14 @@ def test_cells_that_only_an_enrichment_has_never_appear(store):  # cube 177
     assert ("c" in {row["y"] for row in answers(store)}) is False
 
 
-@pytest.mark.parametrize("payload", [None, [], "v1", ["v1", "v1"], {"v2", "v3"}, ["x", "p"], ("i2",), (c for c in ["v1", "i2"])])
+@pytest.mark.parametrize(
+    "payload", [None, [], "v1", ["v1", "v1"], {"v2", "v3"}, ["x", "p"], ("i2",), (c for c in ["v1", "i2"])]
+)
 def test_payload_columns_choose_columns(store, payload):  # cube 161, 190
     payload = list(payload) if payload is not None and not isinstance(payload, str) else payload
-    wanted = FULL[0].keys() if payload is None else {"x", "y", "p", *([payload] if isinstance(payload, str) else payload)}
+    wanted = (
+        FULL[0].keys() if payload is None else {"x", "y", "p", *([payload] if isinstance(payload, str) else payload)}
+    )
     assert answers(store, payload_columns=payload) == [{k: v for k, v in row.items() if k in wanted} for row in FULL]
 
 
@@ -168,7 +192,11 @@ def test_an_equality_on_a_column_of_nulls_matches_nothing(store):  # cube 175
 def test_a_hundred_index_conditions_select_one_row():  # cube 185
     names = [f"i{n}" for n in range(100)]
     cube = Cube(["x"], ["p"], "wide", index_columns=names)
-    data = {"x": list(range(50)), "p": [x % 5 for x in range(50)], **{name: [int(x >= n % 50) for x in range(50)] for n, name in enumerate(names)}}
+    data = {
+        "x": list(range(50)),
+        "p": [x % 5 for x in range(50)],
+        **{name: [int(x >= n % 50) for x in range(50)] for n, name in enumerate(names)},
+    }
     store = MemoryStore()
     build_cube(pa.table(data), cube, store)
     assert [row["x"] for row in answers(store, cube, conditions=[C(name) == 1 for name in names])] == [49]
@@ -198,7 +226,12 @@ PLAIN = {"int": 1, "uint": 1, **{k: LITERALS[k] for k in ("float", "bool", "str"
 @pytest.mark.parametrize("role", ["dimension", "partition", "index", "payload"])
 @pytest.mark.parametrize("kind", TYPES)
 def test_literals_of_another_type_are_refused(role, kind):  # cube 174
-    cube = Cube(["d"] if role == "dimension" else ["x"], ["c" if role == "partition" else "p"], "t", index_columns=["c"] if role == "index" else [])
+    cube = Cube(
+        ["d"] if role == "dimension" else ["x"],
+        ["c" if role == "partition" else "p"],
+        "t",
+        index_columns=["c"] if role == "index" else [],
+    )
     column = "d" if role == "dimension" else "c"
     data = {"x": [0], "p": [0], column: pa.array([PLAIN[kind]], TYPES[kind])}
     store = MemoryStore()
@@ -218,7 +251,12 @@ def test_literals_of_another_type_are_refused(role, kind):  # cube 174
 @pytest.mark.parametrize("role", ["dimension", "partition", "index", "payload"])
 def test_dates_are_compared_wherever_they_stand(value, role):
     days = pa.array([datetime.date(2024, 1, d) for d in (1, 2, 3)])
-    cube = Cube(["d"] if role == "dimension" else ["x"], ["d" if role == "partition" else "p"], "t", index_columns=["d"] if role == "index" else [])
+    cube = Cube(
+        ["d"] if role == "dimension" else ["x"],
+        ["d" if role == "partition" else "p"],
+        "t",
+        index_columns=["d"] if role == "index" else [],
+    )
     store = MemoryStore()
     build_cube(pa.table({"x": [0, 1, 2], "p": [0, 0, 1], "d": days}), cube, store)
     assert [row["x"] for row in answers(store, cube, conditions=C("d") >= value)] == [1, 2]
@@ -235,10 +273,18 @@ def grouped(store, by, **arguments):
     return [(tuple(frame[c].iloc[0] for c in by), list(zip(frame["x"], frame["y"], strict=True))) for frame in frames]
 
 
-@pytest.mark.parametrize("by", [["x"], ["y"], ["p"], ["i1"], ["i2"], ["p", "i1"], ["i1", "p"], ["y", "i2"], ["x", "y", "p", "i1", "i2"]], ids=str)
+@pytest.mark.parametrize(
+    "by",
+    [["x"], ["y"], ["p"], ["i1"], ["i2"], ["p", "i1"], ["i1", "p"], ["y", "i2"], ["x", "y", "p", "i1", "i2"]],
+    ids=str,
+)
 @pytest.mark.parametrize(
     ("condition", "holds"),
-    [([], lambda r: True), (C("v1") > 0.4, lambda r: (r["v1"] or 0) > 0.4), (C("v2") > 1, lambda r: (r["v2"] or 0) > 1)],
+    [
+        ([], lambda r: True),
+        (C("v1") > 0.4, lambda r: (r["v1"] or 0) > 0.4),
+        (C("v2") > 1, lambda r: (r["v2"] or 0) > 1),
+    ],
     ids=["all", "v1", "v2"],
 )
 def test_partition_by_gives_one_sorted_frame_per_combination(store, by, condition, holds):  # cube 163, 164, 192
@@ -248,7 +294,10 @@ def test_partition_by_gives_one_sorted_frame_per_combination(store, by, conditio
             expected.setdefault(tuple(row[c] for c in by), []).append((row["x"], row["y"]))
     found = grouped(store, by, conditions=condition)
     assert found == sorted(expected.items())
-    assert [len(set(zip(*(frame[c] for c in by), strict=True))) for frame in query_cube(CUBE, store, condition, partition_by=by)] == [1] * len(found)
+    assert [
+        len(set(zip(*(frame[c] for c in by), strict=True)))
+        for frame in query_cube(CUBE, store, condition, partition_by=by)
+    ] == [1] * len(found)
 
 
 def test_every_frame_of_a_group_counts_its_rows(store):
@@ -272,21 +321,47 @@ def test_a_key_of_an_enrichment_can_be_partitioned_by(store):
 def test_a_dimension_that_an_enrichment_has_indexed_too_does_not_leak_rows(store):
     extend_cube({"zzz": table(x=[0, 1, 2], v4=[1, 2, 3])}, CUBE, store, partition_on={"zzz": ["x"]})
     assert grouped(store, ["x"]) == [((x,), [(x, "a"), (x, "b")]) for x in range(4)]
-    assert [frame["v4"].isna().all() for frame in query_cube(CUBE, store, partition_by="x")] == [False, False, False, True]
+    assert [frame["v4"].isna().all() for frame in query_cube(CUBE, store, partition_by="x")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
-INDEXED = [pa.int8(), pa.uint8(), pa.uint64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.date32(), pa.timestamp("us")]
+INDEXED = [
+    pa.int8(),
+    pa.uint8(),
+    pa.uint64(),
+    pa.float32(),
+    pa.float64(),
+    pa.bool_(),
+    pa.string(),
+    pa.binary(),
+    pa.date32(),
+    pa.timestamp("us"),
+]
 
 
 @pytest.mark.parametrize("kind", INDEXED, ids=str)
 @pytest.mark.parametrize("role", ["dimension", "index", "partition"])
 def test_partition_by_a_column_of_every_indexed_type(kind, role):
-    cube = Cube(["c"] if role == "dimension" else ["x"], ["c" if role == "partition" else "p"], "t", index_columns=["c"] if role == "index" else [])
-    values = {"b": [False, True], "s": ["", "b/ä%"], "y": [b"", b"b"]}.get({"bool": "b", "string": "s", "binary": "y"}.get(str(kind), ""), [0, 1])
+    cube = Cube(
+        ["c"] if role == "dimension" else ["x"],
+        ["c" if role == "partition" else "p"],
+        "t",
+        index_columns=["c"] if role == "index" else [],
+    )
+    values = {"b": [False, True], "s": ["", "b/ä%"], "y": [b"", b"b"]}.get(
+        {"bool": "b", "string": "s", "binary": "y"}.get(str(kind), ""), [0, 1]
+    )
     store = MemoryStore()
     build_cube(pa.table({"x": [0, 1], "p": [0, 0], "c": pa.array(values, kind)}), cube, store)
     for condition in (None, C("x") >= 0):
-        assert [table.column("x").to_pylist() for _, table in iter_cube(cube, store, condition, partition_by="c")] == [[0], [1]]
+        assert [table.column("x").to_pylist() for _, table in iter_cube(cube, store, condition, partition_by="c")] == [
+            [0],
+            [1],
+        ]
         assert [frame["x"].tolist() for frame in query_cube(cube, store, condition, partition_by="c")] == [[0], [1]]
     assert [key["c"] for key, _ in iter_cube(cube, store, partition_by="c")] == pa.array(values, kind).to_pylist()
 
@@ -300,7 +375,9 @@ def test_the_order_of_dimensions_is_the_order_of_rows(store):  # cube 166
     assert list(rows[0]) == sorted(FULL[0])
 
 
-@pytest.mark.parametrize(("dims", "expected"), [("x", [(0, 0), (1, 0), (2, 1), (3, 1)]), (["y"], [("a", 0), ("a", 1), ("b", 0), ("b", 1)])])
+@pytest.mark.parametrize(
+    ("dims", "expected"), [("x", [(0, 0), (1, 0), (2, 1), (3, 1)]), (["y"], [("a", 0), ("a", 1), ("b", 0), ("b", 1)])]
+)
 def test_a_projection_has_each_combination_once(store, dims, expected):  # cube 167
     rows = answers(store, dimension_columns=dims, payload_columns=[])
     name = dims if isinstance(dims, str) else dims[0]
@@ -309,12 +386,22 @@ def test_a_projection_has_each_combination_once(store, dims, expected):  # cube 
 
 
 def test_a_projection_keeps_payload_of_fewer_dimensions(store):  # cube 168
-    assert [(row["x"], row["v2"]) for row in answers(store, dimension_columns="x", payload_columns="v2")] == [(0, None), (1, 1), (2, 2), (3, 3)]
-    assert [row["x"] for row in answers(store, dimension_columns="x", payload_columns="v2", conditions=C("i2") == "u")] == [1, 3]
+    assert [(row["x"], row["v2"]) for row in answers(store, dimension_columns="x", payload_columns="v2")] == [
+        (0, None),
+        (1, 1),
+        (2, 2),
+        (3, 3),
+    ]
+    assert [
+        row["x"] for row in answers(store, dimension_columns="x", payload_columns="v2", conditions=C("i2") == "u")
+    ] == [1, 3]
 
 
 def test_a_condition_on_a_dropped_dimension_comes_before_the_projection(store):
-    assert [row["x"] for row in answers(store, dimension_columns="x", payload_columns=[], conditions=(C("y") == "b") & (C("x") > 1))] == [2, 3]
+    assert [
+        row["x"]
+        for row in answers(store, dimension_columns="x", payload_columns=[], conditions=(C("y") == "b") & (C("x") > 1))
+    ] == [2, 3]
     assert answers(store, dimension_columns="x", payload_columns=[], conditions=C("y") == "z") == []
 
 
@@ -363,7 +450,9 @@ def test_a_dropped_dimension_is_no_payload(store):
         ({"datasets": ["seed"], "conditions": C("v2") == 1}, InvalidInput, ["v2"]),
     ],
 )
-def test_wrong_arguments_are_refused_by_every_query_verb(store, arguments, error, words):  # cube 170, 171, 172, 173, 186, 190
+def test_wrong_arguments_are_refused_by_every_query_verb(
+    store, arguments, error, words
+):  # cube 170, 171, 172, 173, 186, 190
     for verb in (query_cube, iter_cube, plan_cube_query):
         with refused(store, error, *words):
             verb(CUBE, store, **arguments)
@@ -438,9 +527,17 @@ def other_partitionings():
     [
         ([], table(x=[0, 1], v2=[10, 11]), lambda x, p, q: {0: 10, 1: 11}.get(x)),
         (["p"], table(x=[0, 1], p=[0, 1], v2=[10, 11]), lambda x, p, q: {(0, 0): 10, (1, 1): 11}.get((x, p))),
-        (["q", "p"], table(x=[0, 1], p=[0, 1], q=[1, 0], v2=[10, 11]), lambda x, p, q: {(0, 0, 1): 10, (1, 1, 0): 11}.get((x, p, q))),
+        (
+            ["q", "p"],
+            table(x=[0, 1], p=[0, 1], q=[1, 0], v2=[10, 11]),
+            lambda x, p, q: {(0, 0, 1): 10, (1, 1, 0): 11}.get((x, p, q)),
+        ),
         (["k"], table(x=[0, 1], k=["u", "w"], v2=[10, 11]), lambda x, p, q: {0: 10, 1: 11}.get(x)),
-        (["q", "k"], table(x=[0, 1], q=[0, 1], k=["u", "w"], v2=[10, 11]), lambda x, p, q: {(0, 0): 10, (1, 1): 11}.get((x, q))),
+        (
+            ["q", "k"],
+            table(x=[0, 1], q=[0, 1], k=["u", "w"], v2=[10, 11]),
+            lambda x, p, q: {(0, 0): 10, (1, 1): 11}.get((x, q)),
+        ),
         (["x"], table(x=[0, 1], v2=[10, 11]), lambda x, p, q: {0: 10, 1: 11}.get(x)),
     ],
     ids=["none", "p", "q,p", "k", "q,k", "x"],
@@ -449,7 +546,9 @@ def test_datasets_of_every_partitioning_are_joined_and_overlaid(keys, data, expe
     cube, seed = other_partitionings()
     store = MemoryStore()
     build_cube({"seed": seed, "e": data}, cube, store, partition_on={"e": keys})
-    assert [row["v2"] for row in answers(store, cube)] == [expected(row["x"], row["p"], row["q"]) for row in answers(store, cube)]
+    assert [row["v2"] for row in answers(store, cube)] == [
+        expected(row["x"], row["p"], row["q"]) for row in answers(store, cube)
+    ]
     before = [row["v2"] for row in answers(store, cube)]
     append_to_cube({"e": with_column(data[:1], "v2", [99])}, cube, store)
     assert [row["v2"] for row in answers(store, cube)] == [99 if v == 10 else v for v in before]
@@ -516,7 +615,10 @@ def test_an_overridden_row_does_not_come_back(overlaid, condition, cells):
 
 @pytest.mark.parametrize("condition", [None, C("v1") > 0.0, C("i1") > 0])
 def test_partition_by_puts_each_cell_into_the_group_of_its_newest_row(overlaid, condition):
-    assert [(key["i1"], rows.column("x").to_pylist()) for key, rows in iter_cube(CUBE, overlaid, condition, partition_by="i1")] == [(1, [1]), (2, [0])]
+    assert [
+        (key["i1"], rows.column("x").to_pylist())
+        for key, rows in iter_cube(CUBE, overlaid, condition, partition_by="i1")
+    ] == [(1, [1]), (2, [0])]
     assert [frame["x"].tolist() for frame in query_cube(CUBE, overlaid, condition, partition_by="i1")] == [[1], [0]]
 
 
@@ -528,7 +630,8 @@ def test_a_newer_null_hides_the_older_value(overlaid):
 
 @pytest.mark.parametrize("key", ["k", "y"])
 def test_the_newest_row_of_an_enrichment_with_a_key_of_its_own_wins(overlaid, key):
-    # `k` is payload, so that the same cell may move to another file; `y` is a dimension, so that it cannot.
+    # `k` is payload, so that the same cell may move to another file; `y` is a dimension, so that it
+    # cannot.
     old = table(x=[0, 1], y=["a", "a"], k=[1, 1], v4=[1, 1])
     new = table(x=[0], y=["a"], k=[2], v4=[2])
     extend_cube({"g": old}, CUBE, overlaid, partition_on={"g": [key]})
@@ -537,7 +640,10 @@ def test_the_newest_row_of_an_enrichment_with_a_key_of_its_own_wins(overlaid, ke
     assert [row["x"] for row in answers(overlaid, conditions=C("k") == 1)] == [1]
     assert [row["x"] for row in answers(overlaid, conditions=C("v4") == 1)] == [1]
     if key == "k":
-        assert [(k["k"], rows.column("x").to_pylist()) for k, rows in iter_cube(CUBE, overlaid, partition_by="k")] == [(1, [1]), (2, [0])]
+        assert [(k["k"], rows.column("x").to_pylist()) for k, rows in iter_cube(CUBE, overlaid, partition_by="k")] == [
+            (1, [1]),
+            (2, [0]),
+        ]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -555,7 +661,7 @@ def test_a_missing_file_matters_only_where_it_is_read(store):  # cube 195
 
 
 def test_a_missing_index_file_matters_only_where_it_is_asked(store, monkeypatch):
-    from kartothek_cube.core import snapshots
+    from kartothek_cube.core.snapshots import loader as snapshots
 
     monkeypatch.setattr(snapshots, "_cache", snapshots._Cache())
     store.delete(snapshot(store).document.indices["i1"])
@@ -572,14 +678,22 @@ def test_several_files_of_a_partition_are_merged(store):  # cube 179
 
 def test_a_removed_and_written_again_partition_answers_for_its_cells_only(store):  # cube 181
     remove_partitions(CUBE, store, C("p") == 1, ["f"])
-    append_to_cube({"f": pa.Table.from_pylist([{"x": 3, "y": "a", "p": 1, "v3": 1, "b3": None}], F_SCHEMA)}, CUBE, store)
-    assert [(row["x"], row["y"], row["v3"]) for row in answers(store) if row["v3"] is not None] == [(0, "a", 5), (3, "a", 1)]
+    append_to_cube(
+        {"f": pa.Table.from_pylist([{"x": 3, "y": "a", "p": 1, "v3": 1, "b3": None}], F_SCHEMA)}, CUBE, store
+    )
+    assert [(row["x"], row["y"], row["v3"]) for row in answers(store) if row["v3"] is not None] == [
+        (0, "a", 5),
+        (3, "a", 1),
+    ]
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
 STORED = {
-    **{str(kind): (kind, [1, 2, 3]) for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
+    **{
+        str(kind): (kind, [1, 2, 3])
+        for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+    },
     "int64 extremes": (pa.int64(), [-(2**63), 0, 2**63 - 1]),
     "uint64 extremes": (pa.uint64(), [0, 1, 2**64 - 1]),
     "float": (pa.float32(), [-0.5, 1.5, 2.5]),
@@ -588,7 +702,10 @@ STORED = {
     "string": (pa.string(), ["", "a/b", "ä %=&?", "ß" * 20]),
     "binary": (pa.binary(), [b"", b"a/b", b"z"]),
     "date": (pa.date32(), [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29)]),
-    "timestamp": (pa.timestamp("us"), [datetime.datetime(1969, 12, 31, 23, 59, 59, 999999), datetime.datetime(2024, 2, 29)]),
+    "timestamp": (
+        pa.timestamp("us"),
+        [datetime.datetime(1969, 12, 31, 23, 59, 59, 999999), datetime.datetime(2024, 2, 29)],
+    ),
     "timestamp[ns] in whole microseconds": (pa.timestamp("ns"), [datetime.datetime(2024, 2, 29, 1, 2, 3, 4)]),
 }
 PAYLOAD_ONLY = {
@@ -603,20 +720,33 @@ PAYLOAD_ONLY = {
     "category": (pa.dictionary(pa.int8(), pa.string()), ["a", None, "a"]),
     "large text": (pa.large_string(), ["a", None]),
 }
-NORMAL = {"string": pa.string(), "dictionary<values=string, indices=int8, ordered=0>": pa.string(), "large_string": pa.string()}
+NORMAL = {
+    "string": pa.string(),
+    "dictionary<values=string, indices=int8, ordered=0>": pa.string(),
+    "large_string": pa.string(),
+}
 
 
 @pytest.mark.parametrize("role", ["dimension", "partition", "index", "payload"])
 @pytest.mark.parametrize("name", STORED)
 def test_a_type_makes_the_round_trip_in_every_role(name, role):  # cube 178
     kind, values = STORED[name]
-    cube = Cube(["c"] if role == "dimension" else ["x"], ["c" if role == "partition" else "p"], "t", index_columns=["c"] if role == "index" else [])
+    cube = Cube(
+        ["c"] if role == "dimension" else ["x"],
+        ["c" if role == "partition" else "p"],
+        "t",
+        index_columns=["c"] if role == "index" else [],
+    )
     data = pa.table({"x": list(range(len(values))), "p": [0] * len(values), "c": pa.array(values, kind)})
     store = MemoryStore()
     build_cube(data, cube, store)
     result = query_cube_arrow(cube, store)
-    assert dict(zip(result.column("x").to_pylist(), result.column("c").to_pylist(), strict=True)) == dict(enumerate(data.column("c").to_pylist()))
-    wide = {"i": pa.int64(), "u": pa.uint64(), "f": pa.float64()}.get(str(kind)[0], kind) if role == "partition" else kind
+    assert dict(zip(result.column("x").to_pylist(), result.column("c").to_pylist(), strict=True)) == dict(
+        enumerate(data.column("c").to_pylist())
+    )
+    wide = (
+        {"i": pa.int64(), "u": pa.uint64(), "f": pa.float64()}.get(str(kind)[0], kind) if role == "partition" else kind
+    )
     assert result.schema.field("c").type == (pa.timestamp("us") if pa.types.is_timestamp(kind) else wide)
     for x, value in enumerate(pa.array(values, kind).to_pylist()):
         assert [row["x"] for row in answers(store, cube, conditions=C("c") == value)] == [x]
@@ -632,7 +762,11 @@ def test_a_payload_type_makes_the_round_trip(name):
     append_to_cube({"e": pa.table({"x": [0], "c": data[:1]})}, cube, store)
     result = query_cube_arrow(cube, store)
     assert result.column("c").to_pylist() == [*data.to_pylist(), None]
-    assert result.schema.field("c").type == {"category": pa.string(), "large text": pa.string(), "duration": pa.duration("ns")}.get(name, kind)
+    assert result.schema.field("c").type == {
+        "category": pa.string(),
+        "large text": pa.string(),
+        "duration": pa.duration("ns"),
+    }.get(name, kind)
     assert len(query_cube(cube, store)[0]) == len(values) + 1
 
 

@@ -60,7 +60,8 @@ def test_to_partition_by_nothing_is_not_to_partition(store, nothing, arguments):
 
 def test_groups_that_lose_all_their_rows_are_not_there(store):  # cube 192
     assert [keys for keys, _ in grouped(store, "p")] == [[0], [1]]
-    # In the file of p=0 are rows with and without the value, so that nothing but the rows themselves can tell.
+    # In the file of p=0 are rows with and without the value, so that nothing but the rows
+    # themselves can tell.
     append_to_cube(table(x=[0], y=["c"], p=[0], i1=[10], v1=[3.0]), CUBE, store)
     assert grouped(store, "p", conditions=(C("v1") > 2.0) & (C("v1") < 2.5)) == []
     assert grouped(store, "p", conditions=C("v1") > 3.0) == [([1], [(1, "b")])]

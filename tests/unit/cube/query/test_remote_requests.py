@@ -1,4 +1,7 @@
-"""What a query asks of a remote store: few requests, and those of one step side by side. Each waits here until as many are there as should come together."""
+"""What a query asks of a remote store: few requests, and those of one step side by side.
+
+Each waits here until as many are there as should come together.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,15 @@ class MeetingStore(CountingStore):
         self._counting = threading.Lock()
 
     def around(self, operation, key, action):
-        kind = "index" if "/indices/" in key else "file" if "/table/" in key else "history" if "/_history/" in key else operation
+        kind = (
+            "index"
+            if "/indices/" in key
+            else "file"
+            if "/table/" in key
+            else "history"
+            if "/_history/" in key
+            else operation
+        )
         with self._counting:
             self._now += 1
             self.most = max(self.most, self._now)
@@ -53,7 +64,13 @@ def cubes():
     store, rows = MemoryStore(), PARTITIONS * ROWS
     keys = {"x": range(rows), "y": range(rows), "p": [i // ROWS for i in range(rows)]}
     build_cube(
-        {"seed": pa.table({**keys, "i1": range(rows)}), "b": pa.table({**keys, "v1": range(rows)}), "c": pa.table({**keys, "v2": range(rows)})}, CUBE, store
+        {
+            "seed": pa.table({**keys, "i1": range(rows)}),
+            "b": pa.table({**keys, "v1": range(rows)}),
+            "c": pa.table({**keys, "v2": range(rows)}),
+        },
+        CUBE,
+        store,
     )
     return store
 

@@ -52,7 +52,13 @@ def many():
 
 
 def many_rows(n):
-    return table(x=list(range(n)), y=["a"] * n, p=[x % 10 for x in range(n)], i1=[x // 10 for x in range(n)], v1=[x / 2 for x in range(n)])
+    return table(
+        x=list(range(n)),
+        y=["a"] * n,
+        p=[x % 10 for x in range(n)],
+        i1=[x // 10 for x in range(n)],
+        v1=[x / 2 for x in range(n)],
+    )
 
 
 def data_keys(store, *operations):
@@ -71,7 +77,9 @@ def test_the_rows_come_in_partition_order(many, threads):
     assert found.schema.equals(whole.schema)
     assert found.column("p").to_pylist() == sorted(found.column("p").to_pylist())
     assert found.sort_by([("x", "ascending"), ("y", "ascending"), ("p", "ascending")]) == whole
-    assert [batch["x"] for batch in found.to_pylist()] == [row["x"] for _, rows in iter_cube(MANY, many) for row in rows.to_pylist()]
+    assert [batch["x"] for batch in found.to_pylist()] == [
+        row["x"] for _, rows in iter_cube(MANY, many) for row in rows.to_pylist()
+    ]
 
 
 def test_no_rows_have_a_schema(store):
@@ -135,7 +143,9 @@ def test_what_is_behind_the_limit_is_not_read(many, limit, partitions):
     assert len(data_keys(counting)) == partitions
 
 
-@pytest.mark.parametrize(("limit", "error"), [(-1, InvalidInput), ("1", InvalidType), (True, InvalidType), (1.0, InvalidType)])
+@pytest.mark.parametrize(
+    ("limit", "error"), [(-1, InvalidInput), ("1", InvalidType), (True, InvalidType), (1.0, InvalidType)]
+)
 def test_a_limit_is_a_number_of_rows(many, limit, error):
     with pytest.raises(error, match="limit"):
         stream_cube(MANY, many, limit=limit)
@@ -182,7 +192,9 @@ def test_the_groups_of_a_plan_come_one_after_the_other(many):
     values = [set(batch.column("i1").to_pylist()) for batch in batches]
     assert all(len(value) == 1 for value in values)
     assert [next(iter(value)) for value in values] == sorted(next(iter(value)) for value in values)
-    assert pa.Table.from_batches(batches) == pa.concat_tables([rows for _, rows in iter_cube(MANY, many, partition_by="i1")])
+    assert pa.Table.from_batches(batches) == pa.concat_tables(
+        [rows for _, rows in iter_cube(MANY, many, partition_by="i1")]
+    )
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -235,7 +247,9 @@ def counted(store, **arguments):
 
 
 @pytest.mark.parametrize(
-    ("conditions", "rows", "files"), [(None, ROWS, 2), (C("p") == 1, ROWS // 2, 1), (C("p") > 5, 0, 0)], ids=["all", "a partition", "none"]
+    ("conditions", "rows", "files"),
+    [(None, ROWS, 2), (C("p") == 1, ROWS // 2, 1), (C("p") > 5, 0, 0)],
+    ids=["all", "a partition", "none"],
 )
 def test_partitions_of_one_file_are_counted_by_footers(wide, conditions, rows, files):
     number, counting = counted(wide, conditions=conditions)

@@ -29,17 +29,38 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import compact_dataset, store_dataframes_as_dataset
 from kartothek_cube.api.serialization import ParquetSerializer
-from kartothek_cube.core.options import options
-from kartothek_cube.core.rowkeys import ascends
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.arrow.sort_keys import ascends
+from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import WRITES, StoreView
-from kartothek_cube.errors import CommitConflict, CorruptData, CubeCommitIncomplete, InvalidInput, InvalidType, ReadOnlyStore
+from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.errors import (
+    CommitConflict,
+    CorruptData,
+    CubeCommitIncomplete,
+    InvalidInput,
+    InvalidType,
+    ReadOnlyStore,
+)
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import answer, arguments_of, check_frames, check_refused, written
-from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, index_of, refused, snapshot, stored_rows, table
+from tests.support.cubes import (
+    CUBE,
+    ENRICH,
+    SEED,
+    ColdStore,
+    answers,
+    build_two,
+    contents,
+    files,
+    index_of,
+    refused,
+    snapshot,
+    stored_rows,
+    table,
+)
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
 
@@ -51,7 +72,13 @@ def store():
 
 def seed_rows(n):
     """Two cells that are there already, and two new ones, in both partitions."""
-    return table(x=[0, 1, 10 + n, 10 + n], y=["a", "b", "a", "a"], p=[0, 1, 0, 1], i1=[n, n, n, 100], v1=[float(n), float(n), 0.5, 0.5])
+    return table(
+        x=[0, 1, 10 + n, 10 + n],
+        y=["a", "b", "a", "a"],
+        p=[0, 1, 0, 1],
+        i1=[n, n, n, 100],
+        v1=[float(n), float(n), 0.5, 0.5],
+    )
 
 
 def grown(times=4):
@@ -60,7 +87,14 @@ def grown(times=4):
     build_two(store)
     for n in range(1, times):
         append_to_cube(
-            {"seed": seed_rows(n), "e": table(x=[1, n], i2=["one", f"row {n}"], v2=[n, -n]) if n > 1 else table(x=[1], i2=["one"], v2=[11])}, CUBE, store
+            {
+                "seed": seed_rows(n),
+                "e": table(x=[1, n], i2=["one", f"row {n}"], v2=[n, -n])
+                if n > 1
+                else table(x=[1], i2=["one"], v2=[11]),
+            },
+            CUBE,
+            store,
         )
     return store
 
@@ -189,7 +223,9 @@ def overridden(sizes):
     return store
 
 
-@pytest.mark.parametrize("sizes", [[1, 1, 1], [6, 1, 1], [1, 1, 6], [6, 1, 1, 6], [1, 6, 1], [1, 1, 6, 1, 1], [2, 6, 1, 6, 3, 3]])
+@pytest.mark.parametrize(
+    "sizes", [[1, 1, 1], [6, 1, 1], [1, 1, 6], [6, 1, 1, 6], [1, 6, 1], [1, 1, 6, 1, 1], [2, 6, 1, 6, 3, 3]]
+)
 def test_the_newest_row_of_a_cell_wins_whichever_files_are_merged(sizes):
     store, last = overridden(sizes), len(sizes) - 1
     before = answers(store)
@@ -298,10 +334,15 @@ def test_a_cube_that_does_not_exist_is_refused():
 def test_a_dry_run_says_the_same_and_writes_nothing(store):
     before, counting = contents(store), CountingStore(store)
     reports = compact_cube(CUBE, counting, dry_run=True)
-    assert {i: (r.files_before, r.files_after, r.commit, r.dry_run) for i, r in reports.items()} == {"seed": (8, 2, None, True), "e": (4, 1, None, True)}
+    assert {i: (r.files_before, r.files_after, r.commit, r.dry_run) for i, r in reports.items()} == {
+        "seed": (8, 2, None, True),
+        "e": (4, 1, None, True),
+    }
     assert contents(store) == before
     assert set(counting.counts) & WRITES == set()
-    assert sorted(key for key in counting.touched("tail") if "/table/" in key) == sorted(files(store) + files(store, "e"))
+    assert sorted(key for key in counting.touched("tail") if "/table/" in key) == sorted(
+        files(store) + files(store, "e")
+    )
     assert compact_cube(CUBE, ReadOnlyView(store), dry_run=True).keys() == reports.keys()
     with refused(store, ReadOnlyStore):
         compact_cube(CUBE, ReadOnlyView(store))
@@ -385,12 +426,21 @@ def test_a_conflict_in_one_dataset_leaves_the_others_compacted(store):
 
 def test_a_conflict_alone_is_a_conflict(store):
     with pytest.raises(CommitConflict, match="cube\\+\\+seed"):
-        compact_cube(CUBE, Interrupted(store, "seed", lambda: remove_partitions(CUBE, store, C("p") == 0, ["seed"])), ktk_cube_dataset_ids=["seed"])
+        compact_cube(
+            CUBE,
+            Interrupted(store, "seed", lambda: remove_partitions(CUBE, store, C("p") == 0, ["seed"])),
+            ktk_cube_dataset_ids=["seed"],
+        )
 
 
 def test_the_dataset_that_comes_first_may_conflict_too(store):
     with pytest.raises(CubeCommitIncomplete, match="datasets e were changed"):
-        compact_cube(CUBE, Interrupted(store, "e", lambda: extend_cube({"e": ENRICH}, CUBE, store, overwrite=True, partition_on={"e": []})))
+        compact_cube(
+            CUBE,
+            Interrupted(
+                store, "e", lambda: extend_cube({"e": ENRICH}, CUBE, store, overwrite=True, partition_on={"e": []})
+            ),
+        )
     assert len(files(store)) == 2
     assert len(files(store, "e")) == 1
 
@@ -417,7 +467,13 @@ def test_a_compacted_cube_answers_as_the_model_does(data):
 
 @pytest.mark.slow
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(1, 2)), max_size=6, unique_by=lambda r: r[:2]), min_size=1, max_size=7),
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(1, 2)), max_size=6, unique_by=lambda r: r[:2]
+        ),
+        min_size=1,
+        max_size=7,
+    ),
     st.data(),
 )
 @settings(max_examples=settings().max_examples // 4, deadline=None)
@@ -429,7 +485,12 @@ def test_many_small_appends_to_all_kinds_of_layouts(deliveries, data):
     written_once = set()
     for n, rows in enumerate(deliveries):
         for name, keys in layouts.items():
-            columns = {"x": [r[0] for r in rows], "p": [r[1] for r in rows], f"k{name}": [r[2] for r in rows], f"v{name}": [n] * len(rows)}
+            columns = {
+                "x": [r[0] for r in rows],
+                "p": [r[1] for r in rows],
+                f"k{name}": [r[2] for r in rows],
+                f"v{name}": [n] * len(rows),
+            }
             full = pa.table(columns, schema=pa.schema({**shape, f"k{name}": pa.int64(), f"v{name}": pa.int64()}))
             part = full if "p" in keys else full.filter(pc.equal(full["p"], 0)).drop_columns(["p"])
             if part.num_rows and name in written_once:

@@ -7,14 +7,24 @@ import json
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, copy_cube, delete_cube, extend_cube, open_cube, query_cube_arrow, remove_partitions
+from kartothek_cube.api.cube import (
+    Cube,
+    append_to_cube,
+    build_cube,
+    copy_cube,
+    delete_cube,
+    extend_cube,
+    open_cube,
+    query_cube_arrow,
+    remove_partitions,
+)
 from kartothek_cube.api.dataset import convert_metadata_format
 from kartothek_cube.api.discover import discover_cube, discover_datasets
-from kartothek_cube.core.maintenance.garbage import tracked_keys
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.maintenance.garbage.run import tracked_keys
+from kartothek_cube.core.metadata.naming import document_key, schema_key
+from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.open import ReadOnlyView
 from kartothek_cube.errors import (
     AlreadyExists,
     CommitOutcomeUnknown,
@@ -48,7 +58,9 @@ def keys(store, prefix=""):
 
 
 def tracked(store, cube=CUBE):
-    return {key for d in discover_datasets(cube, store).values() for key in tracked_keys(d.snapshot) if store.contains(key)}
+    return {
+        key for d in discover_datasets(cube, store).values() for key in tracked_keys(d.snapshot) if store.contains(key)
+    }
 
 
 # --- what a copy is ---------------------------------------------------------------------------------------------------
@@ -64,7 +76,12 @@ def test_the_copy_has_the_tracked_keys_and_no_garbage(source, target):  # cube 2
 
 
 def test_the_copy_answers_as_the_original(source, target):
-    append_to_cube(table(x=[0, 5], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5]), CUBE, source, metadata={"seed": {"owner": "me"}})
+    append_to_cube(
+        table(x=[0, 5], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5]),
+        CUBE,
+        source,
+        metadata={"seed": {"owner": "me"}},
+    )
     copy_cube(CUBE, source, target)
     assert answers(target) == answers(source)
     ours, theirs = discover_datasets(CUBE, target), discover_datasets(CUBE, source)
@@ -125,7 +142,9 @@ def test_the_cube_of_another_writer_is_copied_byte_by_byte(source, target):
 
 @pytest.mark.parametrize("given", ["seed", ["seed"], {"seed"}, "dict"], ids=str)
 def test_only_the_datasets_that_are_named_are_copied(source, target, given):
-    copy_cube(CUBE, source, target, datasets={"seed": discover_datasets(CUBE, source)["seed"]} if given == "dict" else given)
+    copy_cube(
+        CUBE, source, target, datasets={"seed": discover_datasets(CUBE, source)["seed"]} if given == "dict" else given
+    )
     assert {key.partition("/")[0].partition(".")[0] for key in keys(target)} == {"cube++seed"}
 
 
@@ -179,8 +198,12 @@ def test_bad_arguments_are_refused(source, target):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("more", [{}, {"renamed_cube_prefix": "new", "renamed_datasets": {"e": "f"}}], ids=["same names", "renamed"])
-@pytest.mark.parametrize("view", [lambda store: store, ReadOnlyView, ColdStore], ids=["itself", "equal", "under another name"])
+@pytest.mark.parametrize(
+    "more", [{}, {"renamed_cube_prefix": "new", "renamed_datasets": {"e": "f"}}], ids=["same names", "renamed"]
+)
+@pytest.mark.parametrize(
+    "view", [lambda store: store, ReadOnlyView, ColdStore], ids=["itself", "equal", "under another name"]
+)
 def test_a_store_cannot_be_copied_onto_itself(source, overwrite, more, view):  # cube 203, 210
     with refused(source, ValueError, "Stores are identical but should not be"):
         copy_cube(CUBE, view(source), source, overwrite=overwrite, **more)
@@ -210,7 +233,11 @@ def test_overwriting_replaces_datasets_by_swaps(source, target, copied_before): 
     copy_cube(CUBE, source, target, overwrite=True)
     assert answers(target) == answers(source)
     after = contents(target)
-    assert {key for key in before if key in after and after[key] != before[key]} <= {document_key("cube++seed"), document_key("cube++e"), schema_key("cube++e")}
+    assert {key for key in before if key in after and after[key] != before[key]} <= {
+        document_key("cube++seed"),
+        document_key("cube++e"),
+        schema_key("cube++e"),
+    }
     append_to_cube(OTHER, CUBE, target)
     assert len(answers(target)) == len(answers(source)) + 1
 
@@ -243,7 +270,11 @@ def test_an_enrichment_alone_makes_no_cube(source, target, overwrite):  # cube 2
         copy_cube(CUBE, source, target, overwrite=overwrite, datasets=[])
 
 
-@pytest.mark.parametrize("other", [table(x=["a"], y=["b"], p=[1], i1=[1]), table(x=[1], y=["b"], p=[1], i1=[1], v2=[1])], ids=["types", "payload"])
+@pytest.mark.parametrize(
+    "other",
+    [table(x=["a"], y=["b"], p=[1], i1=[1]), table(x=[1], y=["b"], p=[1], i1=[1], v2=[1])],
+    ids=["types", "payload"],
+)
 def test_what_does_not_fit_the_target_is_refused(source, target, other):  # cube 206
     build_cube(other, CUBE, target)
     with refused(target, ValueError, "x" if "v2" not in other.column_names else "v2"):
@@ -294,7 +325,10 @@ def test_a_renamed_cube_is_whole_under_its_new_names(source, target, name):  # c
 
 def test_a_name_that_begins_like_another_is_another(target):  # cube 209
     source, cube = MemoryStore(), Cube(["x"], ["p"], "cube")
-    data = {name: table(x=[1], p=[1], **{f"v_{name}": [i]}) for i, name in enumerate(("seed", "enrich", "enrich2", "table", "p"))}
+    data = {
+        name: table(x=[1], p=[1], **{f"v_{name}": [i]})
+        for i, name in enumerate(("seed", "enrich", "enrich2", "table", "p"))
+    }
     build_cube(data, cube, source)
     renamed = {"enrich": "enrich2", "enrich2": "a", "table": "cube", "p": "table"}
     copy_cube(cube, source, target, renamed_datasets=renamed)
@@ -328,7 +362,10 @@ def test_an_illegal_name_is_refused(source, target, name, more):
 
 def test_a_dataset_of_the_new_name_is_not_replaced_silently(source, target):  # cube 204
     build_cube({"seed": OTHER, "f": table(x=[1], v3=[1])}, CUBE.copy(uuid_prefix="new"), target, partition_on={"f": []})
-    for more in ({"renamed_cube_prefix": "new"}, {"renamed_cube_prefix": "new", "datasets": ["e"], "renamed_datasets": {"e": "f"}}):
+    for more in (
+        {"renamed_cube_prefix": "new"},
+        {"renamed_cube_prefix": "new", "datasets": ["e"], "renamed_datasets": {"e": "f"}},
+    ):
         with refused(target, AlreadyExists, "new++seed" if "datasets" not in more else "new++f"):
             copy_cube(CUBE, source, target, **more)
     copy_cube(CUBE, source, target, renamed_cube_prefix="new", renamed_datasets={"e": "f"}, overwrite=True)
@@ -366,7 +403,12 @@ def without_file(source):
 
 
 def failing_document(dataset, target, kind="before"):
-    return ColdStore(FaultyStore(target, lambda call: kind if call.operation == "put_if" and call.key == document_key(f"cube++{dataset}") else None))
+    return ColdStore(
+        FaultyStore(
+            target,
+            lambda call: kind if call.operation == "put_if" and call.key == document_key(f"cube++{dataset}") else None,
+        )
+    )
 
 
 def test_a_file_that_has_vanished_stops_the_copy_before_anything_is_visible(source, target):
@@ -430,7 +472,11 @@ def test_what_cannot_be_taken_back_is_listed(source, target):
 def test_an_unknown_outcome_deletes_nothing(source, target):
     def fail(call):
         lost.extend([call] if call.operation == "put_if" and call.key == document_key("cube++seed") else [])
-        return ("after" if call.operation == "put_if" else "before") if lost and call.key == document_key("cube++seed") else None
+        return (
+            ("after" if call.operation == "put_if" else "before")
+            if lost and call.key == document_key("cube++seed")
+            else None
+        )
 
     lost = []
     with pytest.raises(CommitOutcomeUnknown, match="Landed: e"):

@@ -25,14 +25,35 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.api.dataset import convert_metadata_format
 from kartothek_cube.api.discover import discover_datasets
-from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.stores import ReadOnlyView
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, ReadOnlyStore, UnknownColumn, Unsupported
+from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.errors import (
+    CommitConflict,
+    CubeCommitIncomplete,
+    InvalidInput,
+    InvalidRequest,
+    InvalidType,
+    ReadOnlyStore,
+    UnknownColumn,
+    Unsupported,
+)
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault
 from kartothek_cube.testing.strategies import cubes_with_data, queries
 from tests.support.cube_model import answer, arguments_of, assert_same_groups, written
-from tests.support.cubes import CUBE, SEED, ColdStore, answers, build_two, contents, index_of, refused, snapshot, table, with_column
+from tests.support.cubes import (
+    CUBE,
+    SEED,
+    ColdStore,
+    answers,
+    build_two,
+    contents,
+    index_of,
+    refused,
+    snapshot,
+    table,
+    with_column,
+)
 
 NEW = table(x=[0, 5], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5])
 
@@ -153,7 +174,10 @@ def test_with_and_without_indices_queries_answer_as_the_model_does(data):
     case = data.draw(cubes_with_data())
     store, model = written(case), case.model()
     members = discover_datasets(case.cube, store)
-    able = sorted({c for d in members.values() for c in d.snapshot.schema.names if c not in d.partition_keys} - set(case.cube.partition_columns))
+    able = sorted(
+        {c for d in members.values() for c in d.snapshot.schema.names if c not in d.partition_keys}
+        - set(case.cube.partition_columns)
+    )
     columns = data.draw(st.lists(st.sampled_from(able), min_size=1, unique=True))
     build_cube_index(case.cube, store, columns)
     drop = data.draw(st.lists(st.sampled_from(columns), unique=True))
@@ -177,7 +201,9 @@ def test_a_dropped_index_is_gone_and_the_rest_stays(store):
     before, files, rows = discover_datasets(CUBE, store), contents(store), answers(store)
     assert list(drop_cube_index(CUBE, store, "i1")) == ["seed"]
     assert snapshot(store).secondary_columns == {"x", "y"}
-    assert {key for key, data in contents(store).items() if data != files.get(key) and "/_history/" not in key} == {document_key("cube++seed")}
+    assert {key for key, data in contents(store).items() if data != files.get(key) and "/_history/" not in key} == {
+        document_key("cube++seed")
+    }
     cube = open_cube("cube", store)
     assert cube == CUBE.copy(index_columns=["i2"])
     assert discover_datasets(cube, store)["seed"].metadata == before["seed"].metadata
@@ -290,7 +316,9 @@ def test_an_index_is_not_built_more_often_than_commit_retries_says(store):
 @VERBS
 def test_a_failure_between_two_datasets_says_what_landed(store, verb):
     build_cube_index(CUBE, store, "x")
-    faulty = FaultyStore(store, lambda call: "before" if call.operation == "put_if" and call.key == document_key("cube++seed") else None)
+    faulty = FaultyStore(
+        store, lambda call: "before" if call.operation == "put_if" and call.key == document_key("cube++seed") else None
+    )
     with pytest.raises(CubeCommitIncomplete, match=r"Landed: e \(commit \w+\)\. Not landed: seed\.") as caught:
         verb(CUBE, ColdStore(faulty), "x")
     assert isinstance(caught.value.__cause__, InjectedFault)
@@ -308,7 +336,13 @@ def test_only_the_column_is_read(store):
 
     large, cube = MemoryStore(), Cube(["x"], ["p"], "cube")
     n = 20_000
-    build_cube(table(x=list(range(n)), p=[0] * n, v1=[x % 7 for x in range(n)], v2=[str(x * 7919 % 10007) * 9 for x in range(n)]), cube, large)
+    build_cube(
+        table(
+            x=list(range(n)), p=[0] * n, v1=[x % 7 for x in range(n)], v2=[str(x * 7919 % 10007) * 9 for x in range(n)]
+        ),
+        cube,
+        large,
+    )
     counting = Ranges(large)
     build_cube_index(cube, counting, "v1")
     (file,) = snapshot(large).files.to_pylist()

@@ -9,15 +9,20 @@ from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, delete_cube, extend_cube, open_cube
 from kartothek_cube.api.dataset import DatasetMetadata, convert_metadata_format
 from kartothek_cube.api.discover import discover_datasets
-from kartothek_cube.core.naming import document_key, schema_key
-from kartothek_cube.core.stores import ReadOnlyView, open_store
+from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.open import ReadOnlyView, open_store
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, refused, table
 
 OTHERS = ("cube+", "cubes", "cub")
-GARBAGE = ("cube++seed/table/p=0/left.parquet", "cube++e/indices/i2/left.by-dataset-index.parquet", "cube++left.txt", "cube.txt")
+GARBAGE = (
+    "cube++seed/table/p=0/left.parquet",
+    "cube++e/indices/i2/left.by-dataset-index.parquet",
+    "cube++left.txt",
+    "cube.txt",
+)
 
 
 @pytest.fixture
@@ -37,8 +42,12 @@ def test_every_key_of_an_intact_cube_goes(store):  # cube 197
 
 
 def test_files_of_later_appends_go_too(store):
-    append_to_cube({"seed": table(x=[5], y=["a"], p=[9], i1=[1], v1=[1.0]), "e": table(x=[5], i2=["five"], v2=[50])}, CUBE, store)
-    left = {key for key in keys(store) if "/indices/" in key} - {key for name in ("seed", "e") for key in named_indices(store, name)}
+    append_to_cube(
+        {"seed": table(x=[5], y=["a"], p=[9], i1=[1], v1=[1.0]), "e": table(x=[5], i2=["five"], v2=[50])}, CUBE, store
+    )
+    left = {key for key in keys(store) if "/indices/" in key} - {
+        key for name in ("seed", "e") for key in named_indices(store, name)
+    }
     delete_cube(CUBE, store)
     assert set(keys(store)) == left
 
@@ -56,7 +65,9 @@ def test_other_cubes_and_garbage_stay(store):  # cube 198
     delete_cube(CUBE, store)
     after = contents(store)
     assert after.items() <= before.items()
-    assert set(before) - set(after) == {key for key in before if key.startswith("cube++") and not key.startswith("cube+++") and key not in GARBAGE}
+    assert set(before) - set(after) == {
+        key for key in before if key.startswith("cube++") and not key.startswith("cube+++") and key not in GARBAGE
+    }
 
 
 def test_deleting_twice_is_harmless(store):  # cube 199
@@ -133,7 +144,13 @@ def test_a_dataset_whose_files_are_missing_can_be_deleted(store):
     assert keys(store) == []
 
 
-@pytest.mark.parametrize("damage", [b"{", b'{"dataset_metadata_version": 4, "dataset_uuid": "cube++e", "partitions": {"a": {"files": {"table": "/"}}}}'])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"{",
+        b'{"dataset_metadata_version": 4, "dataset_uuid": "cube++e", "partitions": {"a": {"files": {"table": "/"}}}}',
+    ],
+)
 def test_a_dataset_whose_document_is_damaged_goes_with_all_that_lies_below_it(store, damage, caplog):
     for prefix in OTHERS:
         build_cube(SEED, CUBE.copy(uuid_prefix=prefix), store)
@@ -213,7 +230,11 @@ def test_after_a_crash_the_cube_never_answers_with_less_and_the_next_call_ends_t
         for kind in ("crash", "crash_after"):
             store, seen = made(), iter(range(10**6))
             with pytest.raises(SimulatedCrash):
-                delete_cube(CUBE, ColdStore(FaultyStore(store, lambda _: kind if next(seen) == n else None)), options=options(threads=1))  # noqa: B023
+                delete_cube(
+                    CUBE,
+                    ColdStore(FaultyStore(store, lambda _: kind if next(seen) == n else None)),
+                    options=options(threads=1),
+                )
             found.append(state(store))
             delete_cube(CUBE, store)
             assert set(keys(store)) == set(GARBAGE)

@@ -11,9 +11,18 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, cleanup_cube, collect_stats, describe_cube, remove_partitions
-from kartothek_cube.core.stores import ReadOnlyView, open_store
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    collect_stats,
+    describe_cube,
+    remove_partitions,
+)
 from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.open import ReadOnlyView, open_store
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, build_two, contents, table
 
@@ -141,7 +150,11 @@ def test_a_prefix_is_no_cube(verb, store):
 
 def test_the_description_shows_columns_keys_and_indices(store):
     found = describe_cube("cube", store)
-    assert (found.seed_dataset, dict(found.dimensions), dict(found.partitions)) == ("seed", {"x": "int64", "y": "string"}, {"p": "int64"})
+    assert (found.seed_dataset, dict(found.dimensions), dict(found.partitions)) == (
+        "seed",
+        {"x": "int64", "y": "string"},
+        {"p": "int64"},
+    )
     seed = next(d for d in found.datasets if d.id == "seed")
     assert (seed.partition_keys, seed.files, seed.dimensions, seed.indices) == (("p",), 2, ("x", "y"), ("i1", "x", "y"))
     assert dict(seed.payload) == {"i1": "int64", "v1": "double"}

@@ -8,13 +8,21 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube import C, Cube, open_store, options
-from kartothek_cube.api.cube import append_to_cube, build_cube, build_cube_index, extend_cube, remove_partitions, update_cube, verify_cube
+from kartothek_cube.api.cube import (
+    append_to_cube,
+    build_cube,
+    build_cube_index,
+    extend_cube,
+    remove_partitions,
+    update_cube,
+    verify_cube,
+)
 from kartothek_cube.api.dataset import store_dataframes_as_dataset, verify_dataset
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, fingerprint
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, fingerprint
+from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX, document_key, schema_key
 from kartothek_cube.core.metadata.partitions import from_mapping
-from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX, document_key, schema_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.discovery import list_cube_prefixes
+from kartothek_cube.cube.members.discovery import list_cube_prefixes
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidType
 from tests.support.cubes import CUBE, SEED, build_two, files, with_column
 from tests.support.damage import edit_file
@@ -71,10 +79,17 @@ def by_all_verbs(store):
 def with_foreign_members(store):
     """A dataset of the dataset verbs, in msgpack, is a member of the cube."""
     build_cube(SEED, CUBE, store)
-    store_dataframes_as_dataset(store, "cube++g", [pa.table({"x": [0, 1], "v5": [1, 2]})], metadata_storage_format="msgpack")
+    store_dataframes_as_dataset(
+        store, "cube++g", [pa.table({"x": [0, 1], "v5": [1, 2]})], metadata_storage_format="msgpack"
+    )
 
 
-HEALTHY = {"seed only": lambda store: build_cube(SEED, CUBE, store), "aligned": aligned, "all verbs": by_all_verbs, "foreign members": with_foreign_members}
+HEALTHY = {
+    "seed only": lambda store: build_cube(SEED, CUBE, store),
+    "aligned": aligned,
+    "all verbs": by_all_verbs,
+    "foreign members": with_foreign_members,
+}
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -84,7 +99,16 @@ def test_a_healthy_cube_is_clean(store, name, cube, deep):
     HEALTHY[name](store)
     report = verify_cube(cube, store, deep)
     assert report.clean, report
-    remarks = {"msgpack", "garbage", "kept-for-snapshots", "several-files", "overridden-cells", "index-coverage", "null-in-index-column", "lacking-column"}
+    remarks = {
+        "msgpack",
+        "garbage",
+        "kept-for-snapshots",
+        "several-files",
+        "overridden-cells",
+        "index-coverage",
+        "null-in-index-column",
+        "lacking-column",
+    }
     assert {f.check for f in report.findings} <= remarks
 
 
@@ -112,7 +136,9 @@ def cases():
 def test_nothing_that_kartothek_wrote_is_taken_for_damage(corpus, case):
     store = open_store(str(corpus / case / "store"))
     keys = store.list("").keys
-    uuids = sorted({key.removesuffix(suffix) for key in keys for suffix in (JSON_SUFFIX, MSGPACK_SUFFIX) if key.endswith(suffix)})
+    uuids = sorted(
+        {key.removesuffix(suffix) for key in keys for suffix in (JSON_SUFFIX, MSGPACK_SUFFIX) if key.endswith(suffix)}
+    )
     assert uuids
     for uuid in uuids:
         report = verify_dataset(uuid, store, deep=True)
@@ -248,7 +274,11 @@ def test_every_fault_is_found_and_not_only_the_first(store):
     build_cube(SEED, CUBE, store)
     edit(store, lambda d: [d["indices"].pop("y"), d["indices"].pop("i1")])
     member(store, x=["0", "1"], v1=[1.5, 2.5])
-    assert {check for severity, check, _ in found(store) if severity == "error"} == {"cube-payload", "cube-types", "cube-indices"}
+    assert {check for severity, check, _ in found(store) if severity == "error"} == {
+        "cube-payload",
+        "cube-types",
+        "cube-indices",
+    }
 
 
 def test_hidden_columns_are_remarked(store):
@@ -327,7 +357,15 @@ def test_an_unreadable_file_is_said_once(store):
 
 def test_pieces_may_be_small(store):
     n = 30_000
-    big = pa.table({"x": range(n), "y": ["a"] * n, "p": [i % 2 for i in range(n)], "i1": [i % 5 for i in range(n)], "v1": [0.5] * n})
+    big = pa.table(
+        {
+            "x": range(n),
+            "y": ["a"] * n,
+            "p": [i % 2 for i in range(n)],
+            "i1": [i % 5 for i in range(n)],
+            "v1": [0.5] * n,
+        }
+    )
     build_cube({"seed": big, "e": big.select(["x", "p"]).append_column("v3", pa.array(range(n)))}, CUBE, store)
     report = verify_cube(CUBE, store, True, options=options(bytes_in_flight=1))
     assert (report.findings, report.counts.rows) == ((), 2 * n)

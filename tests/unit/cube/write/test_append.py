@@ -8,14 +8,26 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube
-from kartothek_cube.core import apply as apply_module
-from kartothek_cube.core import snapshots as snapshots_module
-from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.commit import apply as apply_module
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.snapshots import loader as snapshots_module
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.caches import forget
-from tests.support.cubes import CUBE, SEED, answers, build_two, contents, files, index_of, refused, snapshot, table, with_column
+from tests.support.cubes import (
+    CUBE,
+    SEED,
+    answers,
+    build_two,
+    contents,
+    files,
+    index_of,
+    refused,
+    snapshot,
+    table,
+    with_column,
+)
 
 NEW = table(x=[0, 2], y=["a", "c"], p=[0, 2], i1=[10, 30], v1=[9.5, 4.5])
 
@@ -38,7 +50,13 @@ def test_old_partitions_stay_and_new_ones_follow(store):  # cube 117
 
 def test_the_later_file_wins_a_cell(store):  # cube 134
     append_to_cube(NEW, CUBE, store)
-    assert [(row["x"], row["y"], row["v1"]) for row in answers(store)] == [(0, "a", 9.5), (0, "b", 1.5), (1, "a", None), (1, "b", 3.5), (2, "c", 4.5)]
+    assert [(row["x"], row["y"], row["v1"]) for row in answers(store)] == [
+        (0, "a", 9.5),
+        (0, "b", 1.5),
+        (1, "a", None),
+        (1, "b", 3.5),
+        (2, "c", 4.5),
+    ]
 
 
 def test_a_cell_in_another_partition_is_another_cell(store):
@@ -50,13 +68,18 @@ def test_other_datasets_are_not_touched(store):  # cube 118
     before = contents(store)
     append_to_cube({"e": table(x=[0], i2=["new"], v2=[5])}, CUBE, store)
     after = contents(store)
-    assert {k: v for k, v in after.items() if k.startswith("cube++seed")} == {k: v for k, v in before.items() if k.startswith("cube++seed")}
+    assert {k: v for k, v in after.items() if k.startswith("cube++seed")} == {
+        k: v for k, v in before.items() if k.startswith("cube++seed")
+    }
 
 
 def test_a_dataset_without_partitions_takes_more_rows(store):  # cube 119
     append_to_cube({"e": table(x=[0, 1], i2=["zero", "uno"], v2=[5, 11])}, CUBE, store)
     assert len(files(store, "e")) == 2
-    assert [(row["x"], row["i2"], row["v2"]) for row in answers(store, conditions=C("y") == "a")] == [(0, "zero", 5), (1, "uno", 11)]
+    assert [(row["x"], row["i2"], row["v2"]) for row in answers(store, conditions=C("y") == "a")] == [
+        (0, "zero", 5),
+        (1, "uno", 11),
+    ]
 
 
 def test_indices_have_old_and_new_values(store):  # cube 120
@@ -84,7 +107,11 @@ def test_indices_have_old_and_new_values(store):  # cube 120
         (pa.concat_tables([NEW, NEW]), InvalidInput, ["duplicate", "seed"]),
         (NEW[:0], MultiTableCommitAborted, ["seed"]),
         ({"seed": NEW, "e": table(x=[1], i2=["a"], v2=[1])[:0]}, MultiTableCommitAborted, ["e"]),
-        ({"e": table(x=[1], i2=["a"], v2=[1]), "seed": with_column(NEW, "v1", ["a", "b"])}, InvalidInput, ["Schema violation", "seed"]),
+        (
+            {"e": table(x=[1], i2=["a"], v2=[1]), "seed": with_column(NEW, "v1", ["a", "b"])},
+            InvalidInput,
+            ["Schema violation", "seed"],
+        ),
         ({"e": None}, InvalidInput, ["e"]),
         ("seed", InvalidType, ["seed"]),
         (pd.Series([1]), InvalidType, ["Series"]),
@@ -95,7 +122,10 @@ def test_a_wrong_append_changes_nothing_in_any_dataset(store, data, error, words
         append_to_cube(data, CUBE, store)
 
 
-@pytest.mark.parametrize(("metadata", "error"), [({"u": {}}, InvalidInput), ({"seed": 1}, InvalidType), ("seed", InvalidType), ({"e": {}}, InvalidInput)])
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [({"u": {}}, InvalidInput), ({"seed": 1}, InvalidType), ("seed", InvalidType), ({"e": {}}, InvalidInput)],
+)
 def test_wrong_metadata_is_refused(store, metadata, error):  # cube 84
     with refused(store, error):
         append_to_cube(NEW, CUBE, store, metadata=metadata)
@@ -120,7 +150,10 @@ def test_a_column_of_nulls_gets_its_type_from_the_first_values(store):
     assert [row["v3"] for row in answers(store)] == [None, None, "a", "a"]
 
 
-@pytest.mark.parametrize(("old", "new"), [(pa.int8(), pa.int64()), (pa.int64(), pa.int8()), (pa.float32(), pa.float64()), (pa.uint8(), pa.uint16())])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(pa.int8(), pa.int64()), (pa.int64(), pa.int8()), (pa.float32(), pa.float64()), (pa.uint8(), pa.uint16())],
+)
 def test_widths_of_one_family_widen(store, old, new):
     extend_cube({"f": table(x=[0], v3=pa.array([1], old))}, CUBE, store, partition_on={"f": []})
     append_to_cube({"f": table(x=[1], v3=pa.array([2], new))}, CUBE, store)
@@ -135,13 +168,24 @@ def test_the_order_of_columns_does_not_matter(store):
 
 
 def test_metadata_is_merged_key_by_key(store):  # cube 127
-    build_cube(SEED, CUBE.copy(uuid_prefix="other"), store, metadata={"seed": {"a": {"b": 1}, "c": 1, "ktk_cube_is_seed": False}})
+    build_cube(
+        SEED,
+        CUBE.copy(uuid_prefix="other"),
+        store,
+        metadata={"seed": {"a": {"b": 1}, "c": 1, "ktk_cube_is_seed": False}},
+    )
     other = CUBE.copy(uuid_prefix="other")
     created = snapshot(store, prefix="other").document.metadata["creation_time"]
-    result = append_to_cube(NEW, other, store, metadata={"seed": {"a": {"d": 2}, "e": 3, "ktk_cube_dimension_columns": "x"}})
+    result = append_to_cube(
+        NEW, other, store, metadata={"seed": {"a": {"d": 2}, "e": 3, "ktk_cube_dimension_columns": "x"}}
+    )
     found = result["seed"].metadata
     assert {k: found[k] for k in "ace"} == {"a": {"d": 2}, "c": 1, "e": 3}
-    assert (found["creation_time"], found["ktk_cube_is_seed"], found["ktk_cube_dimension_columns"]) == (created, True, ["x", "y"])
+    assert (found["creation_time"], found["ktk_cube_is_seed"], found["ktk_cube_dimension_columns"]) == (
+        created,
+        True,
+        ["x", "y"],
+    )
 
 
 def test_metadata_of_other_datasets_stays(store):  # cube 128
@@ -154,7 +198,11 @@ def test_files_keep_the_layout_of_their_writer(store):  # cube 129, 130
     data = table(x=[0, 1, 2], y=["z"] * 3, p=[0] * 3, i1=[1] * 3, v1=[1.0] * 3)
     append_to_cube(data, CUBE, store, df_serializer=ParquetFormat(compression="GZIP", chunk_size=1))
     groups = [pq.ParquetFile(pa.BufferReader(store.get(key))).metadata for key in files(store)]
-    assert [(m.num_row_groups, m.row_group(0).column(0).compression) for m in groups] == [(1, "SNAPPY"), (1, "SNAPPY"), (3, "GZIP")]
+    assert [(m.num_row_groups, m.row_group(0).column(0).compression) for m in groups] == [
+        (1, "SNAPPY"),
+        (1, "SNAPPY"),
+        (3, "GZIP"),
+    ]
 
 
 @pytest.mark.parametrize("changes", [{"index_columns": []}, {"suppress_index_on": ["x", "y"]}])
@@ -206,10 +254,17 @@ def test_several_datasets_are_checked_before_any_is_published_and_applied_once(m
     forget(store)
     applied, loaded = [], []
     monkeypatch.setattr(
-        apply_module, "apply_change", lambda change, *args, real=apply_module.apply_change: (applied.append(change.uuid), real(change, *args))[1]
+        apply_module,
+        "apply_change",
+        lambda change, *args, real=apply_module.apply_change: (applied.append(change.uuid), real(change, *args))[1],
     )
     monkeypatch.setattr(
-        snapshots_module, "load_index", lambda s, snapshot, column, real=snapshots_module.load_index: (loaded.append(column), real(s, snapshot, column))[1]
+        snapshots_module,
+        "load_index",
+        lambda s, snapshot, column, real=snapshots_module.load_index: (
+            loaded.append(column),
+            real(s, snapshot, column),
+        )[1],
     )
     append_to_cube({"seed": frame, "more": frame.assign(i1=[7, 8])}, cube, store)
     assert sorted(applied) == ["cube++more", "cube++seed"]

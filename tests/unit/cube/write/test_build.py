@@ -14,11 +14,11 @@ import pytest
 
 from kartothek_cube import options
 from kartothek_cube.api.cube import Cube, append_to_cube, build_cube, query_cube, query_cube_arrow
-from kartothek_cube.core.parquet import ParquetFormat
-from kartothek_cube.core.schema_file import parse_common_metadata
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.metadata.schema_file import parse_common_metadata
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
-from kartothek_cube.cube import stage
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.cube.write import stage
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,
@@ -29,9 +29,28 @@ from kartothek_cube.errors import (
     ReadOnlyStore,
     Unsupported,
 )
-from tests.support.cubes import CUBE, ENRICH, SEED, answers, build_two, contents, files, index_of, refused, snapshot, stored_rows, table, with_column
+from tests.support.cubes import (
+    CUBE,
+    ENRICH,
+    SEED,
+    answers,
+    build_two,
+    contents,
+    files,
+    index_of,
+    refused,
+    snapshot,
+    stored_rows,
+    table,
+    with_column,
+)
 
-CUBE_KEYS = {"ktk_cube_dimension_columns", "ktk_cube_is_seed", "ktk_cube_partition_columns", "ktk_cube_suppress_index_on"}
+CUBE_KEYS = {
+    "ktk_cube_dimension_columns",
+    "ktk_cube_is_seed",
+    "ktk_cube_partition_columns",
+    "ktk_cube_suppress_index_on",
+}
 
 
 @pytest.fixture
@@ -120,13 +139,18 @@ def test_a_column_of_nan_comes_back(store):  # cube 52
         pytest.param(lambda: (batch for batch in SEED.to_batches(max_chunksize=2)), id="generator of batches"),
         pytest.param(lambda: [{"seed": SEED[:3]}, None, SEED.to_pandas()[3:], {"seed": None}], id="mixed"),
         pytest.param(lambda: [SEED[:2], SEED[:0].to_pandas(), SEED[2:]], id="with an empty frame"),
-        pytest.param(lambda: [SEED, pd.DataFrame({c: [] for c in SEED.column_names})], id="with an untyped empty frame"),
+        pytest.param(
+            lambda: [SEED, pd.DataFrame({c: [] for c in SEED.column_names})], id="with an untyped empty frame"
+        ),
     ],
 )
 def test_every_form_of_data_gives_the_same_cube(store, data):  # cube 67, 68, 70, 72
     build_cube(data(), CUBE, store)
     assert len(files(store)) == 2
-    assert answers(store) == SEED.select(sorted(SEED.column_names)).sort_by([("x", "ascending"), ("y", "ascending")]).to_pylist()
+    assert (
+        answers(store)
+        == SEED.select(sorted(SEED.column_names)).sort_by([("x", "ascending"), ("y", "ascending")]).to_pylist()
+    )
 
 
 class Streamed:
@@ -140,7 +164,12 @@ class Streamed:
 
 
 def test_seed_and_enrichment_may_come_in_different_elements(store):  # cube 68, 69
-    build_cube([{"seed": SEED[:2]}, {"e": ENRICH[:1]}, {"e": ENRICH[1:], "seed": SEED[2:]}], CUBE, store, partition_on={"e": []})
+    build_cube(
+        [{"seed": SEED[:2]}, {"e": ENRICH[:1]}, {"e": ENRICH[1:], "seed": SEED[2:]}],
+        CUBE,
+        store,
+        partition_on={"e": []},
+    )
     assert [row["v2"] for row in answers(store)] == [None, None, 10, 10]
 
 
@@ -161,7 +190,12 @@ def test_a_dimension_may_repeat_where_another_differs(store):  # cube 64
 
 def test_a_projected_enrichment_may_repeat_a_dimension_across_partitions(store):  # cube 66
     build_cube({"seed": SEED, "e": table(y=["a", "a"], p=[0, 1], v2=[1, 2])}, CUBE, store)
-    assert {(row["p"], row["y"]): row["v2"] for row in answers(store)} == {(0, "a"): 1, (0, "b"): None, (1, "a"): 2, (1, "b"): None}
+    assert {(row["p"], row["y"]): row["v2"] for row in answers(store)} == {
+        (0, "a"): 1,
+        (0, "b"): None,
+        (1, "a"): 2,
+        (1, "b"): None,
+    }
 
 
 def test_an_enrichment_without_partitions_is_one_file(store):  # cube 90
@@ -174,11 +208,16 @@ def test_an_enrichment_without_partitions_is_one_file(store):  # cube 90
 @pytest.mark.parametrize("keys", [["p", "x"], ["x", "p"], ["i2"], ["v2", "p"], ("x",), (c for c in ["p", "i2"])])
 def test_an_enrichment_may_be_partitioned_by_anything(store, keys):  # cube 91, 92
     keys = list(keys)
-    data = table(x=[0, 1], y=["a", "b"], i2=["u", "w"], v2=[1, 2], v3=[1.5, 2.5], **({"p": [0, 1]} if "p" in keys else {}))
+    data = table(
+        x=[0, 1], y=["a", "b"], i2=["u", "w"], v2=[1, 2], v3=[1.5, 2.5], **({"p": [0, 1]} if "p" in keys else {})
+    )
     build_cube({"seed": SEED, "e": data}, CUBE, store, partition_on={"e": keys})
     assert snapshot(store, "e").partition_keys == tuple(keys)
     assert snapshot(store, "e").secondary_columns == ({"i2"} - set(keys))
-    assert [(row["x"], row["y"], row["i2"], row["v2"]) for row in answers(store) if row["v3"]] == [(0, "a", "u", 1), (1, "b", "w", 2)]
+    assert [(row["x"], row["y"], row["i2"], row["v2"]) for row in answers(store) if row["v3"]] == [
+        (0, "a", "u", 1),
+        (1, "b", "w", 2),
+    ]
 
 
 def test_row_groups_are_those_of_the_serializer(store):  # cube 95
@@ -193,13 +232,17 @@ def test_row_groups_are_those_of_the_serializer(store):  # cube 95
 
 @pytest.mark.parametrize(("rows", "codec"), [(10, "SNAPPY"), (10_000, "ZSTD")])
 def test_only_files_that_are_not_small_are_written_with_zstd(store, rows, codec):
-    build_cube(table(x=range(rows), y=range(rows), p=[0] * rows, v1=range(rows)), Cube(["x", "y"], ["p"], "cube"), store)
+    build_cube(
+        table(x=range(rows), y=range(rows), p=[0] * rows, v1=range(rows)), Cube(["x", "y"], ["p"], "cube"), store
+    )
     (key,) = files(store)
     assert pq.read_metadata(pa.BufferReader(store.get(key))).row_group(0).column(0).compression == codec
 
 
 def test_metadata_has_what_the_user_gave_and_what_the_cube_needs(store):  # cube 85
-    result = build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, metadata={"seed": {"a": {"b": [1, None]}}}, partition_on={"e": []})
+    result = build_cube(
+        {"seed": SEED, "e": ENRICH}, CUBE, store, metadata={"seed": {"a": {"b": [1, None]}}}, partition_on={"e": []}
+    )
     seed, enrich = result["seed"].metadata, result["e"].metadata
     assert seed.keys() == {"a", "creation_time", *CUBE_KEYS}
     assert enrich.keys() == {"creation_time", *CUBE_KEYS}
@@ -213,14 +256,30 @@ def test_metadata_has_what_the_user_gave_and_what_the_cube_needs(store):  # cube
 def test_cube_entries_of_the_user_are_overridden_but_not_the_creation_time(store):  # cube 86
     given = {"ktk_cube_is_seed": False, "ktk_cube_dimension_columns": ["z"], "creation_time": "2020-01-01T00:00:00"}
     found = build_cube(SEED, CUBE, store, metadata={"seed": given})["seed"].metadata
-    assert (found["ktk_cube_is_seed"], found["ktk_cube_dimension_columns"], found["creation_time"]) == (True, ["x", "y"], "2020-01-01T00:00:00")
+    assert (found["ktk_cube_is_seed"], found["ktk_cube_dimension_columns"], found["creation_time"]) == (
+        True,
+        ["x", "y"],
+        "2020-01-01T00:00:00",
+    )
 
 
 def test_the_schema_file_has_normalised_types(store):
-    data = table(x=pa.array([0], pa.int8()), y=["a"], p=pa.array([0], pa.int16()), v1=pa.array([1.5], pa.float32()), v2=pa.array([[1]], pa.list_(pa.uint8())))
+    data = table(
+        x=pa.array([0], pa.int8()),
+        y=["a"],
+        p=pa.array([0], pa.int16()),
+        v1=pa.array([1.5], pa.float32()),
+        v2=pa.array([[1]], pa.list_(pa.uint8())),
+    )
     build_cube(data, CUBE, store)
     schema = parse_common_metadata(store.get("cube++seed/table/_common_metadata"), "")
-    assert {f.name: str(f.type) for f in schema} == {"p": "int64", "v1": "double", "v2": "list<item: uint64>", "x": "int64", "y": "string"}
+    assert {f.name: str(f.type) for f in schema} == {
+        "p": "int64",
+        "v1": "double",
+        "v2": "list<item: uint64>",
+        "x": "int64",
+        "y": "string",
+    }
     assert schema.names == ["p", "v1", "v2", "x", "y"]
     assert stored_rows(store, files(store)[0]).schema.field("x").type == pa.int8()
 
@@ -236,7 +295,14 @@ def test_an_existing_cube_is_not_overwritten(store):  # cube 78
 
 def test_overwriting_keeps_nothing_of_the_former_state(store):  # cube 79
     build_two(store)
-    build_cube({"seed": SEED[:1], "e": ENRICH[1:]}, CUBE, store, metadata={"seed": {"b": 1}}, overwrite=True, partition_on={"e": []})
+    build_cube(
+        {"seed": SEED[:1], "e": ENRICH[1:]},
+        CUBE,
+        store,
+        metadata={"seed": {"b": 1}},
+        overwrite=True,
+        partition_on={"e": []},
+    )
     assert len(files(store)) == 1
     assert index_of(store, "i1") == {20: set(snapshot(store).partitions.labels.to_pylist())}
     assert answers(store) == [{"i1": 20, "i2": "one", "p": 1, "v1": 3.5, "v2": 10, "x": 1, "y": "b"}]
@@ -298,7 +364,10 @@ def test_a_dataset_that_cannot_be_read_is_not_half_overwritten(store, overwrite)
 def test_cubes_with_similar_prefixes_do_not_meet(store):
     for prefix in ("cube", "cube2", "cub", "cube+", "cube_x"):
         build_cube(SEED, CUBE.copy(uuid_prefix=prefix), store)
-    assert all(len(answers(store, CUBE.copy(uuid_prefix=prefix))) == 4 for prefix in ("cube", "cube2", "cub", "cube+", "cube_x"))
+    assert all(
+        len(answers(store, CUBE.copy(uuid_prefix=prefix))) == 4
+        for prefix in ("cube", "cube2", "cub", "cube+", "cube_x")
+    )
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -307,14 +376,38 @@ WRONG_FRAMES = {
     "no dimension column y": (SEED.drop_columns(["y"]), InvalidInput, ["seed", "y"]),
     "no dimension column": (SEED.drop_columns(["y", "x"]), InvalidInput, ["seed", "x, y"]),
     "no partition column": (SEED.drop_columns(["p"]), InvalidInput, ["seed", "p"]),
-    "null in a dimension": (with_column(SEED, "x", [1, None, 1, 0]), InvalidInput, ["NULL", "dimension", '"x"', "seed"]),
-    "null in a partition column": (with_column(SEED, "p", [1, None, 1, 0]), InvalidInput, ["NULL", "partition", '"p"', "seed"]),
-    "null in an index column": (with_column(SEED, "i1", [1, None, 1, 0]), InvalidInput, ["NULL", "index", '"i1"', "seed"]),
-    "NaN in a dimension": (with_column(SEED, "x", [1.0, float("nan"), 1.0, 0.0]), InvalidInput, ["NULL", "dimension", '"x"', "seed"]),
-    "only nulls in a partition column": (with_column(SEED, "p", pa.nulls(4)), InvalidInput, ["NULL", "partition", '"p"', "seed"]),
+    "null in a dimension": (
+        with_column(SEED, "x", [1, None, 1, 0]),
+        InvalidInput,
+        ["NULL", "dimension", '"x"', "seed"],
+    ),
+    "null in a partition column": (
+        with_column(SEED, "p", [1, None, 1, 0]),
+        InvalidInput,
+        ["NULL", "partition", '"p"', "seed"],
+    ),
+    "null in an index column": (
+        with_column(SEED, "i1", [1, None, 1, 0]),
+        InvalidInput,
+        ["NULL", "index", '"i1"', "seed"],
+    ),
+    "NaN in a dimension": (
+        with_column(SEED, "x", [1.0, float("nan"), 1.0, 0.0]),
+        InvalidInput,
+        ["NULL", "dimension", '"x"', "seed"],
+    ),
+    "only nulls in a partition column": (
+        with_column(SEED, "p", pa.nulls(4)),
+        InvalidInput,
+        ["NULL", "partition", '"p"', "seed"],
+    ),
     "duplicate cell": (pa.concat_tables([SEED, SEED[1:2]]), InvalidInput, ["seed", "x", "'a'", "0"]),
     "integer column name": (pd.DataFrame({"x": [1], "y": ["a"], "p": [0], 7: [1]}), InvalidType, ["seed", "7"]),
-    "sparse column": (SEED.to_pandas().assign(v1=pd.arrays.SparseArray([0.0, 0, 0, 1])), InvalidType, ["seed", "parse"]),
+    "sparse column": (
+        SEED.to_pandas().assign(v1=pd.arrays.SparseArray([0.0, 0, 0, 1])),
+        InvalidType,
+        ["seed", "parse"],
+    ),
     "series": (pd.Series([1, 2]), InvalidType, ["Series"]),
     "series in a list": ([pd.Series([1, 2])], InvalidType, ["Series", "seed"]),
     "number in a dict": ({"seed": 1}, InvalidType, ["int", "seed"]),
@@ -323,26 +416,60 @@ WRONG_FRAMES = {
     "only None": ([None], InvalidInput, ["seed"]),
     "no datasets": ([], InvalidInput, ["seed", "missing", "data for no dataset"]),
     "empty dict": ({}, InvalidInput, ["seed", "missing", "data for no dataset"]),
-    "no seed": ({"e": ENRICH, "a": ENRICH}, InvalidInput, ["seed", "missing", "data for a, e", "Cube(seed_dataset=...)"]),
-    "duplicate column name": (pd.DataFrame([[1, "a", 0, 1]], columns=["x", "y", "p", "x"]), InvalidInput, ["seed", "x, y, p, x"]),
-    "duplicate column name in a table": (pa.table([[1], ["a"], [0], [1]], names=["x", "y", "p", "x"]), InvalidInput, ["seed", "x, y, p, x"]),
+    "no seed": (
+        {"e": ENRICH, "a": ENRICH},
+        InvalidInput,
+        ["seed", "missing", "data for a, e", "Cube(seed_dataset=...)"],
+    ),
+    "duplicate column name": (
+        pd.DataFrame([[1, "a", 0, 1]], columns=["x", "y", "p", "x"]),
+        InvalidInput,
+        ["seed", "x, y, p, x"],
+    ),
+    "duplicate column name in a table": (
+        pa.table([[1], ["a"], [0], [1]], names=["x", "y", "p", "x"]),
+        InvalidInput,
+        ["seed", "x, y, p, x"],
+    ),
     "different columns in two blocks": ([SEED, SEED.drop_columns(["v1"])], InvalidInput, ["seed"]),
     "incompatible types in two blocks": ([SEED, with_column(SEED, "v1", list("abcd"))], InvalidInput, ["seed"]),
     "dimension of mixed types": (pd.DataFrame({"x": [1, "a"], "y": "a", "p": 0}), TypeError, ["seed", "x"]),
     "dimension of lists": (with_column(SEED, "x", [[1], [2], [3], [4]]), InvalidType, ["seed", "x"]),
-    "partition value too long for a key": (with_column(SEED, "p", ["a", "b", "c", "d" * 300]), InvalidInput, ["seed", "p", "dddd"]),
+    "partition value too long for a key": (
+        with_column(SEED, "p", ["a", "b", "c", "d" * 300]),
+        InvalidInput,
+        ["seed", "p", "dddd"],
+    ),
     "a number": (5, InvalidType, ["5"]),
-    "dimension of decimals": (with_column(SEED, "x", SEED["x"].cast(pa.decimal128(19))), NotImplementedError, ["seed", "x"]),
-    "timestamp finer than microseconds": (with_column(SEED, "v1", pa.array([1, 2, 3, 4], pa.timestamp("ns"))), InvalidInput, ["seed", "v1"]),
-    "month intervals": (with_column(SEED, "v1", pa.array([(1, 2, 3)] * 4, pa.month_day_nano_interval())), Unsupported, ["seed", "v1"]),
-    "partition column of zoned timestamps": (with_column(SEED, "p", pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC"))), Unsupported, ["seed", "p"]),
+    "dimension of decimals": (
+        with_column(SEED, "x", SEED["x"].cast(pa.decimal128(19))),
+        NotImplementedError,
+        ["seed", "x"],
+    ),
+    "timestamp finer than microseconds": (
+        with_column(SEED, "v1", pa.array([1, 2, 3, 4], pa.timestamp("ns"))),
+        InvalidInput,
+        ["seed", "v1"],
+    ),
+    "month intervals": (
+        with_column(SEED, "v1", pa.array([(1, 2, 3)] * 4, pa.month_day_nano_interval())),
+        Unsupported,
+        ["seed", "v1"],
+    ),
+    "partition column of zoned timestamps": (
+        with_column(SEED, "p", pa.array([1, 2, 3, 4], pa.timestamp("us", "UTC"))),
+        Unsupported,
+        ["seed", "p"],
+    ),
     "partition column of lists": (with_column(SEED, "p", [[1]] * 4), Unsupported, ["seed", "p"]),
     "partition column of bytes that are no text": (with_column(SEED, "p", [b"\xff"] * 4), Unsupported, ["seed", "p"]),
 }
 
 
 @pytest.mark.parametrize("name", WRONG_FRAMES)
-def test_a_wrong_frame_is_refused_before_anything_is_written(store, name):  # cube 53, 54, 55, 56, 57, 58, 60, 61, 62, 73, 96, 97
+def test_a_wrong_frame_is_refused_before_anything_is_written(
+    store, name
+):  # cube 53, 54, 55, 56, 57, 58, 60, 61, 62, 73, 96, 97
     data, error, words = WRONG_FRAMES[name]
     with refused(store, error, *words):
         build_cube(data, CUBE, store)
@@ -351,7 +478,12 @@ def test_a_wrong_frame_is_refused_before_anything_is_written(store, name):  # cu
 WRONG_ENRICHMENTS = {
     "no dimension column": (table(z=[1], p=[0]), {}, InvalidInput, ["e", "x, y"]),
     "duplicate cell by its own dimensions": (table(x=[1, 1], v2=[1, 2]), {"e": []}, InvalidInput, ['"e"', "x"]),
-    "duplicate cell, differing only in an extra key": (table(x=[1, 1], k=[1, 2], v2=[1, 2]), {"e": ["k"]}, InvalidInput, ['"e"', "x", "k"]),
+    "duplicate cell, differing only in an extra key": (
+        table(x=[1, 1], k=[1, 2], v2=[1, 2]),
+        {"e": ["k"]},
+        InvalidInput,
+        ['"e"', "x", "k"],
+    ),
     "partition column, not partitioned": (table(x=[1], p=[0], v2=[1]), {"e": []}, InvalidInput, ["e", "p"]),
     "key that it lacks": (table(x=[1], v2=[1]), {"e": ["k"]}, InvalidInput, ["e", "k"]),
     "key twice": (table(x=[1], k=[1], v2=[1]), {"e": ["k", "k"]}, InvalidInput, ["e", "k, k"]),
@@ -361,7 +493,12 @@ WRONG_ENRICHMENTS = {
     "float dimension": (table(x=[1.0], v2=[1]), {"e": []}, MultiTableCommitAborted, ["x", "seed", "e"]),
     "text partition column": (table(x=[1], p=["0"], v2=[1]), {}, MultiTableCommitAborted, ["p", "seed", "e"]),
     "payload of the seed": (table(x=[1], v1=[1.0], v2=[1]), {"e": []}, MultiTableCommitAborted, ["v1", "seed", "e"]),
-    "payload of the seed as key": (table(x=[1], v1=[1.0], v2=[1]), {"e": ["v1"]}, MultiTableCommitAborted, ["v1", "seed", "e"]),
+    "payload of the seed as key": (
+        table(x=[1], v1=[1.0], v2=[1]),
+        {"e": ["v1"]},
+        MultiTableCommitAborted,
+        ["v1", "seed", "e"],
+    ),
     "empty": (table(x=[1], v2=[1])[:0], {"e": []}, MultiTableCommitAborted, ["empty", "e"]),
     "empty, partitioned": (table(x=[1], p=[0], v2=[1])[:0], {}, MultiTableCommitAborted, ["empty", "e"]),
     "None": (None, {}, InvalidInput, ["e"]),
@@ -371,7 +508,9 @@ WRONG_ENRICHMENTS = {
 
 
 @pytest.mark.parametrize("name", WRONG_ENRICHMENTS)
-def test_a_wrong_enrichment_is_refused_before_anything_is_written(store, name):  # cube 59, 61, 63, 73, 74, 75, 76, 77, 88, 89, 93, 94, 97, 99
+def test_a_wrong_enrichment_is_refused_before_anything_is_written(
+    store, name
+):  # cube 59, 61, 63, 73, 74, 75, 76, 77, 88, 89, 93, 94, 97, 99
     data, partition_on, error, words = WRONG_ENRICHMENTS[name]
     with refused(store, error, *words):
         build_cube({"seed": SEED, "e": data}, CUBE, store, partition_on=partition_on)
@@ -406,7 +545,12 @@ def test_the_reason_of_an_abort_is_its_cause(store):  # cube 71
 
 def test_payload_in_two_enrichments_aborts(store):  # cube 76
     with refused(store, MultiTableCommitAborted, "v2", "a, b"):
-        build_cube({"seed": SEED, "a": table(x=[1], v2=[1]), "b": table(x=[1], v2=[1])}, CUBE, store, partition_on={"a": [], "b": []})
+        build_cube(
+            {"seed": SEED, "a": table(x=[1], v2=[1]), "b": table(x=[1], v2=[1])},
+            CUBE,
+            store,
+            partition_on={"a": [], "b": []},
+        )
 
 
 @pytest.mark.parametrize(
@@ -497,7 +641,9 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
 
 def test_datasets_that_are_checked_at_a_time_stay_within_the_bytes_in_flight(store, monkeypatch):
     weights = []
-    monkeypatch.setattr(stage, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items))
+    monkeypatch.setattr(
+        stage, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
+    )
     build_two(store)
     assert weights == [2 * SEED.nbytes, 2 * ENRICH.nbytes]
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube_arrow, remove_partitions, update_cube
+from kartothek_cube.api.cube import (
+    C,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    query_cube_arrow,
+    remove_partitions,
+    update_cube,
+)
 from kartothek_cube.api.dataset import update_dataset_from_dataframes
 from kartothek_cube.core.dataset.read import read_table_arrow
-from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import CommitConflict, InvalidInput
@@ -63,7 +71,8 @@ REMOVING = {
 
 @pytest.mark.parametrize("verb", REMOVING)
 def test_who_removes_what_was_changed_in_between_is_told(store, verb):
-    # A build puts the enrichment first, so that the others' commit to the seed is found by its check.
+    # A build puts the enrichment first, so that the others' commit to the seed is found by its
+    # check.
     dataset = "e" if verb == "build" else "seed"
     with pytest.raises((CommitConflict, RuntimeError)):
         REMOVING[verb](Meanwhile(store, lambda: append_more(store), dataset))

@@ -7,10 +7,22 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.api.cube import build_cube, extend_cube
-from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted
-from tests.support.cubes import CUBE, ENRICH, SEED, answers, build_two, contents, files, refused, snapshot, table, with_column
+from tests.support.cubes import (
+    CUBE,
+    ENRICH,
+    SEED,
+    answers,
+    build_two,
+    contents,
+    files,
+    refused,
+    snapshot,
+    table,
+    with_column,
+)
 
 OTHER = table(x=[1, 0], y=["a", "a"], p=[1, 0], i2=["u", "w"], v3=[1, 2])
 UNPARTITIONED = {"e": [], "f": []}
@@ -98,7 +110,9 @@ def test_columns_may_move_between_datasets_of_one_call(store):  # cube 109
     assert (snapshot(store, "e").schema.names, snapshot(store, "f").schema.names) == (["v3", "x"], ["v2", "x"])
 
 
-@pytest.mark.parametrize(("column", "values"), [("x", [1.0]), ("x", ["1"]), ("x", pa.array([1], pa.uint64())), ("y", [1])])
+@pytest.mark.parametrize(
+    ("column", "values"), [("x", [1.0]), ("x", ["1"]), ("x", pa.array([1], pa.uint64())), ("y", [1])]
+)
 def test_a_dimension_of_another_type_aborts(store, column, values):  # cube 110
     with refused(store, MultiTableCommitAborted, f'"{column}"', '"f"'):
         extend({"f": with_column(table(v3=[1]), column, values)}, store)
@@ -126,7 +140,9 @@ def test_what_is_no_frame_is_refused(store, data):  # cube 112
         extend(data, store)
 
 
-@pytest.mark.parametrize(("metadata", "error"), [("f", InvalidType), ({"f": 1}, InvalidType), ({"seed": {}}, InvalidInput)])
+@pytest.mark.parametrize(
+    ("metadata", "error"), [("f", InvalidType), ({"f": 1}, InvalidType), ({"seed": {}}, InvalidInput)]
+)
 def test_wrong_metadata_is_refused(store, metadata, error):  # cube 113
     with refused(store, error):
         extend({"f": table(x=[1], v3=[1])}, store, metadata=metadata)
@@ -152,7 +168,9 @@ def test_no_data_writes_nothing(store, data):  # cube 116
 
 def test_an_index_that_the_existing_datasets_lack_is_refused(store):
     with refused(store, InvalidInput, "v1", "seed"):
-        extend_cube({"f": table(x=[1], v3=[1])}, CUBE.copy(index_columns=["i1", "i2", "v1"]), store, partition_on={"f": []})
+        extend_cube(
+            {"f": table(x=[1], v3=[1])}, CUBE.copy(index_columns=["i1", "i2", "v1"]), store, partition_on={"f": []}
+        )
 
 
 def test_a_narrower_dimension_is_compatible(store):
@@ -163,7 +181,12 @@ def test_a_narrower_dimension_is_compatible(store):
 
 @pytest.mark.parametrize(
     ("wide", "narrow"),
-    [(pa.float64(), pa.float32()), (pa.uint64(), pa.uint8()), (pa.int64(), pa.int8()), (pa.string(), pa.dictionary(pa.int8(), pa.string()))],
+    [
+        (pa.float64(), pa.float32()),
+        (pa.uint64(), pa.uint8()),
+        (pa.int64(), pa.int8()),
+        (pa.string(), pa.dictionary(pa.int8(), pa.string())),
+    ],
 )
 @pytest.mark.parametrize("swap", [False, True])
 def test_dimensions_of_the_same_family_are_joined_by_value(wide, narrow, swap):

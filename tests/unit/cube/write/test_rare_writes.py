@@ -9,10 +9,18 @@ import pandas as pd
 import pytest
 
 from kartothek_cube import options
-from kartothek_cube.api.cube import C, append_to_cube, build_cube, cleanup_cube, extend_cube, remove_partitions, update_cube
+from kartothek_cube.api.cube import (
+    C,
+    append_to_cube,
+    build_cube,
+    cleanup_cube,
+    extend_cube,
+    remove_partitions,
+    update_cube,
+)
 from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, SCHEMA_KEY
-from kartothek_cube.core.naming import document_key, schema_key
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
+from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptDocument, InvalidInput, MultiTableCommitAborted
 from tests.support.cubes import CUBE, SEED, answers, build_two, contents, files, refused, snapshot, stored_rows, table
@@ -32,7 +40,10 @@ def test_stored_rows_have_no_labels_of_the_frame(labels):  # cube 50
     store, frame = MemoryStore(), SEED.to_pandas()
     build_cube(frame.set_index(pd.Index(labels)), CUBE, store)
     stored = [stored_rows(store, key) for key in files(store)]
-    assert [rows.select(["x", "y"]).to_pydict() for rows in stored] == [{"x": [0, 0], "y": ["a", "b"]}, {"x": [1, 1], "y": ["a", "b"]}]
+    assert [rows.select(["x", "y"]).to_pydict() for rows in stored] == [
+        {"x": [0, 0], "y": ["a", "b"]},
+        {"x": [1, 1], "y": ["a", "b"]},
+    ]
     assert [list(rows.to_pandas().index) for rows in stored] == [[0, 1], [0, 1]]
 
 
@@ -53,7 +64,11 @@ def test_a_cell_in_two_elements_is_a_duplicate(data):  # cube 67, 245
     assert not [key for key in contents(store) if "metadata" in key]
 
 
-@pytest.mark.parametrize("data", [[None, SEED], [SEED, None], [None, {"seed": None}, SEED[:2], None, SEED[2:]]], ids=["before", "after", "between"])
+@pytest.mark.parametrize(
+    "data",
+    [[None, SEED], [SEED, None], [None, {"seed": None}, SEED[:2], None, SEED[2:]]],
+    ids=["before", "after", "between"],
+)
 def test_none_is_passed_over(data):  # cube 72
     store = MemoryStore()
     build_cube(data, CUBE, store)
@@ -63,7 +78,9 @@ def test_none_is_passed_over(data):  # cube 72
 def test_a_dataset_of_other_tables_survives_a_failed_overwrite():  # cube 83
     store = MemoryStore()
     frame = pd.DataFrame({"z": [1, 2]})
-    store_dataframes_as_dataset(store=store, dataset_uuid="cube++seed", dfs=[{"data": {"other": frame}}], metadata={"a": 1})
+    store_dataframes_as_dataset(
+        store=store, dataset_uuid="cube++seed", dfs=[{"data": {"other": frame}}], metadata={"a": 1}
+    )
     with refused(store, MultiTableCommitAborted, "v1"):
         build_cube({"seed": SEED, "e": table(x=[1], v1=[1.0])}, CUBE, store, overwrite=True, partition_on={"e": []})
     pd.testing.assert_frame_equal(read_table("cube++seed", store, table="other"), frame)
@@ -72,7 +89,12 @@ def test_a_dataset_of_other_tables_survives_a_failed_overwrite():  # cube 83
 
 def test_only_the_offending_dataset_is_named(store):  # cube 105
     with pytest.raises(InvalidInput) as caught:
-        extend_cube({"good": table(x=[1], v3=[1]), "bad": table(x=[1], v2=[1])}, CUBE, store, partition_on={"good": [], "bad": []})
+        extend_cube(
+            {"good": table(x=[1], v3=[1]), "bad": table(x=[1], v2=[1])},
+            CUBE,
+            store,
+            partition_on={"good": [], "bad": []},
+        )
     assert str(caught.value) == 'Payload written in "bad" is already present in cube: v2'
     assert not [key for key in contents(store) if key.startswith(("cube++good", "cube++bad"))]
 
@@ -131,7 +153,9 @@ def test_all_is_garbage_where_no_document_is_left(store):  # cube 218
 
 def test_a_cube_in_which_a_schema_file_is_missing_is_not_cleaned(store):  # cube 218
     document = json.loads(store.get(document_key("cube++e")))
-    document["metadata"] = {name: value for name, value in document["metadata"].items() if name not in (COMMITS_KEY, SCHEMA_KEY)}
+    document["metadata"] = {
+        name: value for name, value in document["metadata"].items() if name not in (COMMITS_KEY, SCHEMA_KEY)
+    }
     store.put(document_key("cube++e"), json.dumps(document).encode())
     store.delete(schema_key("cube++e"))
     with refused(store, CorruptDocument, "cube++e"):

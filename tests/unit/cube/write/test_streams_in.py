@@ -12,14 +12,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube import options
-from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, count_cube, extend_cube, query_cube_arrow, update_cube
+from kartothek_cube.api.cube import (
+    C,
+    Cube,
+    append_to_cube,
+    build_cube,
+    count_cube,
+    extend_cube,
+    query_cube_arrow,
+    update_cube,
+)
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.stage import stage_parts
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.view import ReadOnlyView
-from kartothek_cube.cube.duplicates import check_duplicates, overlapping
-from kartothek_cube.cube.prepare import make_write, prepare_parts
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.core.write.stage import stage_parts
+from kartothek_cube.cube.write.duplicates import check_duplicates, overlapping
+from kartothek_cube.cube.write.prepare import make_write, prepare_parts
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType, MultiTableCommitAborted, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.cubes import answers, files, index_of, snapshot, stored_rows, table, with_column
@@ -31,7 +40,9 @@ SMALL = options(bytes_in_flight=4_000, threads=2)
 def seed(rows=400, start=0):
     """Cells in three physical partitions, far from sorted; about 40 bytes a row."""
     n = np.arange(start, start + rows)
-    return pa.table({"x": (n * 37) % 1009, "y": pa.array([f"y{i}" for i in n // 1009]), "p": n % 3, "i1": n % 5, "v1": n * 0.5})
+    return pa.table(
+        {"x": (n * 37) % 1009, "y": pa.array([f"y{i}" for i in n // 1009]), "p": n % 3, "i1": n % 5, "v1": n * 0.5}
+    )
 
 
 def enrichment(rows=300):
@@ -74,9 +85,15 @@ FORMS = {
     "reader of one large batch": lambda data: data.to_reader(),
     "reader in a dict": lambda data: {"seed": data.to_reader(max_chunksize=30)},
     "list of readers": lambda data: [data[:150].to_reader(max_chunksize=30), data[150:].to_reader(max_chunksize=30)],
-    "with empty blocks": lambda data: (part for block in blocks(data) for part in (data[:0], None, block, {"seed": None})),
-    "an untyped empty block first": lambda data: (pd.DataFrame({c: [] for c in data.column_names}) if i < 0 else data[i : i + 25] for i in range(-25, 400, 25)),
-    "columns in another order": lambda data: (b.select(b.column_names[::-1]) if i % 2 else b for i, b in enumerate(blocks(data))),
+    "with empty blocks": lambda data: (
+        part for block in blocks(data) for part in (data[:0], None, block, {"seed": None})
+    ),
+    "an untyped empty block first": lambda data: (
+        pd.DataFrame({c: [] for c in data.column_names}) if i < 0 else data[i : i + 25] for i in range(-25, 400, 25)
+    ),
+    "columns in another order": lambda data: (
+        b.select(b.column_names[::-1]) if i % 2 else b for i, b in enumerate(blocks(data))
+    ),
     "one row at a time": lambda data: blocks(data, 1),
     "one large block": lambda data: iter([data]),
 }
@@ -99,9 +116,14 @@ def test_one_partition_gets_several_sorted_files_with_their_entries_in_the_indic
     assert {key.split("/")[2] for key in keys} == {"p=0", "p=1", "p=2"}
     for key in keys:
         rows = stored_rows(store, key)
-        assert rows.select(["x", "y"]).to_pylist() == rows.sort_by([("x", "ascending"), ("y", "ascending")]).select(["x", "y"]).to_pylist()
+        assert (
+            rows.select(["x", "y"]).to_pylist()
+            == rows.sort_by([("x", "ascending"), ("y", "ascending")]).select(["x", "y"]).to_pylist()
+        )
     found = index_of(store, "x")[37]
-    assert [row["x"] for label in found for row in stored_rows(store, f"cube++seed/table/{label}.parquet").to_pylist()].count(37) == 1
+    assert [
+        row["x"] for label in found for row in stored_rows(store, f"cube++seed/table/{label}.parquet").to_pylist()
+    ].count(37) == 1
 
 
 def test_rows_that_fit_into_memory_are_one_file_a_partition_however_they_come(store):
@@ -109,7 +131,9 @@ def test_rows_that_fit_into_memory_are_one_file_a_partition_however_they_come(st
     assert len(files(store)) == 3
 
 
-@pytest.mark.parametrize("form", [list, tuple, lambda data: [{"seed": block} for block in data]], ids=["list", "tuple", "list of dicts"])
+@pytest.mark.parametrize(
+    "form", [list, tuple, lambda data: [{"seed": block} for block in data]], ids=["list", "tuple", "list of dicts"]
+)
 def test_rows_that_are_in_memory_are_one_file_a_partition_however_little_may_be_in_flight(store, form):
     build_cube(form(blocks(seed())), CUBE, store, options=SMALL)
     assert len(files(store)) == 3
@@ -135,7 +159,14 @@ def test_a_frame_of_another_library_is_in_memory(store):
 
 def test_datasets_may_come_interleaved(store):  # cube 68, 69, 72
     partition_on = {"e": (c for c in ())}
-    result = build_cube(both(seed(), enrichment()), CUBE, store, partition_on=partition_on, metadata={"e": {"a": 1}, "seed": {"b": 2}}, options=SMALL)
+    result = build_cube(
+        both(seed(), enrichment()),
+        CUBE,
+        store,
+        partition_on=partition_on,
+        metadata={"e": {"a": 1}, "seed": {"b": 2}},
+        options=SMALL,
+    )
     build_cube({"seed": seed(), "e": enrichment()}, CUBE.copy(uuid_prefix="other"), store, partition_on={"e": []})
     assert answers(store, CUBE) == answers(store, CUBE.copy(uuid_prefix="other"))
     assert len(files(store, "e")) > 1
@@ -154,7 +185,9 @@ def test_an_extension_an_append_and_an_update_take_streams(store):
     extend_cube({"e": enrichment().to_reader(max_chunksize=20)}, CUBE, store, partition_on={"e": []}, options=SMALL)
     append_to_cube(blocks(with_column(seed(), "v1", np.zeros(400))), CUBE, store, options=SMALL)
     assert {row["v1"] for row in answers(store, CUBE)} == {0.0}
-    update_cube(blocks(seed().filter(pa.compute.equal(seed()["p"], 1))), CUBE, store, (c for c in [C("p") == 1]), options=SMALL)
+    update_cube(
+        blocks(seed().filter(pa.compute.equal(seed()["p"], 1))), CUBE, store, (c for c in [C("p") == 1]), options=SMALL
+    )
     assert {row["p"] for row in answers(store, CUBE, conditions=C("v1") > 0.0)} == {1}
     assert count_cube(CUBE, store) == 400
     assert {row["v2"] is None for row in answers(store, CUBE, conditions=C("x") < 300)} == {False}
@@ -167,8 +200,15 @@ def test_an_overwrite_by_a_stream_leaves_nothing_of_the_old_rows(store):  # cube
 
 
 def test_columns_move_between_datasets_that_one_stream_replaces(store):  # cube 109
-    build_cube({"seed": seed(), "a": enrichment(), "b": enrichment().rename_columns(["x", "v3"])}, CUBE, store, partition_on={"a": [], "b": []})
-    swapped = [{"b": block} for block in blocks(enrichment())] + [{"a": block.rename_columns(["x", "v3"])} for block in blocks(enrichment())]
+    build_cube(
+        {"seed": seed(), "a": enrichment(), "b": enrichment().rename_columns(["x", "v3"])},
+        CUBE,
+        store,
+        partition_on={"a": [], "b": []},
+    )
+    swapped = [{"b": block} for block in blocks(enrichment())] + [
+        {"a": block.rename_columns(["x", "v3"])} for block in blocks(enrichment())
+    ]
     extend_cube(iter(swapped), CUBE, store, overwrite=True, partition_on={"a": [], "b": []}, options=SMALL)
     assert snapshot(store, "a").schema.names == ["v3", "x"]
 
@@ -202,7 +242,14 @@ def test_memory_does_not_grow_with_the_stream(tmp_path):
         for i in range(60):
             most.append(pa.total_allocated_bytes() - before)
             n = np.arange(i * rows, (i + 1) * rows)
-            yield pa.table({"x": pa.array(n % 7919), "y": pa.array(n // 7919), "p": pa.array(n % 2), "v1": pa.array(np.random.default_rng(i).random(rows))})
+            yield pa.table(
+                {
+                    "x": pa.array(n % 7919),
+                    "y": pa.array(n // 7919),
+                    "p": pa.array(n % 2),
+                    "v1": pa.array(np.random.default_rng(i).random(rows)),
+                }
+            )
 
     build_cube(stream(), cube, LocalStore(tmp_path), options=options(bytes_in_flight=limit, threads=2))
     assert 60 * rows * 32 > 8 * limit
@@ -254,7 +301,13 @@ def test_cells_in_two_partitions_are_two_cells_and_other_dimensions_make_another
 def test_rows_that_differ_in_an_extra_key_alone_are_one_cell(store):  # cube 94
     data = with_column(enrichment(), "k", [0] * 300)
     with pytest.raises(InvalidInput, match="duplicate cells"):
-        build_cube(iter([seed(), *({"e": b} for b in blocks(data)), {"e": table(x=[5], v2=[0], k=[1])}]), CUBE, store, partition_on={"e": ["k"]}, options=SMALL)
+        build_cube(
+            iter([seed(), *({"e": b} for b in blocks(data)), {"e": table(x=[5], v2=[0], k=[1])}]),
+            CUBE,
+            store,
+            partition_on={"e": ["k"]},
+            options=SMALL,
+        )
     assert nothing_visible(store)
 
 
@@ -264,16 +317,22 @@ def test_cells_in_a_dataset_that_is_partitioned_by_a_dimension(store):  # cube 9
     build_cube(iter([seed(), *({"e": b} for b in blocks(rows))]), CUBE, store, **data)
     assert len(files(store, "e")) > 3
     with pytest.raises(InvalidInput, match="'x': 1, 'y': '1'"):
-        build_cube(iter([seed(), *({"e": b} for b in blocks(rows)), {"e": rows[1:2]}]), CUBE, store, overwrite=True, **data)
+        build_cube(
+            iter([seed(), *({"e": b} for b in blocks(rows)), {"e": rows[1:2]}]), CUBE, store, overwrite=True, **data
+        )
     assert count_cube(CUBE, store) == 400
 
 
-@pytest.mark.parametrize("serializer", [CsvSerializer(), ParquetSerializer(chunk_size=3)], ids=["csv", "small row groups"])
+@pytest.mark.parametrize(
+    "serializer", [CsvSerializer(), ParquetSerializer(chunk_size=3)], ids=["csv", "small row groups"]
+)
 def test_cells_are_compared_in_files_of_every_format(store, serializer):
     build_cube(blocks(seed()), CUBE, store, df_serializer=serializer, options=SMALL)
     assert count_cube(CUBE, store) == 400
     with pytest.raises(InvalidInput, match="duplicate cells"):
-        build_cube(iter([*blocks(seed()), seed(1)]), CUBE, store, overwrite=True, df_serializer=serializer, options=SMALL)
+        build_cube(
+            iter([*blocks(seed()), seed(1)]), CUBE, store, overwrite=True, df_serializer=serializer, options=SMALL
+        )
 
 
 def test_an_append_may_write_the_same_cell_again_but_not_twice(store):  # cube 134
@@ -290,22 +349,26 @@ def test_sorted_streams_are_not_read_again(store):
     data = seed().sort_by([("p", "ascending"), ("x", "ascending"), ("y", "ascending")])
     build_cube(blocks(data), CUBE, counting, options=SMALL)
     assert len(files(store)) > 9
-    assert [key for key in counting.touched("get", "get_range", "tail", "open", "get_versioned") if key.endswith(".parquet")] == []
+    assert [
+        key for key in counting.touched("get", "get_range", "tail", "open", "get_versioned") if key.endswith(".parquet")
+    ] == []
 
 
 def staged(store, cells):
     """Files with these sorted cells in one partition, as a write leaves them, and the write."""
     rows = table(x=list(cells), y=["a"] * len(cells), p=[0] * len(cells))
     write = make_write(CUBE, "seed", rows.schema, ("p",))
-    (receipt,) = stage_parts(store, write.request, prepare_parts(write, rows, f"f{cells[0]}-{len(cells)}-{cells[-1]}"), write.schema)
+    (receipt,) = stage_parts(
+        store, write.request, prepare_parts(write, rows, f"f{cells[0]}-{len(cells)}-{cells[-1]}"), write.schema
+    )
     return write, receipt
 
 
 @pytest.mark.parametrize("most", [2, 3, 64])
 @pytest.mark.parametrize("repeated", [None, 0, 3, 100, 2_998])
 def test_files_are_read_side_by_side_in_pieces_and_in_several_passes(store, monkeypatch, repeated, most):
-    monkeypatch.setattr("kartothek_cube.cube.duplicates._LEAST_PIECE", 1)
-    monkeypatch.setattr("kartothek_cube.cube.duplicates._MOST_OPEN", most)
+    monkeypatch.setattr("kartothek_cube.cube.write.duplicates._LEAST_PIECE", 1)
+    monkeypatch.setattr("kartothek_cube.cube.write.duplicates._MOST_OPEN", most)
     strides = [range(i, 3_000, 5) for i in range(5)]
     made = [staged(store, cells) for cells in strides] + ([staged(store, [repeated])] if repeated is not None else [])
     write, receipts = made[0][0], [receipt for _, receipt in made]
@@ -329,7 +392,9 @@ def test_only_files_whose_ranges_overlap_are_compared(store):
 def typed(column, *kinds, start=0):
     """Streams of 100 rows of each type."""
     for i, kind in enumerate(kinds):
-        data = with_column(seed(100, start=start + 100 * i), "v9", pa.array([None if pa.types.is_null(kind) else i] * 100, kind))
+        data = with_column(
+            seed(100, start=start + 100 * i), "v9", pa.array([None if pa.types.is_null(kind) else i] * 100, kind)
+        )
         yield from blocks(data.rename_columns([column if name == "v9" else name for name in data.column_names]))
 
 
@@ -346,12 +411,18 @@ def typed(column, *kinds, start=0):
 def test_later_blocks_may_widen_a_column(store, kinds, expected):
     build_cube(typed("v9", *kinds), CUBE, store, options=SMALL)
     assert snapshot(store).schema.field("v9").type == expected
-    wanted = sorted(([None] if pa.types.is_null(kind) else [i]) * 100 for i, kind in enumerate(kinds) if not pa.types.is_null(kind))
-    assert sorted(row["v9"] for row in answers(store, CUBE) if row["v9"] is not None) == [v for vs in wanted for v in vs]
+    wanted = sorted(
+        ([None] if pa.types.is_null(kind) else [i]) * 100 for i, kind in enumerate(kinds) if not pa.types.is_null(kind)
+    )
+    assert sorted(row["v9"] for row in answers(store, CUBE) if row["v9"] is not None) == [
+        v for vs in wanted for v in vs
+    ]
 
 
 def test_dimensions_partitions_and_indices_may_widen_too(store):
-    narrow = pa.schema([("x", pa.int16()), ("y", pa.string()), ("p", pa.int8()), ("i1", pa.int8()), ("v1", pa.float64())])
+    narrow = pa.schema(
+        [("x", pa.int16()), ("y", pa.string()), ("p", pa.int8()), ("i1", pa.int8()), ("v1", pa.float64())]
+    )
     data = [*blocks(seed(200).cast(narrow)), *blocks(seed(200, start=200))]
     build_cube(iter(data), CUBE, store, options=SMALL)
     build_cube(seed(), CUBE.copy(uuid_prefix="other"), store)
@@ -361,17 +432,45 @@ def test_dimensions_partitions_and_indices_may_widen_too(store):
 
 
 WRONG_BLOCKS = {
-    "another family": (with_column(seed(25, 9_000), "v1", pa.array(range(25))), InvalidInput, ["seed", "'v1'", "double", "int64"]),
-    "another sign": (with_column(seed(25, 9_000), "x", pa.array(range(25), pa.uint64())), InvalidInput, ["seed", "'x'", "uint64"]),
+    "another family": (
+        with_column(seed(25, 9_000), "v1", pa.array(range(25))),
+        InvalidInput,
+        ["seed", "'v1'", "double", "int64"],
+    ),
+    "another sign": (
+        with_column(seed(25, 9_000), "x", pa.array(range(25), pa.uint64())),
+        InvalidInput,
+        ["seed", "'x'", "uint64"],
+    ),
     "a column less": (seed(25, 9_000).drop_columns(["v1"]), InvalidInput, ["seed", "same set of columns"]),
-    "a column less without rows": (seed(25, 9_000).drop_columns(["v1"])[:0], InvalidInput, ["seed", "same set of columns"]),
-    "null in a dimension": (with_column(seed(25, 9_000), "x", [None, *range(24)]), InvalidInput, ["NULL", "dimension", '"x"']),
-    "null in an index column": (with_column(seed(25, 9_000), "i1", pa.nulls(25, pa.int64())), InvalidInput, ["NULL", "index", '"i1"']),
+    "a column less without rows": (
+        seed(25, 9_000).drop_columns(["v1"])[:0],
+        InvalidInput,
+        ["seed", "same set of columns"],
+    ),
+    "null in a dimension": (
+        with_column(seed(25, 9_000), "x", [None, *range(24)]),
+        InvalidInput,
+        ["NULL", "dimension", '"x"'],
+    ),
+    "null in an index column": (
+        with_column(seed(25, 9_000), "i1", pa.nulls(25, pa.int64())),
+        InvalidInput,
+        ["NULL", "index", '"i1"'],
+    ),
     "not a frame": (5, InvalidType, ["int", "seed"]),
     "single values": (pa.chunked_array([[1, 2]]), InvalidType, ["ChunkedArray", "seed"]),
     "dataset without dimension": ({"e": table(z=[1])}, InvalidInput, ['"e"', "x, y"]),
-    "dataset with payload of the seed": ({"e": table(x=[1], p=[0], v1=[0.5])}, MultiTableCommitAborted, ["v1", "e, seed"]),
-    "dataset with another type of a dimension": ({"e": table(x=[1.5], p=[0], v2=[0.5])}, MultiTableCommitAborted, ['"x"', '"e"', '"seed"']),
+    "dataset with payload of the seed": (
+        {"e": table(x=[1], p=[0], v1=[0.5])},
+        MultiTableCommitAborted,
+        ["v1", "e, seed"],
+    ),
+    "dataset with another type of a dimension": (
+        {"e": table(x=[1.5], p=[0], v2=[0.5])},
+        MultiTableCommitAborted,
+        ['"x"', '"e"', '"seed"'],
+    ),
     "dataset id that is none": ({"e f": table(x=[1])}, InvalidInput, ["e f"]),
 }
 
@@ -419,8 +518,20 @@ def test_a_generator_that_fails_leaves_nothing_visible(store, after, threads):
 
 
 FAILING = {
-    "no seed": (build_cube, lambda: ({"e": b} for b in blocks(enrichment())), {"partition_on": {"e": []}}, InvalidInput, "seed.*missing"),
-    "a dataset of None": (build_cube, lambda: iter([*blocks(seed()), {"e": None}]), {}, InvalidInput, "no data for dataset e"),
+    "no seed": (
+        build_cube,
+        lambda: ({"e": b} for b in blocks(enrichment())),
+        {"partition_on": {"e": []}},
+        InvalidInput,
+        "seed.*missing",
+    ),
+    "a dataset of None": (
+        build_cube,
+        lambda: iter([*blocks(seed()), {"e": None}]),
+        {},
+        InvalidInput,
+        "no data for dataset e",
+    ),
     "an empty dataset": (
         build_cube,
         lambda: iter([*blocks(seed()), {"e": enrichment()[:0]}]),
@@ -428,14 +539,34 @@ FAILING = {
         MultiTableCommitAborted,
         "empty datasets: e",
     ),
-    "metadata of a dataset that did not come": (build_cube, lambda: blocks(seed()), {"metadata": {"e": {}}}, InvalidInput, "metadata.*: e"),
-    "metadata that is none": (build_cube, lambda: blocks(seed()), {"metadata": {"e": 1}}, InvalidType, "e should be a dict"),
-    "the seed partitioned otherwise": (build_cube, lambda: blocks(seed()), {"partition_on": {"seed": ["x"]}}, InvalidInput, "fixed partition-on"),
+    "metadata of a dataset that did not come": (
+        build_cube,
+        lambda: blocks(seed()),
+        {"metadata": {"e": {}}},
+        InvalidInput,
+        "metadata.*: e",
+    ),
+    "metadata that is none": (
+        build_cube,
+        lambda: blocks(seed()),
+        {"metadata": {"e": 1}},
+        InvalidType,
+        "e should be a dict",
+    ),
+    "the seed partitioned otherwise": (
+        build_cube,
+        lambda: blocks(seed()),
+        {"partition_on": {"seed": ["x"]}},
+        InvalidInput,
+        "fixed partition-on",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_what_only_the_whole_stream_shows_is_found_before_anything_is_visible(store, name):  # cube 57, 71, 73, 74, 84, 87
+def test_what_only_the_whole_stream_shows_is_found_before_anything_is_visible(
+    store, name
+):  # cube 57, 71, 73, 74, 84, 87
     verb, data, arguments, error, words = FAILING[name]
     with pytest.raises(error, match=words):
         verb(data(), CUBE, store, options=SMALL, **arguments)
@@ -451,7 +582,11 @@ def test_what_the_first_block_shows_is_found_at_the_first_block(store):  # cube 
             asked.append(i)
             yield {name: seed(100, start=100 * i)}
 
-    for verb, name, error in ((build_cube, "seed", AlreadyExists), (extend_cube, "seed", InvalidInput), (append_to_cube, "u", InvalidInput)):
+    for verb, name, error in (
+        (build_cube, "seed", AlreadyExists),
+        (extend_cube, "seed", InvalidInput),
+        (append_to_cube, "u", InvalidInput),
+    ):
         asked.clear()
         with pytest.raises(error):
             verb(stream(name), CUBE, store, options=SMALL)

@@ -10,11 +10,11 @@ import pytest
 from kartothek_cube.api.cube import C
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube import settle
-from kartothek_cube.cube.commit import write_tables
-from kartothek_cube.cube.discovery import load_cube
+from kartothek_cube.cube.members import consistent_read as settle
+from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.verbs.build import existing_for_build
-from kartothek_cube.cube.write_plan import plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.cube.write.commit import write_tables
+from kartothek_cube.cube.write.plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import AlreadyExists, CubeCommitIncomplete, KartothekCubeError
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, contents, snapshot, stored_rows, table
@@ -44,12 +44,16 @@ def extend(store):
 
 
 def update(store):
-    return write_tables(store, plan_update(CUBE, schemas(NEW), load_cube(CUBE, store), C("p") == 0, ["seed", "e"], txn=TXN), NEW)
+    return write_tables(
+        store, plan_update(CUBE, schemas(NEW), load_cube(CUBE, store), C("p") == 0, ["seed", "e"], txn=TXN), NEW
+    )
 
 
 def replaced(store):
     rows = {"e": ENRICH, "h": table(x=[0], v5=[1])}
-    write = plan_extend(CUBE, schemas(rows), load_cube(CUBE, store), overwrite=True, partition_on={"e": [], "h": []}, txn=TXN)
+    write = plan_extend(
+        CUBE, schemas(rows), load_cube(CUBE, store), overwrite=True, partition_on={"e": [], "h": []}, txn=TXN
+    )
     return write_tables(store, write, rows)
 
 
@@ -148,7 +152,9 @@ def test_a_number_that_is_not_there_does_not_permit_to_build_again(txn):
 def test_of_datasets_that_had_the_number_before_the_rest_is_still_checked():
     """That some of it is done does not let through what contradicts the cube."""
     store = start(extend)
-    write_tables(store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}, txn=TXN), MORE)
+    write_tables(
+        store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}, txn=TXN), MORE
+    )
     rows = {"f": MORE["f"], "k": table(x=[0], v2=[1])}
     with pytest.raises(KartothekCubeError, match="v2"):
         plan_extend(CUBE, schemas(rows), load_cube(CUBE, store), partition_on={"f": [], "k": []}, txn=TXN)
@@ -157,7 +163,12 @@ def test_of_datasets_that_had_the_number_before_the_rest_is_still_checked():
 def halfway(verb, store):
     """Stopped between the swaps of two datasets."""
     swaps = itertools.count()
-    faulty = FaultyStore(ColdStore(store), lambda call: "crash" if call.operation == "put_if" and "metadata.json" in call.key and next(swaps) == 1 else None)
+    faulty = FaultyStore(
+        ColdStore(store),
+        lambda call: (
+            "crash" if call.operation == "put_if" and "metadata.json" in call.key and next(swaps) == 1 else None
+        ),
+    )
     with pytest.raises(SimulatedCrash):
         verb(faulty)
 
@@ -183,8 +194,13 @@ def test_a_write_that_stopped_halfway_is_not_taken_for_another_one_with_its_numb
     rows = {i: table(x=[1], **{v: [1]}) for i, v in (("f", "v3"), ("g", "v4"))}
     write_tables(store, plan_extend(CUBE, schemas(MORE), load_cube(CUBE, store), partition_on={"f": [], "g": []}), MORE)
     append(store)
-    halfway(lambda opened: write_tables(opened, plan_append(CUBE, schemas(rows), load_cube(CUBE, opened), txn=TXN), rows), store)
-    assert [text.partition("is in ")[2][:14] for text in warnings_of_readers(store, recwarn, monkeypatch)] == ["f but not in g"]
+    halfway(
+        lambda opened: write_tables(opened, plan_append(CUBE, schemas(rows), load_cube(CUBE, opened), txn=TXN), rows),
+        store,
+    )
+    assert [text.partition("is in ")[2][:14] for text in warnings_of_readers(store, recwarn, monkeypatch)] == [
+        "f but not in g"
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")
@@ -194,7 +210,10 @@ def test_who_stops_halfway_is_told_to_repeat_the_write(replayed):
     store = start(append)
     if replayed:
         halfway(append, store)
-    fails = FaultyStore(ColdStore(store), lambda call: "before" if call.operation == "put_if" and "seed.by-dataset-metadata" in call.key else None)
+    fails = FaultyStore(
+        ColdStore(store),
+        lambda call: "before" if call.operation == "put_if" and "seed.by-dataset-metadata" in call.key else None,
+    )
     with pytest.raises(CubeCommitIncomplete, match="Repeat the write with the same txn") as caught:
         append(fails)
     assert "undo" not in str(caught.value)

@@ -6,7 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kartothek_cube.api.cube import C, Conjunction, append_to_cube, build_cube, extend_cube, query_cube, remove_partitions, update_cube
+from kartothek_cube.api.cube import (
+    C,
+    Conjunction,
+    append_to_cube,
+    build_cube,
+    extend_cube,
+    query_cube,
+    remove_partitions,
+    update_cube,
+)
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, contents, files, index_of, refused, snapshot, table
@@ -47,7 +56,10 @@ def test_without_conditions_it_is_an_append(store):
 def test_a_partition_is_replaced(store):  # cube 136
     assert set(update_cube(NEW, CUBE, store, C("p") == 0)) == {"seed"}
     assert cells(store) == [(1, 1, "a"), (1, 1, "b"), (0, 5, "a"), (0, 5, "b")]
-    assert index_of(store, "x") == {1: {snapshot(store).partitions.labels[0].as_py()}, 5: {snapshot(store).partitions.labels[1].as_py()}}
+    assert index_of(store, "x") == {
+        1: {snapshot(store).partitions.labels[0].as_py()},
+        5: {snapshot(store).partitions.labels[1].as_py()},
+    }
 
 
 @pytest.mark.parametrize("conditions", [[], Conjunction([]), C("p") >= 0])
@@ -105,7 +117,13 @@ def test_files_that_stay_are_not_written_again(store):
 
 WRONG_UPDATES = {
     "nothing would be left": ({}, C("p") >= 0, ["seed"], MultiTableCommitAborted, ["empty", "seed"]),
-    "nothing would be left of one": ({"seed": NEW}, C("p") >= 0, ["seed", "f"], MultiTableCommitAborted, ["empty", "f"]),
+    "nothing would be left of one": (
+        {"seed": NEW},
+        C("p") >= 0,
+        ["seed", "f"],
+        MultiTableCommitAborted,
+        ["empty", "f"],
+    ),
     "condition on a dimension": ({"seed": NEW}, C("x") == 0, None, InvalidInput, ["partition", "x"]),
     "condition on payload": ({"seed": NEW}, C("v1") == 0.0, None, InvalidInput, ["partition", "v1"]),
     "condition on nothing known": ({"seed": NEW}, C("zz") == 0, None, InvalidInput, ["partition", "zz"]),
@@ -116,7 +134,13 @@ WRONG_UPDATES = {
     "data for an unnamed dataset": ({"seed": NEW}, C("p") == 0, ["f"], InvalidInput, ["seed"]),
     "name of a wrong type": ({}, C("p") == 0, [1], InvalidType, ["1"]),
     "wrong columns": ({"seed": NEW.drop_columns(["v1"])}, C("p") == 0, None, InvalidInput, ["v1", "seed"]),
-    "null": ({"seed": pa.concat_tables([NEW, table(x=[None], y=["a"], p=[0], i1=[1], v1=[1.0])], promote_options="default")}, None, None, InvalidInput, ["x"]),
+    "null": (
+        {"seed": pa.concat_tables([NEW, table(x=[None], y=["a"], p=[0], i1=[1], v1=[1.0])], promote_options="default")},
+        None,
+        None,
+        InvalidInput,
+        ["x"],
+    ),
 }
 
 
@@ -190,7 +214,12 @@ def test_a_wrong_removal_changes_nothing(store, conditions, names, error, words)
 
 def test_a_removed_enrichment_partition_gives_missing_values(store):  # cube 180
     remove_partitions(CUBE, store, C("p") == 0, ["f"])
-    assert [(row["x"], row["y"], row["v3"]) for row in answers(store)] == [(0, "a", None), (0, "b", None), (1, "a", 11), (1, "b", None)]
+    assert [(row["x"], row["y"], row["v3"]) for row in answers(store)] == [
+        (0, "a", None),
+        (0, "b", None),
+        (1, "a", 11),
+        (1, "b", None),
+    ]
     append_to_cube({"f": table(x=[0], y=["b"], p=[0], v3=[77])}, CUBE, store)
     assert [row["v3"] for row in answers(store)] == [None, 77, 11, None]
 

@@ -1,0 +1,222 @@
+"""The group of commands: options in front of them, and the module of each command, loaded when it is called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kartothek_cube import __version__
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.completion import STORE_WIDE
+from kartothek_cube.cli.context import Session
+from kartothek_cube.cli.errors import explained
+from kartothek_cube.cli.options import FORMATS
+
+__all__ = ["BARE", "COMMANDS", "LazyGroup", "cli", "meant_command"]
+
+COMMANDS: Mapping[str, str] = {
+    "check-migration": "Say what of a store of kartothek reads differently here.",
+    "cleanup": "Remove files that the cube does not need any more.",
+    "compact": "Merge small files into larger ones.",
+    "copy": "Copy the cube to another store.",
+    "delete": "Delete the cube, or some of its datasets.",
+    "explain": "Show how a query would be answered.",
+    "files": "List the data files of the cube, or of a query.",
+    "history": "List the commits that can be read or undone.",
+    "index": "Build secondary indices on columns of a dataset.",
+    "info": "Show columns with their types, datasets and metadata.",
+    "query": "Query the cube: interactively, or into a file.",
+    "rename": "Give the cube, or one of its datasets, another name.",
+    "report": "Write what there is to see of the cube as one HTML page.",
+    "stats": "Count partitions, files, bytes and rows of each dataset.",
+    "undo": "Take a commit back.",
+    "verify": "Say what is wrong with the cube.",
+}
+
+"""Command → the first line of its help. So the list of commands loads none of them."""
+
+
+def meant_command(name: str, known: Collection[str] = COMMANDS) -> str:
+    """The end of the error that there is no such command."""
+    from kartothek_cube.core.text import did_you_mean
+
+    return did_you_mean([name], known)
+
+
+BARE = "kartothek_cube.bare"
+
+"""Where a context remembers that there was no argument at all."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are the modules beside this one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, loaded now."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"kartothek_cube.cli.commands.{cmd_name.replace('-', '_')}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; the error that there is none names those whose names are close."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {name!r}.{meant_command(name)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Commands that need no cube may stand in its place."""
+        ctx.meta[BARE] = not args
+        opts, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
+        cube, alone, wants_help = (
+            opts.get("cube"),
+            not rest or rest[0].startswith("-"),
+            not {"-h", "--help"}.isdisjoint(rest[:1]),
+        )
+        if (cube in STORE_WIDE and alone) or (cube in COMMANDS and wants_help):
+            args.insert(len(args) - len(rest) - 1, "")
+        elif cube in COMMANDS and not ctx.resilient_parsing and not set(COMMANDS).intersection(rest[:1]):
+            raise click.UsageError(
+                f"{cube} is a command: the cube stands in front of it, as in {ctx.info_name} CUBE {cube}.", ctx
+            )
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; errors become one line."""
+        with explained():
+            return super().invoke(ctx)
+
+
+_EPILOG = """\b
+Examples:
+  kartothek_cube --url /data/cubes
+  kartothek_cube --url /data/cubes sales info
+  kartothek_cube --url /data/cubes sales query --where 'WEEK >= 10' --limit 5
+  kartothek_cube query --help
+
+\b
+Exit status:
+  0  it is done
+  1  Ctrl-C or a no, the store does not answer, a file cannot be written;
+     verify and check-migration: errors were found
+  2  what was asked for cannot be done
+"""
+
+_COLOURS = {"always": True, "off": False, "auto": None}
+
+
+@click.group(
+    name="cli",
+    cls=LazyGroup,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    subcommand_metavar="COMMAND [ARGS]...",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--skv",
+    metavar="FILE",
+    default="skv.yml",
+    show_default=True,
+    envvar="KARTOTHEK_CUBE_SKV",
+    show_envvar=True,
+    shell_complete=completion.files,
+    help="YAML file with stores by name.",
+)
+@click.option(
+    "--store",
+    metavar="NAME",
+    default="dataset",
+    show_default=True,
+    envvar="KARTOTHEK_CUBE_STORE",
+    show_envvar=True,
+    shell_complete=completion.stores,
+    help="Name of the store in that file.",
+)
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar="KARTOTHEK_CUBE_URL",
+    show_envvar=True,
+    shell_complete=completion.directories,
+    help="The store itself: a URL such as hfs:///data or s3://bucket/prefix, or a directory.",
+)
+@click.option(
+    "-j",
+    "--n_threads",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Threads; 0 is as many as suit the store.",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["always", "auto", "off"]),
+    default="auto",
+    show_default=True,
+    help="Colours and bold type; `auto` heeds NO_COLOR.",
+)
+@click.option(
+    "--format", "format_", type=FORMATS, default="text", show_default=True, help="Text, or one JSON document on stdout."
+)
+@click.version_option(__version__, prog_name="kartothek_cube")
+@click.argument("cube", metavar="CUBE", required=False, shell_complete=completion.cubes)
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    skv: str,
+    store: str,
+    url: str | None,
+    n_threads: int,
+    color: str,
+    format_: str,
+    cube: str | None,
+) -> None:
+    """Look at a cube, query it, and look after it.
+
+    CUBE is the prefix of its datasets. Without a cube the cubes of the store are listed.
+    """
+    ctx.color = False if color == "auto" and os.environ.get("NO_COLOR") else _COLOURS[color]
+    ctx.obj = Session(skv, store, _url(ctx, url), cube or None, n_threads, format_)
+    if ctx.invoked_subcommand is None:
+        if cube:
+            ctx.fail(f"Missing command.{meant_command(cube, STORE_WIDE)}")
+        _without_cube(ctx)
+
+
+def _url(ctx: click.Context, url: str | None) -> str | None:
+    """The URL, unless a store was named on the command line and the URL was not."""
+    source = click.core.ParameterSource
+    named, given = (ctx.get_parameter_source(name) is source.COMMANDLINE for name in ("store", "url"))
+    if named and given:
+        ctx.fail("Give --store or --url, not both.")
+    return None if named else url
+
+
+def _without_cube(ctx: click.Context) -> None:
+    session: Session = ctx.obj
+    if ctx.meta[BARE] and session.url is None and not Path(session.skv).exists():
+        click.echo(ctx.get_help())
+        return
+    from kartothek_cube.cli.commands.list import show_cubes
+
+    show_cubes(session)

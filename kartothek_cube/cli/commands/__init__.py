@@ -1,0 +1,1 @@
+"""The commands, one file each: `command` is the click command."""

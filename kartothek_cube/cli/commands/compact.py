@@ -1,0 +1,80 @@
+"""The command `compact`: fewer, larger files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kartothek_cube.cli.context import Session, load_cube, working
+from kartothek_cube.cli.options import chosen_datasets, cube_command, dry_run, patterns
+from kartothek_cube.cli.output import bold, show, size
+from kartothek_cube.cli.query.questions import conditions_of, where
+from kartothek_cube.core.text import pluralize
+
+if TYPE_CHECKING:
+    from kartothek_cube.api.dataset import CompactionReport
+
+__all__ = ["command", "compaction_lines"]
+
+
+@cube_command("compact", "--dry-run", "--where 'WEEK >= 10' --target_rows 5000000")
+@click.option(
+    "--target_rows",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    help="Most rows of a merged file.",
+    metavar="N",
+)
+@where
+@patterns("compacted")
+@dry_run()
+@click.pass_obj
+def command(
+    session: Session, target_rows: int, where: tuple[str, ...], include: str | None, exclude: str | None, dry_run: bool
+) -> None:
+    """Merge small files into larger ones.
+
+    Every query answers as before. With --where only the partitions in which the conditions on
+    partition columns hold. The old files become garbage, which `cleanup` removes.
+    """
+    from kartothek_cube.cube.verbs.compact import compact_cube
+
+    with working(session):
+        loaded = load_cube(session)
+        # Without conditions all datasets are meant; with them those which have the columns, unless
+        # some are named.
+        names = (
+            chosen_datasets(loaded.datasets, include, exclude) if include is not None or exclude is not None else None
+        )
+        conditions = conditions_of(where, loaded) if where else None
+        reports = (
+            {} if names == [] else compact_cube(loaded.cube, loaded.store, target_rows, conditions, names, dry_run)
+        )
+    found = {"dry_run": dry_run, "datasets": {name: _description(report) for name, report in reports.items()}}
+    show(session, found, lambda: compaction_lines(found))
+
+
+def _description(report: CompactionReport) -> dict[str, Any]:
+    names = (
+        "files_before",
+        "files_after",
+        "rows_before",
+        "rows_after",
+        "bytes_before",
+        "bytes_after",
+        "partitions",
+        "commit",
+    )
+    return {name: getattr(report, name) for name in names}
+
+
+def compaction_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """One line a dataset."""
+    verb = "would be merged into" if found["dry_run"] else "merged into"
+    for name, report in found["datasets"].items():
+        after = "" if report["bytes_after"] is None else f" → {size(report['bytes_after'])}"
+        figures = f"{pluralize(report['files_before'], 'file')} {verb} {report['files_after']:,}, {report['rows_before']:,} rows, {size(report['bytes_before'])}{after}"
+        yield f"{bold(f'{name}:')} {figures if report['files_before'] else 'nothing to do'}"

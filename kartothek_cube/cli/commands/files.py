@@ -1,0 +1,57 @@
+"""The command `files`: the data files of a cube, or of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.options import chosen, cube_command, patterns
+from kartothek_cube.cli.output import bold, show, size
+from kartothek_cube.cli.query.questions import conditions_of, where
+from kartothek_cube.core.text import pluralize
+
+__all__ = ["command", "files_lines"]
+
+
+@cube_command("files", "", "--where 'COUNTRY_CODE == DE' --include seed")
+@where
+@patterns("listed")
+@click.pass_obj
+def command(session: Session, where: tuple[str, ...], include: str | None, exclude: str | None) -> None:
+    """List the data files of the cube, or of a query.
+
+    With --where only those that a query with these conditions would read.
+    """
+    with working(session):
+        loaded = load_cube(session)
+        names = chosen(loaded.datasets, include, exclude)
+        keys = _keys(loaded, where)
+        found = {name: _sized(loaded, name, keys[name]) for name in names if name in keys}
+    show(session, {"datasets": found}, lambda: files_lines(found))
+
+
+def _keys(loaded: LoadedCube, where: tuple[str, ...]) -> dict[str, list[str]]:
+    """Dataset → keys of its data files."""
+    if not where:
+        return {name: dataset.snapshot.files.to_pylist() for name, dataset in loaded.datasets.items()}
+    from kartothek_cube.cube.verbs.query import plan_cube_query
+
+    return plan_cube_query(loaded.cube, loaded.store, conditions_of(where, loaded)).files()
+
+
+def _sized(loaded: LoadedCube, name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
+    prefix = f"{loaded.datasets[name].uuid}/"
+    sizes = {entry.key: entry.size for entry in loaded.store.list(prefix, recursive=True).entries}
+    return [{"key": key, "bytes": sizes.get(key)} for key in keys]
+
+
+def files_lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """One line a file."""
+    for name, files in found.items():
+        yield f"{bold(f'{name}:')} {pluralize(len(files), 'file')}, {size(sum(file['bytes'] or 0 for file in files))}"
+        yield from (
+            f"  - {file['key']}  {'missing' if file['bytes'] is None else size(file['bytes'])}" for file in files
+        )

@@ -1,0 +1,92 @@
+"""The command `info`: columns, datasets and metadata of a cube."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import click
+
+from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.options import cube_command
+from kartothek_cube.cli.output import bold, section, show
+
+__all__ = ["command", "description", "info_lines"]
+
+
+@cube_command("info", "--format json")
+@click.pass_obj
+def command(session: Session) -> None:
+    """Show columns with their types, datasets and metadata."""
+    with working(session):
+        found = description(load_cube(session))
+    show(session, found, lambda: info_lines(found))
+
+
+def description(loaded: LoadedCube) -> dict[str, Any]:
+    """What there is to say of a cube, as plain values."""
+    cube, types = loaded.cube, loaded.types
+    return {
+        "uuid_prefix": cube.uuid_prefix,
+        "seed_dataset": cube.seed_dataset,
+        "dimension_columns": _columns(cube.dimension_columns, types),
+        "partition_columns": _columns(cube.partition_columns, types),
+        "index_columns": _columns(sorted(cube.index_columns), types),
+        "datasets": [_dataset(loaded, name) for name in sorted(loaded.datasets)],
+    }
+
+
+def _dataset(loaded: LoadedCube, name: str) -> dict[str, Any]:
+    from kartothek_cube.cube.cube import get_payload_subset, visible_columns
+
+    cube, dataset = loaded.cube, loaded.datasets[name]
+    types = {field.name: field.type for field in dataset.snapshot.schema}
+    visible = visible_columns(dataset.snapshot.schema.names)
+    return {
+        "id": name,
+        "partition_keys": _columns(dataset.partition_keys, types),
+        "partitions": len(dataset.snapshot.partitions),
+        "metadata": dict(dataset.metadata),
+        "dimension_columns": _columns(sorted(set(cube.dimension_columns) & set(visible)), types),
+        "payload_columns": _columns(sorted(get_payload_subset(visible, cube)), types),
+    }
+
+
+def _columns(names: Iterable[str], types: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [{"name": name, "type": str(types[name])} for name in names]
+
+
+def info_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The description as text."""
+    yield section("Infos")
+    yield f"{bold('UUID Prefix:')}        {found['uuid_prefix']}"
+    yield from _list("Dimension Columns:", found["dimension_columns"])
+    yield from _list("Partition Columns:", found["partition_columns"])
+    yield from _list("Index Columns:", found["index_columns"])
+    if not found["index_columns"]:
+        yield ""
+    yield f"{bold('Seed Dataset:')}      {found['seed_dataset']}"
+    for dataset in found["datasets"]:
+        yield from _dataset_lines(dataset)
+
+
+def _dataset_lines(dataset: Mapping[str, Any]) -> Iterator[str]:
+    yield ""
+    yield section(f"Dataset: {dataset['id']}")
+    yield from _list("Partition Keys:", dataset["partition_keys"])
+    yield f"{bold('Partitions:')} {dataset['partitions']}"
+    yield bold("Metadata:")
+    yield from _indented(dataset["metadata"])
+    yield from _list("Dimension Columns:", dataset["dimension_columns"])
+    yield from _list("Payload Columns:", dataset["payload_columns"])
+
+
+def _list(heading: str, columns: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    yield bold(heading)
+    yield from (f"  - {column['name']}: {column['type']}" for column in columns)
+
+
+def _indented(metadata: Mapping[str, Any]) -> Iterator[str]:
+    text = json.dumps(metadata, indent=2, sort_keys=True, separators=(",", ": "), default=str)
+    yield from (f"  {line}" for line in text.splitlines())

@@ -1,0 +1,104 @@
+"""The command `rename`: another name for a cube, or for one of its datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli.options import cube_command, dry_run, missing, yes
+from kartothek_cube.cli.output import bold, confirm, show
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.stores.contract import Store
+
+__all__ = ["command", "new_uuids", "rename_lines"]
+
+
+@cube_command("rename", "sales_2024 --dry-run", "cells --dataset seed")
+@click.argument("new_name")
+@click.option(
+    "--dataset",
+    metavar="ID",
+    shell_complete=completion.dataset,
+    help="Rename this dataset inside the cube, not the cube.",
+)
+@dry_run()
+@yes
+@click.pass_obj
+def command(session: Session, new_name: str, dataset: str | None, dry_run: bool, yes: bool) -> None:
+    """Give the cube, or one of its datasets, another name.
+
+    Each dataset is copied inside the store, then its original is deleted; the seed comes last. If
+    that is interrupted, call it again. Histories begin anew.
+    """
+    from kartothek_cube.core.dataset.copy import rename_dataset
+
+    with working(session):
+        loaded = load_cube(session)
+        names = new_uuids(loaded, new_name, dataset)
+        _refuse_taken(loaded, names, None if dataset is not None else new_name)
+    if not dry_run:
+        confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", loaded.store, yes=yes)
+        with working(session):
+            for old, new in names.items():
+                rename_dataset(old, loaded.store, new)
+    show(session, {"dry_run": dry_run, "renamed": names}, lambda: rename_lines(names, dry_run=dry_run))
+
+
+def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[str, str]:
+    """Uuid → new uuid, in the order in which it happens."""
+    cube = loaded.cube
+    if dataset is not None and dataset not in loaded.datasets:
+        raise missing("dataset", dataset, loaded.datasets)
+    if new_name == (dataset or cube.uuid_prefix):
+        raise Failure(
+            f"The {'cube' if dataset is None else 'dataset'} is called {new_name} already. Nothing was renamed."
+        )
+    if dataset is not None:
+        return {cube.ktk_dataset_uuid(dataset): cube.ktk_dataset_uuid(new_name)}
+    renamed = cube.copy(uuid_prefix=new_name)
+    # While the seed is there, so is the cube, and the next call goes on.
+    order = sorted(loaded.datasets, key=lambda name: (name == cube.seed_dataset, name))
+    return {cube.ktk_dataset_uuid(name): renamed.ktk_dataset_uuid(name) for name in order}
+
+
+def _refuse_taken(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
+    """A new name must be free, unless an earlier call was interrupted while it deleted the original."""
+    from kartothek_cube.core.maintenance.copy import is_nearly_renamed
+    from kartothek_cube.core.snapshots.document_store import dataset_exists
+
+    new_to_old = {new: old for old, new in names.items()}
+    taken = [
+        new
+        for new, old in new_to_old.items()
+        if dataset_exists(loaded.store, new) and (new == old or not is_nearly_renamed(loaded.store, old, new))
+    ]
+    if taken:
+        raise Failure(f"There is already a dataset {taken[0]}. Nothing was renamed.")
+    if prefix is not None and (strangers := _seed_of(loaded.store, prefix) - {*names.values()}):
+        raise Failure(f"There is already a cube {prefix} with the seed dataset {min(strangers)}. Nothing was renamed.")
+
+
+def _seed_of(store: Store, prefix: str) -> set[str]:
+    """The seed of another cube.
+
+    What an interrupted call has brought has none yet: the seed comes last.
+    """
+    from kartothek_cube.cube.verbs.discover import discover_cube
+    from kartothek_cube.errors import KartothekCubeError
+
+    try:
+        found, _ = discover_cube(prefix, store)
+    except KartothekCubeError:
+        return set()
+    return {found.ktk_dataset_uuid(found.seed_dataset)}
+
+
+def rename_lines(names: Mapping[str, str], *, dry_run: bool) -> Iterator[str]:
+    """One line a dataset."""
+    yield from (f"{bold('Would be renamed:' if dry_run else 'Renamed:')} {old} to {new}" for old, new in names.items())

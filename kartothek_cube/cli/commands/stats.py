@@ -1,0 +1,45 @@
+"""The command `stats`: partitions, files, bytes and rows of the datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import click
+
+from kartothek_cube.cli.context import Session, load_cube, working
+from kartothek_cube.cli.options import chosen, cube_command, patterns
+from kartothek_cube.cli.output import figure, section, show
+
+__all__ = ["command", "stats_lines", "total_of"]
+
+_TOTAL = ("blobsize", "files")
+
+
+@cube_command("stats", "--exclude 'forecast_*'")
+@patterns("scanned")
+@click.pass_obj
+def command(session: Session, include: str | None, exclude: str | None) -> None:
+    """Count partitions, files, bytes and rows of each dataset."""
+    from kartothek_cube.cube.verbs.stats import collect_stats
+
+    with working(session):
+        loaded = load_cube(session)
+        found = collect_stats(loaded.cube, loaded.store, chosen(loaded.datasets, include, exclude))
+    show(session, {"datasets": found, "total": total_of(found)}, lambda: stats_lines(found))
+
+
+def total_of(found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Sums over all datasets."""
+    return {name: sum(figures[name] for figures in found.values()) for name in _TOTAL}
+
+
+def stats_lines(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """The figures as text."""
+    for name in sorted(found):
+        yield section(name)
+        yield from (figure(key, found[name][key]) for key in sorted(found[name]))
+        yield ""
+    if not found:
+        yield ""
+    yield section("__total__")
+    yield from (figure(key, number) for key, number in sorted(total_of(found).items()))

@@ -1,0 +1,1 @@
+"""The query command: conditions as text, results into files, the interactive rounds."""

@@ -1,0 +1,167 @@
+"""A query as text: conditions, columns, groups, a moment; and the options that hold them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kartothek_cube.cli import completion
+from kartothek_cube.cli.context import LoadedCube
+from kartothek_cube.cli.errors import Failure, one_line
+from kartothek_cube.cli.options import matches, parts_of
+
+if TYPE_CHECKING:
+    from kartothek_cube.api.cube import Conjunction, QueryPlan
+
+__all__ = [
+    "ALL",
+    "conditions_in",
+    "conditions_of",
+    "groups_of",
+    "payload_names",
+    "payload_of",
+    "plan_of",
+    "question",
+    "where",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
+
+ALL = "__all__"
+"""Stands for all payload columns."""
+
+
+def where(function: F) -> F:
+    """``--where``."""
+    text = "Conditions, e.g. 'COUNTRY_CODE == DE & UNITS > 3'; what is given several times has to hold together."
+    return click.option("--where", multiple=True, metavar="<conditions>", shell_complete=completion.columns, help=text)(
+        function
+    )
+
+
+def question(function: F) -> F:
+    """``--where``, ``--columns``, ``--by`` and ``--as-of``."""
+    from kartothek_cube.cli.options import as_of
+
+    by = "Indexed columns: the result comes group by group."
+    columns = "Payload columns: comma separated globs; an empty text for none.  [default: all]"
+    function = as_of(function)
+    function = click.option("--by", metavar="<columns>", shell_complete=completion.partition_columns, help=by)(function)
+    function = click.option("--columns", metavar="<patterns>", shell_complete=completion.columns, help=columns)(
+        function
+    )
+    return where(function)
+
+
+def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
+    """The conditions of all texts together.
+
+    Raises
+    ------
+    Failure
+        If a text is no condition on a column of the cube.
+    """
+    from kartothek_cube.core.expressions.conjunction import Conjunction
+
+    try:
+        parsed = [conditions_in(text, loaded.types) for text in texts]
+    except ValueError as error:
+        raise Failure(f"Could not parse conditions: {one_line(error)}") from error
+    return Conjunction([condition for conjunction in parsed for condition in conjunction.conditions])
+
+
+def conditions_in(text: str, types: Mapping[str, Any]) -> Conjunction:
+    """The conditions of one text, as somebody means them who types it: what has no quotes and looks like more than a value is none.
+
+    Raises
+    ------
+    ValueError
+        If the text is no condition, or a doubtful one.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> print(conditions_in("BRAND == 'NULL' & WEEK > 3", {"BRAND": pa.string(), "WEEK": pa.int64()}))
+    (BRAND == NULL) & (WEEK > 3)
+    >>> conditions_in("BRAND == NULL", {"BRAND": pa.string()})
+    Traceback (most recent call last):
+    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared with a null. For the text, write 'NULL' in quotes.
+    """
+    from kartothek_cube.core.expressions.conjunction import Conjunction
+    from kartothek_cube.errors import InvalidInput
+
+    found = Conjunction.from_string(text, types)
+    for column, op, given in found.predicate or ():
+        for value in given if isinstance(given, tuple) else (given,):
+            if doubt := _doubt(value, text, types):
+                raise InvalidInput(
+                    f'Condition "{column} {op} {given}": {doubt}. For the text, write {value!r} in quotes.'
+                )
+    return found
+
+
+def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
+    """What a text without quotes may have been meant to be."""
+    if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
+        return None
+    if value.casefold() == "null" or value == "None":
+        return "nothing can be compared with a null"
+    if value in columns:
+        return "a column is compared with a value, not with another column"
+    joined = _JOINED.search(value)
+    return "conditions are joined by &, and there is no or" if joined is not None and joined[1] in columns else None
+
+
+def payload_names(loaded: LoadedCube) -> list[str]:
+    """All payload columns of a cube, sorted."""
+    from kartothek_cube.cube.verbs.discover import get_cube_payload
+
+    return sorted(get_cube_payload(loaded.datasets, loaded.cube))
+
+
+def payload_of(pattern: str | None, loaded: LoadedCube) -> list[str] | None:
+    """The payload columns that a pattern names; None for all.
+
+    Dimension and partition columns are in every result, so they may be named, too.
+    """
+    if pattern is None or pattern.strip() == ALL:
+        return None
+    payload = payload_names(loaded)
+    always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
+    return sorted(matches(pattern, {*payload, *always}, "column") - always) if pattern.strip() else []
+
+
+def groups_of(text: str | None) -> list[str]:
+    """The columns to group by."""
+    return [part for part in parts_of(text or "") if part]
+
+
+def plan_of(
+    loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None
+) -> QueryPlan:
+    """The plan of a query."""
+    from kartothek_cube.cube.verbs.query import plan_cube_query
+
+    conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
+    return plan_cube_query(
+        loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=_moment(as_of, loaded)
+    )
+
+
+def _moment(text: str | None, loaded: LoadedCube) -> str | None:
+    """A time, or the id of a commit, whole or as it begins."""
+    from kartothek_cube.cli.commands.history import commits_of, resolved
+    from kartothek_cube.core.snapshots.time_travel import check_as_of
+
+    if text is None or len(text) >= 32 or isinstance(check_as_of(text), datetime):
+        return text
+    try:
+        return resolved(commits_of(loaded, None), text)
+    except Failure as error:
+        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error

@@ -1,0 +1,184 @@
+"""The interactive query: prompts, the query, a shell with its result, and again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.errors import Failure
+from kartothek_cube.cli.output import echo, red
+from kartothek_cube.cli.query.questions import ALL, conditions_in, payload_names
+
+if TYPE_CHECKING:
+    from kartothek_cube.api.cube import Conjunction
+
+__all__ = ["Prompt", "parse_payload", "query_rounds", "shown_payload"]
+
+T = TypeVar("T")
+
+_UNASKED = "\nThere are no more answers. A script says what it wants with --where, --columns, --limit or --output; --output - prints all rows."
+
+
+class Prompt:
+    """One question that is asked again and again.
+
+    On a terminal prompt_toolkit asks, which comes with IPython; else lines are read as they are.
+    """
+
+    def __init__(self, message: str, words: Sequence[str]) -> None:
+        self._message, self._words = message, words
+        self._session = _terminal_session() if sys.stdin.isatty() else None
+
+    def ask(self, default: str, parse: Callable[[str], T]) -> T:
+        """Ask until the answer parses; ``parse`` raises ``ValueError`` for one that does not."""
+        if self._session is None:
+            return _ask_plainly(self._message, default, parse)
+        return parse(_ask_terminal(self._session, self._message, default, self._words, parse))
+
+
+def _terminal_session() -> Any:
+    try:
+        from prompt_toolkit import PromptSession
+    except ImportError:
+        return None
+    return PromptSession()
+
+
+def _ask_terminal(session: Any, message: str, default: str, words: Sequence[str], parse: Callable[[str], Any]) -> str:
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.validation import ValidationError, Validator
+
+    class Parses(Validator):  # type: ignore[misc, unused-ignore]
+        """What `parse` takes."""
+
+        def validate(self, document: Any) -> None:
+            try:
+                parse(document.text)
+            except ValueError as error:
+                raise ValidationError(message=str(error), cursor_position=len(document.text)) from error
+
+    answer: str = session.prompt(
+        message, default=default, completer=WordCompleter(list(words)), validator=Parses(), validate_while_typing=False
+    )
+    return answer
+
+
+def _ask_plainly(message: str, default: str, parse: Callable[[str], T]) -> T:
+    def checked(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+
+    shown = f"{message.removesuffix(': ')} [{default}]" if default else message.removesuffix(": ")
+    try:
+        answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
+    except click.Abort:
+        click.echo("" if sys.stdin.isatty() else _UNASKED, err=True)  # the cursor is behind the question
+        raise
+    return answer
+
+
+def query_rounds(session: Session) -> None:
+    """Ask and answer until the user interrupts.
+
+    Raises
+    ------
+    Failure
+        If IPython is not installed.
+    click.Abort
+        If the shell is killed or a prompt interrupted.
+    """
+    with working(session):
+        loaded = load_cube(session)
+    embed = _embed()
+    payload = payload_names(loaded)
+    conditions_prompt = Prompt("Conditions: ", sorted(loaded.types))
+    payload_prompt = Prompt("Payload Columns: ", [ALL, *sorted(loaded.types)])
+    always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
+    conditions, columns = "", ""
+    with _whole_frames():
+        while True:
+            conjunction = conditions_prompt.ask(conditions, lambda text: conditions_in(text, loaded.types))
+            selection = payload_prompt.ask(columns, lambda text: parse_payload(text, payload, always))
+            conditions, columns = str(conjunction), shown_payload(selection, payload)
+            _answer(session, loaded, conjunction, selection, embed)
+
+
+def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ()) -> list[str]:
+    """The payload columns that a text names; those that are in every result may be named, too.
+
+    Raises
+    ------
+    ValueError
+        If one is unknown.
+
+    Examples
+    --------
+    >>> parse_payload("UNITS, PRICE", ["BRAND", "PRICE", "UNITS"])
+    ['PRICE', 'UNITS']
+    >>> parse_payload("", ["BRAND"])
+    []
+    """
+    from kartothek_cube.core.text import did_you_mean
+
+    if text.strip() == ALL:
+        return list(known)
+    names = {name for part in text.split(",") if (name := part.replace(" ", ""))}
+    unknown = sorted(names.difference(known, always))
+    if unknown:
+        close = did_you_mean(unknown, {*known, *always})
+        raise ValueError(f"Unknown: {', '.join(unknown)}{close and '.'}{close}")
+    return sorted(names.intersection(known))
+
+
+def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
+    """The text that selects these columns."""
+    return ALL if sorted(selection) == sorted(known) else ",".join(selection)
+
+
+def _answer(
+    session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
+) -> None:
+    from kartothek_cube.cube.verbs.query import query_cube
+
+    with working(session):
+        frames = query_cube(loaded.cube, loaded.store, conjunction, payload_columns=payload)
+    if not frames:
+        echo(red("No data found."))
+        return
+    _shell(frames[0], embed)
+
+
+def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - used by whoever types into the shell
+    """The shell sees the variables of the function that opens it: ``df``."""
+    try:
+        embed(banner1="Shell:")
+    except Exception as error:
+        if type(error).__name__ == "KillEmbedded":
+            raise click.Abort from error
+        raise
+
+
+def _embed() -> Callable[..., Any]:
+    try:
+        import IPython
+    except ImportError as error:
+        raise Failure(
+            f"Could not load IPython: {error}. It comes with pip install 'kartothek-cube[interactive]'."
+        ) from error
+    embed: Callable[..., Any] = IPython.embed
+    return embed
+
+
+@contextmanager
+def _whole_frames() -> Iterator[None]:
+    import pandas as pd
+
+    with pd.option_context("display.width", None, "display.max_rows", 0):
+        yield

@@ -1,0 +1,319 @@
+"""The edge to pandas: frames and other blocks of rows to Arrow tables, and tables to frames."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.text import column_name
+from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "concat_blocks",
+    "concat_encoded",
+    "encoded",
+    "is_block",
+    "is_frame",
+    "is_series",
+    "no_frame",
+    "null_count",
+    "plain_frame",
+    "to_frame",
+    "to_table",
+]
+
+
+def is_frame(data: object) -> bool:
+    """Whether this is a pandas frame.
+
+    Whoever has one has imported pandas, so that it is not imported to ask.
+    """
+    return _is_of_pandas(data, "DataFrame")
+
+
+def is_series(data: object) -> bool:
+    """Whether this is a pandas series."""
+    return _is_of_pandas(data, "Series")
+
+
+def _is_of_pandas(data: object, kind: str) -> bool:
+    return isinstance(data, getattr(sys.modules.get("pandas"), kind, ()))
+
+
+def to_table(data: Any, dataset: str) -> pa.Table:
+    """A frame, an Arrow table or anything with ``__arrow_c_stream__`` as a table in stored types.
+
+    Raises
+    ------
+    InvalidType
+        If it is none of these, has sparse columns, columns whose names are no text, or columns of
+        mixed types.
+    InvalidInput
+        If a column name occurs twice.
+    Unsupported
+        If the format cannot carry the type of a column.
+    """
+    if is_frame(data):
+        table = _from_frame(data, dataset)
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif isinstance(data, pa.Table):
+        table = data
+    elif hasattr(data, "__arrow_c_stream__"):
+        table = _from_stream(data, dataset)
+    else:
+        raise no_frame(data, dataset)
+    check_names(table.column_names, dataset)
+    return _stored(table, dataset)
+
+
+def no_frame(data: object, dataset: str, reason: object = None) -> InvalidType:
+    """The error for what is no block of rows."""
+    end = "." if reason is None else f": {reason}"
+    return InvalidType(
+        f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(data).__name__}" (dataset {dataset!r}){end}'
+    )
+
+
+def _from_stream(data: object, dataset: str) -> pa.Table:
+    try:
+        return pa.table(data)
+    except pa.ArrowInvalid as error:  # a stream of single values, or a type that only its library knows
+        raise no_frame(data, dataset, error) from None
+
+
+def is_block(data: object) -> bool:
+    """Whether this is one block of rows, and not a collection of blocks."""
+    if is_series(data):
+        raise InvalidType(
+            'Provided DataFrame is not a pandas.DataFrame or None, but is a "Series". Call .to_frame() first.'
+        )
+    return is_frame(data) or isinstance(data, (pa.Table, pa.RecordBatch)) or hasattr(data, "__arrow_c_stream__")
+
+
+def concat_blocks(tables: Sequence[pa.Table], dataset: str) -> pa.Table:
+    """Several blocks of one dataset as one; column order is that of the first, types widen as far as Arrow finds a common one."""
+    first = tables[0]
+    if any(set(t.column_names) != set(first.column_names) for t in tables):
+        raise InvalidInput(f"Not all DataFrames have the same set of columns! (dataset {dataset!r})")
+    try:
+        return pa.concat_tables([t.select(first.column_names) for t in tables], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidInput(f"The blocks of dataset {dataset!r} have incompatible types: {error}") from None
+
+
+def check_names(names: Sequence[Any], dataset: str) -> None:
+    """Refuse names that occur twice."""
+    if len(set(names)) != len(names):
+        raise InvalidInput(f'Duplicate columns found in dataset "{dataset}": {", ".join(map(str, names))}')
+
+
+def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
+    import pandas as pd
+
+    sparse = next(
+        (name for name, dtype in zip(frame.columns, frame.dtypes, strict=True) if isinstance(dtype, pd.SparseDtype)),
+        None,
+    )
+    if sparse is not None:
+        raise InvalidType(
+            f"Sparse data is not supported: column {sparse!r} of dataset {dataset!r}. Call .sparse.to_dense() first."
+        )
+    names = [_text_name(c, dataset) for c in frame.columns]
+    check_names(names, dataset)
+    arrays = [_series(series, name, dataset) for name, (_, series) in zip(names, frame.items(), strict=True)]
+    return pa.table(arrays, names=names) if arrays else pa.table({})
+
+
+def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """The frame with text as column names, as kartothek's datasets stored it.
+
+    Raises
+    ------
+    Unsupported
+        If its rows have several labels.
+    """
+    if frame.index.nlevels > 1:
+        raise Unsupported(
+            f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; row labels are not stored."
+        )
+    given: list[Any] = list(frame.columns)
+    names = [column_name(name) for name in given]
+    return frame if names == given else frame.set_axis(names, axis=1)
+
+
+def _text_name(name: object, dataset: str) -> str:
+    if isinstance(name, bytes):
+        return name.decode("utf-8")
+    if not isinstance(name, str):
+        raise InvalidType(
+            f"Object of type {type(name).__name__} is not a string: {name}. Column names of dataset {dataset!r} must be text."
+        )
+    return str(name)
+
+
+def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype) and not len(series.dtype.categories):
+        return pa.nulls(len(series))  # pandas says float64 of no categories, whatever they were to be
+    try:
+        array = pa.Array.from_pandas(series)
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
+        raise InvalidType(f"Column {name!r} of dataset {dataset!r} has no single Arrow type: {error}") from None
+    other = _OTHER.get(array.type) if series.dtype == object else None
+    if other is not None and any(
+        issubclass(kind, other) and kind is not type(pd.NaT) for kind in set(map(type, series.array))
+    ):
+        raise InvalidType(
+            f"Column {name!r} of dataset {dataset!r} has no single Arrow type: some values are {other.__name__}, others not."
+        )
+    return array
+
+
+# What Arrow would cut to dates, and what it would encode to bytes.
+_OTHER: dict[pa.DataType, type] = {pa.date32(): dt.datetime, pa.binary(): str}
+
+
+def _stored(table: pa.Table, dataset: str) -> pa.Table:
+    schema = stored_schema(table.schema, f" of dataset {dataset!r}")
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(None)
+    columns = [_cast(table.column(f.name), f, dataset) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedArray:
+    if column.type.equals(field.type):
+        return column
+    try:
+        return (_decoded(column, field.type) if pt.is_dictionary(column.type) else column).cast(field.type)
+    except pa.ArrowNotImplementedError as error:
+        raise Unsupported(
+            f"Column {field.name!r} of dataset {dataset!r} is {column.type}, which Arrow cannot turn into {field.type}: {error}"
+        ) from None
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(
+            f"Column {field.name!r} of dataset {dataset!r} cannot be stored as {field.type}: {error}"
+        ) from None
+
+
+def _decoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The values of a dictionary.
+
+    Those of Polars are views, of which Arrow takes none before they are plain text.
+    """
+    values = column.type.value_type
+    if not (pt.is_string_view(values) or pt.is_binary_view(values)):
+        return column.cast(values)
+    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
+
+
+_NULLABLE = {
+    pa.int8(): "Int8",
+    pa.int16(): "Int16",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+    pa.uint8(): "UInt8",
+    pa.uint16(): "UInt16",
+    pa.uint32(): "UInt32",
+    pa.uint64(): "UInt64",
+    pa.bool_(): "boolean",
+}
+
+
+def to_frame(table: pa.Table, *, dates_as_object: bool = False, nullable: bool = False) -> pd.DataFrame:
+    """A pandas frame with a fresh row index; dictionaries become categoricals.
+
+    Integers with nulls become floats and booleans with nulls objects, as in kartothek's cubes; with
+    ``nullable`` they keep their values in pandas' nullable types (``Int64``, ``boolean``, ...).
+    Columns without nulls are the same either way.
+    """
+    exact = [f.name for f in table.schema if nullable and f.type in _NULLABLE and table.column(f.name).null_count]
+    if not exact:
+        return _plain_frame(table, dates_as_object)
+    import pandas as pd
+
+    plain = _plain_frame(table.drop_columns(exact), dates_as_object)
+    typed = table.select(exact).to_pandas(types_mapper=lambda kind: pd.api.types.pandas_dtype(_NULLABLE[kind]))
+    return pd.DataFrame(
+        {name: typed[name] if name in typed else plain[name] for name in table.column_names}, copy=False
+    )
+
+
+def _plain_frame(table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
+    # Arrow nulls in a float column become NaN; one block a column avoids a second copy of the
+    # result.
+    frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, split_blocks=True)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if _is_shared(column):
+            frame[name] = frame[name].copy()
+    return frame if table.num_columns else frame.reindex(range(table.num_rows))
+
+
+def _is_shared(column: pa.ChunkedArray) -> bool:
+    """Whether the frame has Arrow's own buffer, to which nobody can assign."""
+    return bool(column.num_chunks == 1 and not column.null_count and pt.is_primitive(column.type))
+
+
+def encoded(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The table with these columns as dictionaries, one for all chunks and without null among its values."""
+    for name in columns:
+        codes = _one_array(_categorical_values(table.column(name)).dictionary_encode())
+        table = table.set_column(table.column_names.index(name), name, codes)
+    return table
+
+
+def _categorical_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What pandas takes for categories: distinct values that are not null."""
+    if pt.is_null(column.type):
+        return column.cast(pa.string())
+    if not pt.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, pa.scalar(0.0, column.type)))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if not column.num_chunks:  # Arrow makes no empty array for every type of dictionary
+        return pa.DictionaryArray.from_arrays(
+            pa.array([], type=column.type.index_type), pa.array([], type=column.type.value_type)
+        )
+    combined = cast("pa.DictionaryArray | pa.ChunkedArray", column.combine_chunks())
+    return cast("pa.DictionaryArray", combined.chunk(0)) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    """Several results of `encoded` as one; the categories are those of the largest table, then the others in order, as in kartothek."""
+    united = list(tables)
+    for name in columns:
+        arrays = [_one_array(table.column(name)) for table in tables]
+        values = _categories([a.dictionary for a in arrays], [len(a) for a in arrays])
+        for i, array in enumerate(arrays):
+            codes = pc.index_in(array.dictionary, value_set=values).take(array.indices)
+            position = united[i].column_names.index(name)
+            united[i] = united[i].set_column(position, name, pa.DictionaryArray.from_arrays(codes, values))
+    return pa.concat_tables(united)
+
+
+def _categories(dictionaries: Sequence[pa.Array], sizes: Sequence[int]) -> pa.Array:
+    first = dictionaries[max(range(len(sizes)), key=sizes.__getitem__)]
+    others = pc.unique(pa.chunked_array(dictionaries)).drop_null()
+    rest = others.filter(pc.invert(pc.is_in(others, value_set=first)))
+    return pa.concat_arrays([first, rest.take(pc.array_sort_indices(rest))])
+
+
+def null_count(column: pa.ChunkedArray) -> int:
+    """Nulls of a column; NaN counts as one, as in pandas."""
+    if pt.is_floating(column.type):
+        return int(pc.sum(pc.is_null(column, nan_is_null=True).cast(pa.int64())).as_py() or 0)
+    return int(column.null_count)

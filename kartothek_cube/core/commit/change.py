@@ -1,0 +1,126 @@
+"""A change of one dataset as a value: what is added, removed and set, and how it may be rebased."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from kartothek_cube.core.metadata.commit_log import CubeCommit
+from kartothek_cube.core.metadata.index import SecondaryIndex
+from kartothek_cube.core.metadata.naming import document_key, new_id
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.txn import Txn
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.errors import InvalidInput
+
+__all__ = ["Change", "OnConflict", "check_on_conflict"]
+
+OnConflict: TypeAlias = Literal["raise", "reapply"]
+
+
+def check_on_conflict(value: object) -> OnConflict:
+    """The argument ``on_conflict``.
+
+    Raises
+    ------
+    InvalidInput
+        If it is neither ``"raise"`` nor ``"reapply"``.
+    """
+    if not isinstance(value, str) or value not in ("raise", "reapply"):
+        raise InvalidInput(f'on_conflict is "raise" or "reapply", not {value!r}.')
+    return "raise" if value == "raise" else "reapply"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Staged partitions, removed labels and metadata, to be committed onto a snapshot (None: a new dataset).
+
+    Attributes
+    ----------
+    uuid : str
+        The dataset.
+    receipts : tuple of Receipt
+        Staged files. If the dataset already has a label, the new files replace that partition.
+    schemas : Mapping[str, pyarrow.Schema]
+        Table → columns of the new rows, in stored types. Other tables stay as they are.
+    partition_keys, index_columns : tuple of str
+        Those of the dataset after the change.
+    metadata : Mapping[str, Any]
+        User metadata to be set.
+    forgotten : frozenset of str
+        User metadata to be removed.
+    removed : pyarrow.Array
+        Labels of the partitions to be removed.
+    scope : Callable, optional
+        Returns the labels to be removed from any state of the dataset whose indices are loaded.
+        None: ``removed``, whatever the state.
+    merge : Callable, optional
+        Returns ``metadata`` and ``forgotten`` for any state (None: no dataset). Without it both are
+        the same for every state.
+    places : Mapping[str, str]
+        New label → the label of the base, kept or removed, that it comes after; ``""``: before all.
+        Others come last.
+    on_conflict : {"raise", "reapply"}
+        What happens if another commit has changed what this one removes or replaces.
+    built : Mapping[str, SecondaryIndex]
+        Whole new indices, made for exactly the partitions of the base.
+    dropped : frozenset[str]
+        Columns whose indices are dropped; none of them is among ``index_columns``.
+    replace : bool
+        Start from nothing: the old partitions, indices, schema and user metadata are dropped.
+    creates : bool
+        For a new dataset: fail if another writer has created it since. False: add the rows to
+        whatever is there by then.
+    explicit : bool
+        False: a header, whose document lists no partitions.
+    add_columns : bool
+        Columns that the dataset lacks are added to its schema.
+    msgpack : bool
+        The encoding of a new document; an existing document keeps its own.
+    commit : str
+        Id of the commit.
+    cube : CubeCommit | None
+        The write to a cube that this change is a part of.
+    txn : Txn | None
+        A numbered write, which is skipped if the dataset has this number or a later one.
+    """
+
+    uuid: str
+    receipts: tuple[Receipt, ...]
+    schemas: Mapping[str, pa.Schema]
+    partition_keys: tuple[str, ...]
+    index_columns: tuple[str, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    forgotten: frozenset[str] = frozenset()
+    removed: pa.Array = field(default_factory=lambda: pa.array([], type=pa.string()))
+    scope: Callable[[Snapshot], pa.Array] | None = None
+    merge: Callable[[Snapshot | None], tuple[Mapping[str, Any], frozenset[str]]] | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
+    on_conflict: OnConflict = "raise"
+    built: Mapping[str, SecondaryIndex] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
+    replace: bool = False
+    creates: bool = True
+    explicit: bool = True
+    add_columns: bool = False
+    msgpack: bool = False
+    commit: str = field(default_factory=new_id)
+    cube: CubeCommit | None = None
+    txn: Txn | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the new partitions, in order."""
+        return list(dict.fromkeys(r.label for r in self.receipts))
+
+    def key_onto(self, base: Snapshot | None) -> str:
+        """Key of the document after the change: an existing document keeps its encoding."""
+        return document_key(self.uuid, msgpack=self.msgpack) if base is None else base.key
+
+    def describe(self) -> str:
+        """One line for error messages."""
+        return f"commit {self.commit} ({pluralize(len(self.labels), 'partition')} added, {len(self.removed)} removed)"

@@ -1,0 +1,92 @@
+"""Staged files that have waited for long: garbage collection may delete them, so they are copied before they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.io.file_format import file_suffix
+from kartothek_cube.core.metadata.naming import new_id
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.errors import KeyNotFound, StagedFilesLost
+
+__all__ = ["check_staged", "is_copy", "with_fresh_copies"]
+
+_READABLE = 200  # characters of a name that a copy keeps; a segment of a key has at most 255
+
+
+def check_staged(store: Store, change: Change) -> None:
+    """Raise `StagedFilesLost` if files of the change are gone; files are looked for only if one has waited for long."""
+    if _old_receipts(change):
+        keys = [receipt.key for receipt in change.receipts]
+        _check_none_lost(
+            change,
+            [
+                key
+                for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True)
+                if not there
+            ],
+        )
+
+
+def with_fresh_copies(store: Store, change: Change) -> Change:
+    """The change with new copies in place of files that have waited for long.
+
+    Garbage collection may have decided to delete the old files already, even if they still exist.
+
+    Raises
+    ------
+    StagedFilesLost
+        If some of the old files are gone.
+    """
+    old = _old_receipts(change)
+    if not old or not current_options().grace:  # without a grace period no file is safe
+        return change
+    copies = {receipt.key: _copy_key(receipt.key) for receipt in old}
+    now = datetime.now(UTC)
+    done = map_in_threads(lambda pair: _copied(store, *pair), copies.items())
+    _check_none_lost(change, [key for key, copied in zip(copies, done, strict=True) if not copied])
+    receipts = (replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts)
+    return replace(change, receipts=tuple(receipts))
+
+
+def _old_receipts(change: Change) -> list[Receipt]:
+    late = datetime.now(UTC) - current_options().grace / 2
+    return [receipt for receipt in change.receipts if receipt.staged < late]
+
+
+def is_copy(key: str, original: str) -> bool:
+    """Whether a key is that of a copy that `with_fresh_copies` made of another file."""
+    return key.startswith(f"{_stem(original)}-") and "/" not in key[len(_stem(original)) :]
+
+
+def _copy_key(key: str) -> str:
+    """Another name in the same folder, since the path has the partition values."""
+    return f"{_stem(key)}-{new_id()}{file_suffix(key)}"
+
+
+def _stem(key: str) -> str:
+    folder, slash, name = key.removesuffix(file_suffix(key)).rpartition("/")
+    return f"{folder}{slash}{name[:_READABLE]}"
+
+
+def _copied(store: Store, source: str, target: str) -> bool:
+    try:
+        store.copy(source, target)
+    except KeyNotFound:
+        return False
+    return True
+
+
+def _check_none_lost(change: Change, lost: Sequence[str]) -> None:
+    if lost:
+        raise StagedFilesLost(
+            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in the store "
+            f"any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection. Nothing of it is "
+            "visible. Write the rows again."
+        )

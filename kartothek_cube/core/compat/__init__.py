@@ -1,1 +1,0 @@
-"""kartothek's classes as thin façades over snapshots."""

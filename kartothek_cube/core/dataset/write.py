@@ -1,0 +1,473 @@
+"""Datasets written anew, updated, or created without rows: each by one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.pandas import check_names
+from kartothek_cube.core.arrow.schema import check_shared_columns, ordered, stored_schema
+from kartothek_cube.core.commit.change import Change, OnConflict, check_on_conflict
+from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.dataset_write import (
+    CommitOptions,
+    commit_staged,
+    metadata_arguments,
+    stage_data,
+    update_options,
+    user_metadata,
+)
+from kartothek_cube.core.dataset.reference import target_of
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
+from kartothek_cube.core.metadata.document import check_version
+from kartothek_cube.core.metadata.naming import is_data_key
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.write.arguments import plan_new, plan_update
+from kartothek_cube.core.write.input_rows import as_rows
+from kartothek_cube.core.write.prepare import WriteRequest, check_final, check_partition_columns, check_table_name
+from kartothek_cube.core.write.stage import dataset_schema
+from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import (
+    Columns,
+    DeleteScope,
+    IntoItem,
+    IntoItems,
+    IntoMetadata,
+    IntoSchema,
+    MetadataMerger,
+    StoreLike,
+    UserMetadata,
+)
+
+__all__ = [
+    "create_empty_dataset_header",
+    "store_dataframes_as_dataset",
+    "store_dataframes_as_dataset__iter",
+    "update_dataset_from_dataframes",
+    "update_dataset_from_dataframes__iter",
+]
+
+
+def store_dataframes_as_dataset(
+    store: StoreLike,
+    dataset_uuid: str | None,
+    dfs: IntoItems,
+    metadata: IntoMetadata = None,
+    partition_on: Columns = None,
+    df_serializer: FileFormat | None = None,
+    overwrite: bool = False,
+    secondary_indices: Columns = None,
+    metadata_storage_format: str = "json",
+    metadata_version: int = 4,
+    *,
+    on_conflict: OnConflict = "raise",
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Store rows as a new dataset.
+
+    What is in memory is checked whole before the first file is written; nothing is visible before
+    everything is stored. See the page *Writing datasets*.
+
+    Parameters
+    ----------
+    store : str, path, store or callable
+        Where the dataset lies; everything that `open_store` takes.
+    dataset_uuid : str, optional
+        Name of the dataset: ASCII letters, digits, ``+``, ``-``, ``_``. None makes a random one.
+    dfs : iterable of rows
+        Each item becomes one partition, or with ``partition_on`` one for each combination of values
+        that it has. An item is a pandas frame; anything with ``__arrow_c_stream__`` (pyarrow,
+        Polars, DuckDB), of which a stream is cut into blocks that fit into memory; a dict table →
+        rows; ``{"label": ..., "data": {table: rows}}``; a list of items; or None.
+    metadata : dict or callable, optional
+        User metadata, which JSON can hold; a callable is called once, when all rows are stored.
+    partition_on : str or list of str, optional
+        Columns whose values become part of the files' paths, in this order.
+    df_serializer : ParquetSerializer or CsvSerializer, optional
+        How data files are written.
+    overwrite : bool, default False
+        Replace a dataset of this name: its partitions, schema, indices and metadata. Its files are
+        garbage then.
+    secondary_indices : str or list of str, optional
+        Columns that get an inverted index: value → partitions.
+    metadata_storage_format : {"json", "msgpack"}
+        Encoding of the document, which the dataset keeps for life.
+    metadata_version : int
+        Version of the format; only 4.
+    on_conflict : {"raise", "reapply"}
+        What happens where somebody else has, since this call began, changed what ``overwrite``
+        replaces. ``"raise"``: `CommitConflict`. ``"reapply"``: whatever is there by then goes all
+        the same (the last writer wins), and ``commit.reapplied`` of the result says so. See the
+        page *Many writers*.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset as it was committed.
+
+    Raises
+    ------
+    AlreadyExists
+        If the dataset exists and ``overwrite`` is False.
+    InvalidInput, InvalidType, Unsupported
+        If an argument or a column cannot be stored so; the message names it. `InvalidRequest` for
+        an index on a partition column or on a column that some rows lack.
+    CommitConflict
+        If somebody else created the dataset meanwhile, or has added or removed partitions of the
+        one that is overwritten.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.stores.open import open_store
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "DE", "FR"], "PRODUCT_ID": [1, 2, 1], "UNITS": [3, 4, 5]})
+    >>> dataset = store_dataframes_as_dataset(open_store("hmemory://"), "sales", [sales], partition_on=["COUNTRY_CODE"], secondary_indices=["PRODUCT_ID"])
+    >>> sorted(label.split("/")[0] for label in dataset.partitions)
+    ['COUNTRY_CODE=DE', 'COUNTRY_CODE=FR']
+    """
+    with operation("store_dataframes_as_dataset", options):
+        check_version(metadata_version)
+        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
+        target = target_of(store, dataset_uuid, generate=True)
+        request = plan_new(
+            target.uuid,
+            find_snapshot(target.store, target.uuid),
+            partition_on,
+            secondary_indices,
+            df_serializer,
+            overwrite,
+            metadata_storage_format,
+        )
+        arguments = metadata_arguments(metadata, None, target.uuid)
+        staged = stage_data(target.store, request, dfs)
+        if not staged.items:
+            raise InvalidInput(
+                f"Cannot store empty datasets, partition_list must not be empty if in store mode: there are no rows for {target.uuid!r}."
+            )
+        return target.committed(commit_staged(target.store, staged, arguments, rules))
+
+
+def store_dataframes_as_dataset__iter(
+    df_generator: Iterable[IntoItem],
+    store: StoreLike,
+    dataset_uuid: str | None = None,
+    metadata: IntoMetadata = None,
+    partition_on: Columns = None,
+    df_serializer: FileFormat | None = None,
+    overwrite: bool = False,
+    metadata_storage_format: str = "json",
+    metadata_version: int = 4,
+    secondary_indices: Columns = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Store rows as they come: `store_dataframes_as_dataset` with the arguments in another order.
+
+    Items of ``df_generator`` are checked and stored one after the other, as many at a time as fit
+    into ``options(bytes_in_flight=...)``. If the generator or a check fails, nothing is visible,
+    and the files that were written are garbage.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.stores.open import open_store
+    >>> months = (pd.DataFrame({"MONTH": [month], "UNITS": [month * 10]}) for month in range(1, 4))
+    >>> len(store_dataframes_as_dataset__iter(months, open_store("hmemory://"), "monthly").partitions)
+    3
+    """
+    args = (
+        dataset_uuid,
+        df_generator,
+        metadata,
+        partition_on,
+        df_serializer,
+        overwrite,
+        secondary_indices,
+        metadata_storage_format,
+        metadata_version,
+    )
+    with operation("store_dataframes_as_dataset__iter", options):
+        return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict)
+
+
+def update_dataset_from_dataframes(
+    df_list: IntoItems,
+    store: StoreLike | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    central_partition_metadata: bool = True,
+    default_metadata_version: int = 4,
+    partition_on: Columns = None,
+    load_dynamic_metadata: bool = True,
+    sort_partitions_by: Columns = None,
+    secondary_indices: Columns = None,
+    factory: DatasetFactory | None = None,
+    *,
+    add_columns: bool = False,
+    on_conflict: OnConflict = "raise",
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Add partitions to a dataset and remove others, in one commit; a dataset that does not exist is made.
+
+    Rows are never changed in place: to replace partitions, name them in ``delete_scope`` and give
+    their new rows. See the page *Updating datasets*.
+
+    Parameters
+    ----------
+    df_list : rows, list of rows, or None
+        As ``dfs`` in `store_dataframes_as_dataset`; an empty list or None changes metadata or
+        removes partitions only. An item whose label the dataset has already replaces that
+        partition.
+    store, dataset_uuid, factory
+        Where the dataset lies: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
+    delete_scope : list of dict, optional
+        ``[{column: value, ...}, ...]``: each dict takes the partitions that contain all of its
+        values, whole partitions and not rows. Columns are partition keys or have a secondary index;
+        anything else is refused, as is an empty dict.
+    metadata : dict or callable, optional
+        User metadata to be set, key by key.
+    metadata_merger : callable, optional
+        Gets a list of dicts, the present metadata first, and returns the new one; keys that it
+        leaves out are removed.
+    partition_on : str or list of str, optional
+        Only for a new dataset; for one that exists it must be what it has.
+    sort_partitions_by : str or list of str, optional
+        Sort the rows of each item by these columns, nulls last; rows that are equal keep their
+        order.
+    secondary_indices : str or list of str, optional
+        For a new dataset, or one without partitions. All indices that a dataset has are maintained
+        in any case.
+    df_serializer
+        As in `store_dataframes_as_dataset`.
+    central_partition_metadata, default_metadata_version, load_dynamic_metadata
+        Accepted from kartothek and without effect; the version must be 4.
+    add_columns : bool, default False
+        Columns that the dataset lacks are added to its schema; older partitions have nulls there.
+        Otherwise they are refused.
+    on_conflict : {"raise", "reapply"}
+        What happens where somebody else has, since this call began, changed what this removes or
+        replaces. ``"raise"``: `CommitConflict`. ``"reapply"``: what is in the scope by then goes
+        all the same (the last writer wins), and ``commit.reapplied`` of the result says so. See the
+        page *Many writers*.
+    options : optional
+        What `options` returns: settings for this call.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset as it was committed.
+
+    Raises
+    ------
+    InvalidInput, InvalidType, Unsupported
+        If an argument, a column or a scope does not fit the dataset; nothing is visible then, and
+        for rows in memory nothing was written.
+    CommitConflict
+        If somebody else has, since this call began, changed what it removes or replaces. What
+        others append meanwhile is no conflict.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.core.dataset.read import read_table
+    >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
+    >>> from kartothek_cube.core.stores.open import open_store
+    >>> store = open_store("hmemory://")
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 5]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> corrected = pd.DataFrame({"COUNTRY_CODE": ["DE"], "UNITS": [4]})
+    >>> _ = update_dataset_from_dataframes([corrected], store, "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    >>> read_table("sales", store)
+      COUNTRY_CODE  UNITS
+    0           FR      5
+    1           DE      4
+    """
+    del central_partition_metadata, load_dynamic_metadata
+    with operation("update_dataset_from_dataframes", options):
+        check_version(default_metadata_version)
+        target = target_of(store, dataset_uuid, factory)
+        check_store_can_commit(target.store)
+        base = find_snapshot(target.store, target.uuid)
+        request = plan_update(
+            target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
+        )
+        rules = update_options(delete_scope, base, on_conflict)
+        arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
+        staged = stage_data(target.store, request, df_list)
+        if base is None and not staged.schemas:
+            raise InvalidInput(
+                f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from."
+            )
+        return target.committed(commit_staged(target.store, staged, arguments, rules))
+
+
+def update_dataset_from_dataframes__iter(
+    df_generator: Iterable[IntoItem],
+    store: StoreLike | None = None,
+    dataset_uuid: str | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    central_partition_metadata: bool = True,
+    default_metadata_version: int = 4,
+    partition_on: Columns = None,
+    load_dynamic_metadata: bool = True,
+    sort_partitions_by: Columns = None,
+    secondary_indices: Columns = None,
+    factory: DatasetFactory | None = None,
+    *,
+    add_columns: bool = False,
+    on_conflict: OnConflict = "raise",
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Update a dataset with rows as they come: `update_dataset_from_dataframes` for a generator.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.stores.open import open_store
+    >>> days = (pa.table({"SALES_DATE": [f"2024-05-0{day}"], "UNITS": [day]}) for day in (1, 2))
+    >>> len(update_dataset_from_dataframes__iter(days, open_store("hmemory://"), "daily", partition_on="SALES_DATE").partitions)
+    2
+    """
+    head = (
+        store,
+        dataset_uuid,
+        delete_scope,
+        metadata,
+        df_serializer,
+        metadata_merger,
+        central_partition_metadata,
+        default_metadata_version,
+    )
+    tail = (partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices, factory)
+    with operation("update_dataset_from_dataframes__iter", options):
+        return update_dataset_from_dataframes(
+            df_generator, *head, *tail, add_columns=add_columns, on_conflict=on_conflict
+        )
+
+
+def create_empty_dataset_header(
+    store: StoreLike,
+    dataset_uuid: str,
+    table_meta: Mapping[str, IntoSchema],
+    partition_on: Columns = None,
+    metadata: UserMetadata | None = None,
+    overwrite: bool = False,
+    metadata_storage_format: str = "json",
+    metadata_version: int = 4,
+    *,
+    secondary_indices: Columns = None,
+    on_conflict: OnConflict = "raise",
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Make a dataset that has a schema and no rows.
+
+    Its document lists no partitions: until the first commit every data file under
+    ``<uuid>/<table>/`` counts as one, so that several writers can use `write_single_partition`,
+    whose files are visible at once. With ``secondary_indices`` the document lists its (no)
+    partitions, as an index cannot know files that nobody committed; so it does where it replaces a
+    dataset, or where a write that failed left files: they would come back otherwise.
+
+    Parameters
+    ----------
+    store, dataset_uuid, partition_on, metadata, overwrite, metadata_storage_format,
+    metadata_version, options
+        As in `store_dataframes_as_dataset`; ``metadata`` is a dict.
+    table_meta : dict
+        Table → its schema: a `pyarrow.Schema`, a `SchemaWrapper`, or rows from which the types are
+        taken. It is not changed.
+    secondary_indices : str or list of str, optional
+        Columns that get an index, which later writes maintain.
+    on_conflict : {"raise", "reapply"}
+        As in `store_dataframes_as_dataset`.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset; ``explicit_partitions`` is False unless it has indices, or there are files
+        already.
+
+    Raises
+    ------
+    AlreadyExists
+        If the dataset exists and ``overwrite`` is False.
+    InvalidInput, InvalidType, Unsupported
+        If a schema, a partition column or an index column cannot be used.
+    CommitConflict
+        As in `store_dataframes_as_dataset`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube.core.dataset.read import read_table
+    >>> from kartothek_cube.core.stores.open import open_store
+    >>> store = open_store("hmemory://")
+    >>> schema = pa.schema([("SALES_DATE", pa.date32()), ("UNITS", pa.int64())])
+    >>> create_empty_dataset_header(store, "sales", {"table": schema}, partition_on="SALES_DATE").explicit_partitions
+    False
+    >>> read_table("sales", store).dtypes.to_dict()
+    {'SALES_DATE': dtype('<M8[ms]'), 'UNITS': dtype('int64')}
+    """
+    with operation("create_empty_dataset_header", options):
+        check_version(metadata_version)
+        rule = check_on_conflict(on_conflict)
+        target = target_of(store, dataset_uuid)
+        check_store_can_commit(target.store)
+        base = find_snapshot(target.store, target.uuid)
+        request = plan_new(target.uuid, base, partition_on, secondary_indices, None, overwrite, metadata_storage_format)
+        schemas = _schemas(table_meta, request)
+        check_final(request, schemas)
+        change = Change(
+            request.uuid,
+            (),
+            schemas,
+            request.partition_on,
+            request.index_columns,
+            metadata=user_metadata(metadata, request.uuid),
+            replace=request.replace,
+            explicit=bool(request.index_columns)
+            or request.replace
+            or any(map(is_data_key, target.store.list(f"{target.uuid}/", recursive=True).keys)),
+            msgpack=request.msgpack,
+            on_conflict=rule,
+        )
+        return target.committed(commit_change(target.store, change, base))
+
+
+def _schemas(table_meta: object, request: WriteRequest) -> dict[str, pa.Schema]:
+    if not isinstance(table_meta, Mapping) or not table_meta:
+        raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
+    schemas = {table: _schema(table, given, request) for table, given in table_meta.items()}
+    check_shared_columns(schemas, request.uuid)
+    return schemas
+
+
+def _schema(table: str, given: object, request: WriteRequest) -> pa.Schema:
+    check_table_name(table, request.uuid)
+    schema = _columns(given, request.uuid)
+    check_partition_columns(request, table, schema)
+    return ordered(dataset_schema(schema, request.partition_on), request.partition_on)
+
+
+def _columns(given: object, uuid: str) -> pa.Schema:
+    given = given.internal() if isinstance(given, SchemaWrapper) else given
+    if not isinstance(given, pa.Schema):
+        return as_rows(given, uuid).schema
+    # Row labels of pandas have a field in schemas that it made, but are no column.
+    fields = [f for f in given if not f.name.startswith("__index_level_")]
+    check_names([f.name for f in fields], uuid)
+    return stored_schema(pa.schema(fields), f" of dataset {uuid!r}")

@@ -1,0 +1,1 @@
+"""Values shown to people: HTML and SVG as text, explained plans."""

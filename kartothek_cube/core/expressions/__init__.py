@@ -1,0 +1,1 @@
+"""Predicates and conditions as values, their evaluation, and their text form."""

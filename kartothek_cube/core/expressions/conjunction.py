@@ -1,0 +1,426 @@
+"""What a condition is: the bases of all conditions, and the conjunction of several."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeGuard
+
+from kartothek_cube.core.arguments import converter_str
+from kartothek_cube.core.expressions.frame_filter import filter_frame
+from kartothek_cube.core.expressions.parsing import NoLiteral, check_values, parse_comparison
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.errors import InvalidInput, InvalidType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+    import pyarrow as pa
+
+__all__ = ["Condition", "Conjunction", "PredicatePart", "Restriction", "SimpleCondition", "condition_class", "register"]
+
+PredicatePart = list[tuple[str, str, Any]]
+
+_ONLY_CONDITIONS = "Can only build conjunction out of conditions."
+
+
+class Restriction(NoLiteral, ABC):
+    """What a condition and a conjunction have in common: they filter frames, and ``&`` joins them."""
+
+    __slots__ = ()
+    REFUSAL = "Cannot use nested conditions."
+
+    @abstractmethod
+    def flat(self) -> tuple[Condition, ...]:
+        """The single conditions, in order."""
+
+    @property
+    @abstractmethod
+    def clauses(self) -> tuple[Clause, ...]:
+        """The comparisons for the reader."""
+
+    def __and__(self, other: object) -> Conjunction:
+        return Conjunction.from_two(self, other)
+
+    def __rand__(self, other: object) -> Conjunction:
+        return Conjunction.from_two(other, self)
+
+    def __or__(self, other: object) -> Never:
+        raise InvalidType(
+            "Conditions cannot be joined by `|`. For several values of one column there is C(column).isin([...]); "
+            "else query without the condition and filter the result, or query once for each alternative."
+        )
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Never:
+        raise InvalidType(
+            "Conditions cannot be inverted by `~`. Write the opposite comparison: `!=` for `==`, `>=` for `<`, isnotin for isin."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Condition(Restriction):
+    """What all conditions have in common: one column, a predicate, a text form, and the operator ``&``.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.expressions.conditions import C
+    >>> isinstance(C("WEEK").in_interval(10, 20), Condition)
+    True
+    """
+
+    __slots__ = ("column",)
+    column: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "column", converter_str(self.column))
+
+    @property
+    @abstractmethod
+    def active(self) -> bool:
+        """Whether the condition excludes anything: false for an interval without bounds."""
+
+    @property
+    @abstractmethod
+    def predicate_part(self) -> PredicatePart:
+        """The condition as ``(column, operator, value)`` tuples that all have to hold."""
+
+    @staticmethod
+    def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Condition:
+        """Parse one comparison such as ``PRICE >= 1.5`` or ``COUNTRY_CODE not in (DE, FR)``, bare or in brackets; ``=`` means ``==``.
+
+        Parameters
+        ----------
+        s : str
+            The text. A string value may be quoted. It cannot hold ``)`` or ``=``; in a list it can
+            if it is quoted, as Python would.
+        all_types : mapping of str to pyarrow.DataType
+            The type of every column, which says how the value is read.
+
+        Raises
+        ------
+        InvalidInput
+            If the text is no comparison, the column is unknown, or the value is no literal of the
+            column's type.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> Condition.from_string("COUNTRY_CODE == DE", {"COUNTRY_CODE": pa.string()})
+        EqualityCondition(column='COUNTRY_CODE', value='DE')
+        """
+        column, op, value = parse_comparison(s, all_types)
+        return condition_class(op)(column, value)
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """The comparisons for the reader, as `Conjunction.clauses`."""
+        return Conjunction(self).clauses
+
+    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
+        """The rows of ``df`` that satisfy the condition, as `Conjunction.filter_df`."""
+        return Conjunction(self).filter_df(df)
+
+    def flat(self) -> tuple[Condition, ...]:
+        """The condition itself."""
+        return (self,)
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            self._values() == other._values()
+            if isinstance(other, Condition) and type(self) is type(other)
+            else NotImplemented
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, *self._values()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._values()
+
+    def __bool__(self) -> bool:
+        raise InvalidType(
+            "Cannot check if a condition is non-zero. A condition has no truth value: write `(1 < C('x')) & (C('x') <= 5)` "
+            "for a chained comparison, and `&` for `and`."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SimpleCondition(Condition):
+    """A condition with one operator and one value.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.expressions.conditions import C
+    >>> condition = C("WEEK") >= 10
+    >>> condition.column, condition.OP, condition.value
+    ('WEEK', '>=', 10)
+    """
+
+    __slots__ = ("value",)
+    value: Any
+
+    OP: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_value()
+
+    def _check_value(self) -> None:
+        check_values(self.column, (self.value,))
+
+    @property
+    def active(self) -> bool:
+        """Always true."""
+        return True
+
+    @property
+    def predicate_part(self) -> PredicatePart:
+        """The condition as one ``(column, operator, value)`` tuple."""
+        return [(self.column, self.OP, self.value)]
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.OP} {self.value}"
+
+
+@dataclass(frozen=True, init=False)
+class Conjunction(Restriction):
+    """Conditions that all have to hold. There is no *or*.
+
+    Parameters
+    ----------
+    conditions : None, Condition, Conjunction or iterable of Condition
+        The conditions in their order; None for no restriction.
+
+    Raises
+    ------
+    InvalidType
+        If something else is given.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.expressions.conditions import C
+    >>> str((C("COUNTRY_CODE") == "DE") & (C("PRICE") < 2.5))
+    '(COUNTRY_CODE == DE) & (PRICE < 2.5)'
+    """
+
+    __slots__ = ("conditions",)
+    conditions: tuple[Condition, ...]
+
+    def __init__(self, conditions: Restriction | Iterable[Condition] | None) -> None:
+        object.__setattr__(self, "conditions", _conditions(conditions))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Conjunction, (self.conditions,)
+
+    @staticmethod
+    def from_two(left: object, right: object) -> Conjunction:
+        """The conditions of ``left``, then those of ``right``; the same as ``left & right``.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> len(Conjunction.from_two(C("WEEK") > 10, C("STORE_ID") == 7).conditions)
+        2
+        """
+        if not (isinstance(left, Restriction) and isinstance(right, Restriction)):
+            raise InvalidType(
+                f"{_ONLY_CONDITIONS} Got {left!r} & {right!r}; mind the brackets: `(C('x') == 1) & (C('y') == 2)`."
+            )
+        return Conjunction((*left.flat(), *right.flat()))
+
+    @staticmethod
+    def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Conjunction:
+        """Parse comparisons joined by ``&``; a blank text is no restriction.
+
+        Each is read by `Condition.from_string`.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> print(Conjunction.from_string("WEEK >= 10 & WEEK < 20", {"WEEK": pa.int64()}))
+        (WEEK >= 10) & (WEEK < 20)
+        """
+        parts = s.split("&") if s.strip() else []
+        return Conjunction(Condition.from_string(part.strip(), all_types) for part in parts)
+
+    @staticmethod
+    def from_jsonarray(array: list[dict[str, Any]]) -> Conjunction:
+        """The conjunction that `to_jsonarray` described.
+
+        Raises
+        ------
+        InvalidType
+            If the array is not a list of dicts, or a dict does not describe a condition.
+        InvalidInput
+            If a dict has no ``"type"``.
+
+        Examples
+        --------
+        >>> Conjunction.from_jsonarray([{"type": "LessThanCondition", "column": "PRICE", "value": 2.5}]).predicate
+        [('PRICE', '<', 2.5)]
+        """
+        if not isinstance(array, list):
+            raise InvalidType(f"jsonarray must be a list, got {type(array).__name__}")
+        return Conjunction(_from_json(item) for item in array)
+
+    def to_jsonarray(self) -> list[dict[str, Any]]:
+        """One dict for each condition: its attributes and the name of its class.
+
+        Tuples become lists, values stay as they are.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> Conjunction(C("COUNTRY_CODE").isin(["DE", "FR"])).to_jsonarray()
+        [{'column': 'COUNTRY_CODE', 'value': ['DE', 'FR'], 'type': 'IsInCondition'}]
+        """
+        return [_to_json(condition) for condition in self.conditions]
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that are restricted.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> Conjunction([C("WEEK") > 10, C("PRICE").in_interval()]).columns
+        {'WEEK'}
+        """
+        return {condition.column for condition in self.conditions if condition.active}
+
+    @property
+    def predicate(self) -> PredicatePart | None:
+        """All ``(column, operator, value)`` tuples in order, or None where there is none.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> ((C("COUNTRY_CODE") == "DE") & (C("WEEK") < 20)).predicate
+        [('COUNTRY_CODE', '==', 'DE'), ('WEEK', '<', 20)]
+        """
+        return [part for condition in self.conditions for part in condition.predicate_part] or None
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """The comparisons for the reader.
+
+        There ``!=`` is true for a null that is stored, as in kartothek; `filter_df` drops it.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> Conjunction(C("BRAND") != "Acme").clauses
+        (Clause(column='BRAND', op='!=', value='Acme'),)
+        """
+        return tuple(Clause(*part) for part in self.predicate or ())
+
+    def split_by_column(self) -> dict[str, Conjunction]:
+        """One conjunction for each restricted column, by first appearance.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> parts = ((C("WEEK") >= 10) & (C("PRICE") < 2.5) & (C("WEEK") < 20)).split_by_column()
+        >>> {column: str(part) for column, part in parts.items()}
+        {'WEEK': '(WEEK >= 10) & (WEEK < 20)', 'PRICE': '(PRICE < 2.5)'}
+        """
+        found: dict[str, list[Condition]] = {}
+        for condition in self.conditions:
+            if condition.active:
+                found.setdefault(condition.column, []).append(condition)
+        return {column: Conjunction(conditions) for column, conditions in found.items()}
+
+    def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
+        """The rows of ``df`` that satisfy all conditions, with their row labels, as a new frame.
+
+        Raises
+        ------
+        KeyError
+            If a column is missing.
+        InvalidType
+            If a value cannot be compared with its column, e.g. an integer with a column of floats.
+
+        Examples
+        --------
+        >>> from kartothek_cube.core.expressions.conditions import C
+        >>> import pandas as pd
+        >>> df = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR", None], "WEEK": [1, 2, 3]})
+        >>> (C("COUNTRY_CODE") != "FR").filter_df(df)
+          COUNTRY_CODE  WEEK
+        0           DE     1
+        """
+        return filter_frame(df, self.columns, self.clauses)
+
+    def flat(self) -> tuple[Condition, ...]:
+        """The conditions, as a conjunction has them."""
+        return self.conditions
+
+    def __str__(self) -> str:
+        return " & ".join(f"({condition})" for condition in self.conditions)
+
+
+def _conditions(conditions: object) -> tuple[Condition, ...]:
+    if conditions is None:
+        return ()
+    if isinstance(conditions, Restriction):
+        return conditions.flat()
+    items = tuple(conditions) if _is_iterable(conditions) else (conditions,)
+    for item in items:
+        if not isinstance(item, Condition):
+            raise InvalidType(f"{_ONLY_CONDITIONS} Got {item!r} ({type(item).__name__}).")
+    return items
+
+
+def _is_iterable(conditions: object) -> TypeGuard[Iterable[Any]]:
+    try:
+        iter(conditions)  # type: ignore[call-overload]
+    except TypeError:  # also of a column of Spark, which has the method and refuses
+        return False
+    return True
+
+
+def _to_json(condition: Condition) -> dict[str, Any]:
+    attributes = {field.name: getattr(condition, field.name) for field in fields(condition)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in attributes.items()} | {
+        "type": type(condition).__name__
+    }
+
+
+def _from_json(item: object) -> Condition:
+    if not isinstance(item, dict):
+        raise InvalidType(f"Condition in jsonarray must be a dict, got {type(item).__name__}")
+    if "type" not in item:
+        raise InvalidInput(f"Missing type value for condition {item!r}")
+    name, attributes = item["type"], {key: value for key, value in item.items() if key != "type"}
+    if not isinstance(name, str) or name not in _BY_NAME:
+        raise InvalidType(f"Unknown condition class {name!r}, use one of {', '.join(_BY_NAME)}")
+    try:
+        return _BY_NAME[name](**attributes)
+    except TypeError as error:
+        raise InvalidType(f"Cannot make a condition of {item!r}: {error}") from error
+
+
+_BY_NAME: dict[str, type[Condition]] = {}
+_BY_OPERATOR: dict[str, type[SimpleCondition]] = {}
+
+
+def register(*classes: type[Condition]) -> None:
+    """Make concrete classes known to the text and JSON forms."""
+    for cls in classes:
+        _BY_NAME[cls.__name__] = cls
+        if issubclass(cls, SimpleCondition):
+            _BY_OPERATOR[cls.OP] = cls
+
+
+def condition_class(op: str) -> type[SimpleCondition]:
+    """The class of the conditions with an operator."""
+    if op not in _BY_OPERATOR:
+        raise InvalidInput(f"Unknown operator {op!r} in a condition, use one of {', '.join(_BY_OPERATOR)}")
+    return _BY_OPERATOR[op]

@@ -1,0 +1,1 @@
+"""Data files: Parquet and CSV, read and written as Arrow tables."""

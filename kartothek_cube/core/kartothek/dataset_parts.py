@@ -1,0 +1,347 @@
+"""What `DatasetMetadata` consists of, as a value: document, partitions, schemas, index objects; making it, loading indices, writing it as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.schema import normal_schema
+from kartothek_cube.core.kartothek.index_base import IndexBase
+from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
+from kartothek_cube.core.kartothek.partition import partition_columns
+from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
+from kartothek_cube.core.metadata.document import Document, document_from_mapping, parse_document
+from kartothek_cube.core.metadata.index import SecondaryIndex, column_index
+from kartothek_cube.core.metadata.naming import check_uuid, document_key, schema_key
+from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions, to_mapping
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
+from kartothek_cube.core.snapshots.loader import load_index, resolve_document, snapshot_of, with_indices
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidRequest, InvalidType, Unsupported
+from kartothek_cube.typing import StoreLike
+
+__all__ = ["VERSION", "DatasetParts"]
+
+VERSION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetParts:
+    """One dataset at one moment.
+
+    ``document`` keeps the metadata as stored; its indices are superseded by ``indices``, which also
+    has those of the partition keys once they are loaded. ``columns`` are the partitions, listed by
+    the document or found in the store. ``schemas`` is empty if they were not loaded. ``snapshot``
+    is what the dataset was read as, or None.
+    """
+
+    document: Document
+    columns: PartitionColumns
+    schemas: Mapping[str, SchemaWrapper] = field(default_factory=dict)
+    indices: Mapping[str, IndexBase] = field(default_factory=dict)
+    snapshot: Snapshot | None = None
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """Columns by which the dataset is partitioned."""
+        return self.document.partition_keys or ()
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the document lists the partitions."""
+        return self.document.partitions is not None
+
+    @property
+    def secondary_indices(self) -> dict[str, ExplicitSecondaryIndex]:
+        """The indices that have files of their own."""
+        return {c: i for c, i in self.indices.items() if isinstance(i, ExplicitSecondaryIndex)}
+
+    @property
+    def has_partition_indices(self) -> bool:
+        """Whether the indices of all partition keys are loaded."""
+        return set(self.partition_keys) <= set(self.indices)
+
+    def same_as(self, other: DatasetParts) -> bool:
+        """Whether two datasets say the same, however they were made."""
+        return self._compared() == other._compared() and _same_partitions(self.columns, other.columns)
+
+    def _compared(self) -> tuple[Any, ...]:
+        document = self.document
+        return document.uuid, self.is_explicit, self.partition_keys, document.user_metadata, self.schemas, self.indices
+
+
+def _same_partitions(left: PartitionColumns, right: PartitionColumns) -> bool:
+    if len(left) != len(right):
+        return False
+    equal = (
+        left.labels.equals(right.labels)
+        and left.files.keys() == right.files.keys()
+        and all(f.equals(right.files[t]) for t, f in left.files.items())
+    )
+    return equal or to_mapping(left) == to_mapping(right)
+
+
+# --- making ---------------------------------------------------------------------------------------------------------------
+
+
+def check_version(uuid: str, version: int) -> None:
+    """Refuse every version of the format but the only one."""
+    if version != VERSION:
+        raise Unsupported(
+            f"Metadata version {version!r} of dataset {uuid!r} is not supported; there is only {VERSION}."
+        )
+
+
+def make_parts(
+    uuid: str,
+    partitions: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    indices: Mapping[str, Any],
+    explicit: bool,
+    partition_keys: str | Sequence[str],
+    table_meta: Mapping[str, Any],
+) -> DatasetParts:
+    """A dataset from the arguments of the constructor of `DatasetMetadata`."""
+    for name, given in (("metadata", metadata), ("indices", indices), ("table_meta", table_meta)):
+        if not isinstance(given, Mapping):
+            raise InvalidType(f"{name} of dataset {uuid!r} should be a dict, but is {type(given).__name__}.")
+    columns = partition_columns(partitions, uuid) if partitions else empty_partitions()
+    keys = (partition_keys,) if isinstance(partition_keys, str) else tuple(partition_keys)
+    document = Document(uuid, deepcopy(dict(metadata)), keys, indices, columns if explicit else None)
+    return _parts(document, columns, _wrapped(table_meta, uuid))
+
+
+def parts_of_snapshot(snapshot: Snapshot) -> DatasetParts:
+    """A dataset that was read whole; its secondary indices are not loaded, except those in the document itself."""
+    schemas = _wrapped({t: normal_schema(s) for t, s in snapshot.schemas.items()}, snapshot.uuid)
+    return replace(_parts(snapshot.document, snapshot.partitions, schemas), snapshot=snapshot)
+
+
+def parts_of_document(document: Document, explicit: bool, table_meta: Mapping[str, Any] | None = None) -> DatasetParts:
+    """What a document says, without a look at the store."""
+    columns = document.partitions or empty_partitions()
+    document = replace(document, partition_keys=document.partition_keys or (), partitions=columns if explicit else None)
+    return _parts(document, columns, _wrapped(table_meta or {}, document.uuid))
+
+
+def parts_in_store(document: Document, store: Store, load_schema: bool = True) -> DatasetParts:
+    """What a document describes, with what it leaves to the store."""
+    if load_schema:
+        return parts_of_snapshot(snapshot_of(store, document, document_key(document.uuid)))
+    return _parts(*resolve_document(store, document), {})
+
+
+def described(members: Mapping[str, Any]) -> Document:
+    """The document with these members."""
+    return _with_valid_uuid(document_from_mapping(members, "given"))
+
+
+def parsed(buf: bytes | str, encoding: str) -> Document:
+    """The document that bytes say, or the text of one in JSON."""
+    if encoding not in ("json", "msgpack", "msgpack.zstd"):
+        raise InvalidInput(f"Unknown metadata storage format {encoding!r}; there are 'json' and 'msgpack'.")
+    if isinstance(buf, str) and encoding == "json":
+        buf = buf.encode(errors="surrogatepass")  # half a pair is refused by the parser
+    if not isinstance(buf, (bytes, bytearray, memoryview)):
+        raise InvalidType(f"A document is bytes, or text in JSON, not {type(buf).__name__} in {encoding}.")
+    return _with_valid_uuid(parse_document(bytes(buf), "given" if encoding == "json" else "given.zstd"))
+
+
+def _with_valid_uuid(document: Document) -> Document:
+    check_uuid(document.uuid)
+    return document
+
+
+def _parts(document: Document, columns: PartitionColumns, schemas: Mapping[str, SchemaWrapper]) -> DatasetParts:
+    indices = {c: _index(c, reference, document, schemas) for c, reference in document.indices.items()}
+    return DatasetParts(_dated(document), columns, schemas, indices)
+
+
+def _wrapped(schemas: Mapping[str, Any], uuid: str) -> dict[str, SchemaWrapper]:
+    return {t: s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, schema_key(uuid, t)) for t, s in schemas.items()}
+
+
+def _dated(document: Document) -> Document:
+    if "creation_time" in document.metadata:
+        return document
+    now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+    return replace(document, metadata={**document.metadata, "creation_time": now})
+
+
+def _index(column: str, reference: object, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
+    """The object for an entry of a document: the key of a file, or a map value → labels."""
+    if isinstance(reference, IndexBase):
+        return reference
+    kind = _type_of(column, schemas)
+    if isinstance(reference, str):
+        return ExplicitSecondaryIndex(column, index_storage_key=reference, dtype=kind)
+    if not isinstance(reference, Mapping):
+        raise InvalidType(
+            f"The index on {column!r} of dataset {document.uuid!r} should be an index, a key or a dict, but is {type(reference).__name__}."
+        )
+    index = ExplicitSecondaryIndex(column, reference, dtype=kind)
+    return PartitionIndex.of(index.pairs()) if column in (document.partition_keys or ()) else index
+
+
+def _type_of(column: str, schemas: Mapping[str, SchemaWrapper]) -> pa.DataType | None:
+    """Type of a column, or None where no schema says one."""
+    kinds = [s.field(column).type for s in schemas.values() if column in s.names]
+    return next((kind for kind in kinds if not pa.types.is_null(kind)), None)
+
+
+def with_snapshot(parts: DatasetParts) -> tuple[DatasetParts, Snapshot]:
+    """The same with a snapshot, and the snapshot; one that was not read is made of the parts.
+
+    Raises
+    ------
+    InvalidRequest
+        If the schemas were not loaded.
+    """
+    if parts.snapshot is not None:
+        return parts, parts.snapshot
+    _check_types(parts)
+    secondary = parts.secondary_indices
+    document = replace(parts.document, indices={c: _entry(i) for c, i in secondary.items()})
+    schemas = {t: s.internal() for t, s in parts.schemas.items()}
+    made = make_snapshot(document, document_key(document.uuid), None, schemas, parts.columns)
+    made = made.with_indices({c: i.data for c, i in secondary.items() if i.data is not None})
+    return replace(parts, snapshot=made), made
+
+
+def _check_types(parts: DatasetParts) -> None:
+    typed = {c for schema in parts.schemas.values() for c in schema.names}
+    missing = [c for c in parts.partition_keys if c not in typed]
+    if missing or not parts.schemas:
+        what = f'Cannot find type information for partition column "{missing[0]}"' if missing else "There is no schema"
+        raise InvalidRequest(
+            f"{what} of dataset {parts.document.uuid!r}. Load the dataset with load_schema=True, or give table_meta."
+        )
+
+
+# --- loading --------------------------------------------------------------------------------------------------------------
+
+
+def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: StoreLike | None) -> DatasetParts:
+    """The dataset with these indices read from their files; the store is opened if there is something to read."""
+    secondary = parts.secondary_indices
+    missing = [c for c in columns if not secondary[c].loaded]
+    if not missing:
+        return parts
+    opened = open_instrumented(store)  # type: ignore[arg-type]  # None is refused here, where a store is needed
+    if any(_type_of(c, parts.schemas) is None for c in [*missing, *parts.partition_keys]):
+        return _with(parts, {c: _existing(parts, secondary[c].load(opened).data, secondary[c]) for c in missing})
+    parts, snapshot = with_snapshot(parts)
+    snapshot = _with_indices(snapshot, missing, opened)
+    return replace(
+        _with(parts, {c: _existing(parts, snapshot.indices[c], secondary[c]) for c in missing}), snapshot=snapshot
+    )
+
+
+def _with_indices(snapshot: Snapshot, columns: Sequence[str], store: Store) -> Snapshot:
+    if snapshot.token is not None:
+        return with_indices(store, snapshot, columns)
+    # Made by hand, so that it must not be taken for what is in the store.
+    return snapshot.with_indices({c: load_index(store, snapshot, c)[0] for c in columns})
+
+
+def _existing(
+    parts: DatasetParts, index: SecondaryIndex | None, facade: ExplicitSecondaryIndex
+) -> ExplicitSecondaryIndex:
+    """The object of a loaded index; that of an implicit dataset may name partitions whose files are gone."""
+    assert index is not None
+    if not parts.is_explicit:
+        index = index.filter(index.positions(parts.columns.labels) >= 0)
+    return ExplicitSecondaryIndex.of(index, facade.index_storage_key)
+
+
+def load_partition_indices(parts: DatasetParts) -> DatasetParts:
+    """The dataset with the indices of its partition keys, which are made of the keys of the files.
+
+    Raises
+    ------
+    InvalidRequest
+        If the schemas were not loaded, or a file does not lie below its partition values.
+    """
+    if parts.has_partition_indices:
+        return parts
+    try:
+        parts, snapshot = with_snapshot(parts)
+    except CorruptDocument as error:
+        raise InvalidRequest(f"Unknown file structure encountered. {error}") from error
+    labels = snapshot.partitions.labels
+    return _with(
+        parts, {c: PartitionIndex.of(column_index(c, snapshot.values.column(c), labels)) for c in parts.partition_keys}
+    )
+
+
+def _with(parts: DatasetParts, indices: Mapping[str, IndexBase]) -> DatasetParts:
+    return replace(parts, indices={**parts.indices, **indices})
+
+
+def ready_indices(parts: DatasetParts, columns: Collection[str]) -> Mapping[str, IndexBase]:
+    """All indices, with those of the partition keys if a column is one of them; a column whose index is not loaded is refused."""
+    indices = (load_partition_indices(parts) if set(columns) & set(parts.partition_keys) else parts).indices
+    unloaded = sorted(c for c in columns if c in indices and not indices[c].loaded)
+    if unloaded:
+        raise InvalidRequest(
+            f"The indices on {unloaded} of dataset {parts.document.uuid!r} are not loaded. Call load_all_indices(store) or load_index(column, store) first."
+        )
+    return indices
+
+
+def with_loaded(parts: DatasetParts, snapshot: Snapshot) -> DatasetParts:
+    """The same read as another snapshot, whose indices count as loaded."""
+    secondary = parts.secondary_indices
+    return replace(
+        _with(parts, {c: _existing(parts, i, secondary[c]) for c, i in snapshot.indices.items() if c in secondary}),
+        snapshot=snapshot,
+    )
+
+
+# --- writing --------------------------------------------------------------------------------------------------------------
+
+
+def mapping_of(parts: DatasetParts) -> dict[str, Any]:
+    """The members of the document, loaded indices as value → labels."""
+    document = parts.document
+    members: dict[str, Any] = {"dataset_metadata_version": VERSION, "dataset_uuid": document.uuid}
+    if parts.indices:
+        members["indices"] = {c: _entry(i) for c, i in parts.indices.items()}
+    members["metadata"] = deepcopy(dict(document.metadata))
+    if parts.is_explicit or len(parts.columns):
+        members["partitions"] = to_mapping(parts.columns)
+    return members | {"partition_keys": list(parts.partition_keys)}
+
+
+def document_of(parts: DatasetParts) -> Document:
+    """The same as a document that can be written."""
+    entries = {c: _written(c, i, parts.document.uuid) for c, i in parts.indices.items()}
+    partitions = parts.columns if parts.is_explicit or len(parts.columns) else None
+    return replace(parts.document, indices=entries, partitions=partitions, partition_keys=parts.partition_keys)
+
+
+def _entry(index: IndexBase) -> Any:
+    return index.to_dict() if index.loaded else getattr(index, "index_storage_key", {})
+
+
+def _written(column: str, index: IndexBase, uuid: str) -> Any:
+    entry = _entry(index)
+    return entry if isinstance(entry, str) else {_name(value, column, uuid): labels for value, labels in entry.items()}
+
+
+def _name(value: object, column: str, uuid: str) -> str:
+    """A value as the name of a member."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise InvalidType(
+        f"The loaded index on {column!r} of dataset {uuid!r} cannot be written into a document: {type(value).__name__} is no name in JSON. "
+        "Write the dataset as it is before its indices are loaded."
+    )

@@ -1,0 +1,307 @@
+"""kartothek's functions on predicates: checks, projections, and rows of frames and arrays that satisfy them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from kartothek_cube.core.arrow.pandas import is_series
+from kartothek_cube.core.arrow.schema import WrongOperand, check_literals
+from kartothek_cube.core.arrow.types import stored_type
+from kartothek_cube.core.expressions.evaluate import Mask, matching_values
+from kartothek_cube.core.expressions.predicates import (
+    Clause,
+    Predicates,
+    columns_of,
+    constants_of,
+    is_null,
+    parse_predicates,
+)
+from kartothek_cube.core.text import column_name
+from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ConjunctionType",
+    "LiteralType",
+    "LiteralValue",
+    "PredicatesType",
+    "check_known",
+    "check_predicates",
+    "columns_in_predicates",
+    "filter_array_like",
+    "filter_df",
+    "filter_df_from_predicates",
+    "filter_predicates_by_column",
+    "predicate_mask",
+]
+
+LiteralValue: TypeAlias = Any
+"""What a column is compared with."""
+
+LiteralType: TypeAlias = tuple[str, str, LiteralValue]
+"""One comparison: column, operator, value."""
+
+ConjunctionType: TypeAlias = list[LiteralType]
+"""Comparisons all of which hold."""
+
+PredicatesType: TypeAlias = list[ConjunctionType]
+"""Conjunctions one of which holds."""
+
+
+def check_predicates(predicates: PredicatesType | None) -> None:
+    """Refuse predicates that are not of the form ``[[(column, operator, value), ...], ...]``.
+
+    Raises
+    ------
+    InvalidInput
+        For an empty list, a conjunction that is no list, a clause that is no tuple of three, a null
+        that cannot be compared.
+    InvalidType
+        If ``in`` is given no collection.
+    Unsupported
+        For an unknown operator, or bytes that contain NUL.
+
+    Examples
+    --------
+    >>> check_predicates([[("COUNTRY_CODE", "in", ["DE", "FR"]), ("UNITS", ">", 3)]])
+    """
+    parse_predicates(predicates)
+
+
+def columns_in_predicates(predicates: PredicatesType | None) -> set[str]:
+    """All columns that the predicates mention.
+
+    Examples
+    --------
+    >>> sorted(columns_in_predicates([[("COUNTRY_CODE", "==", "DE")], [("UNITS", ">", 3)]]))
+    ['COUNTRY_CODE', 'UNITS']
+    """
+    return {column_name(clause[0]) for conjunction in predicates or () for clause in conjunction}
+
+
+def filter_predicates_by_column(predicates: PredicatesType | None, columns: Collection[str]) -> PredicatesType | None:
+    """The comparisons of these columns; None if there are none.
+
+    Examples
+    --------
+    >>> filter_predicates_by_column([[("COUNTRY_CODE", "==", "DE"), ("UNITS", ">", 3)], [("PRICE", "<", 2.5)]], ["UNITS"])
+    [[('UNITS', '>', 3)]]
+    """
+    kept = [[clause for clause in conjunction if column_name(clause[0]) in columns] for conjunction in predicates or ()]
+    return [conjunction for conjunction in kept if conjunction] or None
+
+
+def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame:
+    """The rows that satisfy a query of pandas; the frame itself without one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> filter_df(pd.DataFrame({"UNITS": [1, 2, 3]}), "UNITS > 1")["UNITS"].tolist()
+    [2, 3]
+    """
+    return df.query(filter_query) if filter_query else df
+
+
+def filter_df_from_predicates(
+    df: pd.DataFrame, predicates: PredicatesType | None, strict_date_types: bool = False
+) -> pd.DataFrame:
+    """The rows that satisfy the predicates, with their row labels.
+
+    Parameters
+    ----------
+    df : pandas.DataFrame
+        The rows.
+    predicates : list of list of tuple, optional
+        ``[[(column, operator, value), ...], ...]``; None: the frame itself is returned.
+    strict_date_types : bool, default False
+        Compare dates with dates and moments with moments only. By default a date is the moment at
+        which it begins.
+
+    Raises
+    ------
+    UnknownColumn
+        If the frame lacks a column of the predicates.
+    InvalidInput
+        If the frame has one of them more than once.
+    InvalidType
+        If a value does not fit its column, e.g. a float for integers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR", None], "UNITS": [1, 2, 3]})
+    >>> filter_df_from_predicates(sales, [[("COUNTRY_CODE", "!=", "DE")], [("UNITS", "==", 1)]])["UNITS"].tolist()
+    [1, 2, 3]
+    """
+    asked = parse_predicates(predicates)
+    if asked is None:
+        return df
+    columns = columns_of(asked)
+    check_known(columns, list(df.columns), "The predicates name columns that the frame does not have")
+    twice = sorted(c for c in columns if not is_series(df[c]))
+    if twice:
+        raise InvalidInput(
+            f"The predicates name columns that the frame has more than once: {', '.join(twice)}. Rename all but one of each."
+        )
+    arrays = {c: _as_arrow(df[c], c) for c in sorted(columns)}
+    return df[predicate_mask(pa.table(arrays), asked, strict_date_types)]
+
+
+def check_known(columns: Iterable[str], known: Collection[str], what: str) -> None:
+    """Refuse columns that are not among those known."""
+    unknown = sorted(set(columns) - set(known))
+    if unknown:
+        raise UnknownColumn(f"{what}: {', '.join(unknown)}. There are {list(known)}.")
+
+
+def predicate_mask(table: pa.Table, predicates: Predicates, strict: bool) -> Mask:
+    """One boolean a row: whether it satisfies the predicates."""
+    result = np.zeros(table.num_rows, dtype=bool)
+    for conjunction in predicates:
+        mask = np.ones(table.num_rows, dtype=bool)
+        for clause in conjunction:
+            mask &= _matches(table.column(clause.column), clause, strict)
+        result |= mask
+    return result
+
+
+def filter_array_like(
+    array_like: object,
+    op: str,
+    value: LiteralValue,
+    mask: Mask | None = None,
+    out: Mask | None = None,
+    strict_date_types: bool = False,
+    column_name: str | None = None,
+) -> Mask:
+    """One boolean a value: whether it satisfies a comparison.
+
+    Parameters
+    ----------
+    array_like : array, Series, Index, Categorical or pyarrow.Array
+        The values; one dimension.
+    op : str
+        One of ``== != < <= > >= in`` and the others that predicates know.
+    value : object
+        What the values are compared with; for ``in`` a collection.
+    mask : array of bool, optional
+        Is combined with the result by AND.
+    out : array of bool, optional
+        Is overwritten with the result and returned.
+    strict_date_types : bool, default False
+        Compare dates with dates and moments with moments only. By default a date is the moment at
+        which it begins.
+    column_name : str, optional
+        For messages.
+
+    Raises
+    ------
+    InvalidInput
+        If ``mask`` or ``out`` has another length than the array.
+    InvalidType
+        If the value does not fit the values of the array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> filter_array_like(np.array([3, 4, 5]), ">", 3, mask=np.array([True, True, False])).tolist()
+    [False, True, False]
+    """
+    ((clause,),) = parse_predicates([[(column_name or "<unknown>", op, value)]]) or ()
+    result = _matches(_as_arrow(array_like, clause.column), clause, strict_date_types)
+    for name, given in (("mask", mask), ("out", out)):
+        if given is not None and np.shape(given) != result.shape:
+            raise InvalidInput(
+                f"{name} should have one boolean for each of {len(result)} values of {clause.column!r}, but has shape {np.shape(given)}."
+            )
+    if mask is not None:
+        result = result & np.asarray(mask, dtype=bool)
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def _as_arrow(values: object, name: str) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    try:
+        return pa.Array.from_pandas(values)
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
+        raise InvalidType(f"Column {name!r} has no single type that could be compared: {error}") from None
+
+
+def _matches(values: pa.Array | pa.ChunkedArray, clause: Clause, strict: bool) -> Mask:
+    if not strict:
+        values, clause = _loosened(values, clause)
+    constants = [v for v in constants_of(clause) if not is_null(v)]
+    if _is_untyped(values) and not all(isinstance(v, (float, np.floating)) for v in constants):
+        values = pa.nulls(len(values))
+    check_literals(constants, values.type, clause.column)
+    # Moments keep their unit: microseconds would round them.
+    return matching_values(values if pt.is_timestamp(values.type) else values.cast(stored_type(values.type)), clause)
+
+
+def _is_untyped(values: pa.Array | pa.ChunkedArray) -> bool:
+    """What pandas makes of a column without values: floats all of which are NaN."""
+    return bool(pt.is_floating(values.type) and pc.all(pc.is_null(values, nan_is_null=True)).as_py() is not False)
+
+
+# --- dates and moments ------------------------------------------------------------------------------------------------
+
+_MOMENT = (dt.datetime, np.datetime64)
+
+
+def _loosened(values: pa.Array | pa.ChunkedArray, clause: Clause) -> tuple[pa.Array | pa.ChunkedArray, Clause]:
+    """Dates, moments and their texts as moments, where they meet."""
+    if pt.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    constants = constants_of(clause)
+    if _is_any_text(values.type) and any(isinstance(v, (dt.date, np.datetime64)) for v in constants):
+        values = _moments_of_text(values, clause.column)
+    elif pt.is_date(values.type) and any(isinstance(v, _MOMENT) for v in constants):
+        values = values.cast(pa.timestamp("us"))
+    if not pt.is_timestamp(values.type):
+        return values, clause
+    moments = tuple(_moment(v, clause.column) for v in constants)
+    return values, replace(clause, value=moments if isinstance(clause.value, tuple) else moments[0])
+
+
+def _is_any_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
+
+
+def _moments_of_text(values: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
+    try:
+        return values.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid as error:
+        raise InvalidType(f"Column {name!r} is text that cannot be compared with dates: {error}") from None
+
+
+def _moment(value: object, name: str) -> Any:
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return dt.datetime.combine(value, dt.time())
+    if not isinstance(value, (str, bytes)):
+        return value
+    import pandas as pd
+
+    try:
+        moment: Any = pd.Timestamp(value.decode() if isinstance(value, bytes) else value)
+    except ValueError:
+        moment = None
+    if is_null(moment):  # pandas makes NaT of empty text
+        raise WrongOperand(
+            f"Unexpected type for predicate: column {name!r} has moments, but {value!r} is no text of one."
+        )
+    return moment

@@ -1,0 +1,366 @@
+"""kartothek's serializers: frames to files of one format, and single files to frames."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
+
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.pandas import encoded, to_frame, to_table
+from kartothek_cube.core.arrow.schema import stored_schema
+from kartothek_cube.core.expressions.evaluate import filter_table
+from kartothek_cube.core.expressions.predicates import Predicates, check_constants, columns_of, parse_predicates
+from kartothek_cube.core.io.csv import SEPARATOR, CsvFormat, csv_content
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.parquet import ParquetFormat, read_source
+from kartothek_cube.core.io.parquet_source import ParquetSource, open_file
+from kartothek_cube.core.io.reader import with_constants
+from kartothek_cube.core.kartothek.filters import (
+    PredicatesType,
+    check_known,
+    filter_df,
+    filter_df_from_predicates,
+    predicate_mask,
+)
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
+from kartothek_cube.typing import IntoPredicates, StoreLike
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CsvSerializer", "DataFrameSerializer", "ParquetReadError", "ParquetSerializer", "default_serializer"]
+
+
+class ParquetReadError(CorruptData, OSError):
+    """A Parquet file is damaged.
+
+    Unlike in kartothek nothing is tried again: a damaged file stays damaged. An error of the store
+    keeps its own type, which is an ``OSError``, too.
+
+    Examples
+    --------
+    >>> issubclass(ParquetReadError, OSError)
+    True
+    """
+
+
+class DataFrameSerializer(ABC):
+    """Base of serializers: one frame to one file, and back.
+
+    Attributes
+    ----------
+    type_stable : bool
+        Whether a file itself knows the types of its columns.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
+    >>> serializer: DataFrameSerializer = ParquetSerializer(compression="ZSTD")
+    >>> serializer.store(open_store("hmemory://"), "sales/1", pa.table({"UNITS": [3, 4]}))
+    'sales/1.parquet'
+    """
+
+    __slots__ = ()
+
+    type_stable: ClassVar[bool] = False
+    _serializers: ClassVar[dict[str, Any]] = {}
+
+    @abstractmethod
+    def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
+        """Write a frame under the key prefix and the suffix of the format, and return the key.
+
+        Parameters
+        ----------
+        store : str, path, store or callable
+            Everything that `open_store` takes.
+        key_prefix : str
+            The key without its suffix.
+        df : pandas.DataFrame or pyarrow.Table
+            The rows. Row labels are not stored.
+        """
+
+    @classmethod
+    def register_serializer(cls, suffix: str, serializer: object) -> None:
+        """Let `restore_dataframe` read keys that end in ``suffix`` with the method of this name of ``serializer``."""
+        DataFrameSerializer._serializers[suffix] = serializer
+
+    @classmethod
+    def restore_dataframe(
+        cls,
+        store: StoreLike,
+        key: str,
+        filter_query: str | None = None,
+        columns: Sequence[str] | None = None,
+        predicate_pushdown_to_io: bool = True,
+        categories: Sequence[str] | None = None,
+        predicates: PredicatesType | None = None,
+        date_as_object: bool = False,
+    ) -> pd.DataFrame:
+        """Read one file; the suffix of the key says how.
+
+        Parameters
+        ----------
+        store : str, path, store or callable
+            Everything that `open_store` takes.
+        key : str
+            The file.
+        filter_query : str, optional
+            A query of pandas on the columns that are returned; the rows keep their labels.
+        columns : list of str, optional
+            Columns to return, in this order; by default all of the file.
+        predicate_pushdown_to_io : bool, default True
+            Pass over row groups that cannot match. Then a date is compared with dates only and a
+            moment with moments only.
+        categories : list of str, optional
+            Columns to return as pandas categoricals, if they are returned; all others come as their
+            values.
+        predicates : list of list of tuple, optional
+            ``[[(column, operator, value), ...], ...]``, on any columns of the file.
+        date_as_object : bool, default False
+            Return dates as ``datetime.date`` objects and not as ``datetime64``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Matching rows in the order of the file with a fresh row index, in the types of the file;
+            integers with nulls in a nullable type.
+
+        Raises
+        ------
+        InvalidInput
+            If the suffix is unknown, predicates are empty or come with ``filter_query``.
+        UnknownColumn
+            If the file lacks a column.
+        KeyNotFound
+            If there is no such file.
+        CorruptData
+            If the file is damaged.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from kartothek_cube.core.stores.open import open_store
+        >>> store = open_store("hmemory://")
+        >>> key = ParquetSerializer().store(store, "sales", pd.DataFrame({"PRODUCT_ID": [1, 2], "UNITS": [3, 4]}))
+        >>> DataFrameSerializer.restore_dataframe(store, key, columns=["UNITS"], predicates=[[("PRODUCT_ID", "==", 2)]])
+           UNITS
+        0      4
+        """
+        _check_query(filter_query, predicates)
+        for suffix, serializer in cls._serializers.items():
+            if key.endswith(suffix):
+                frame: pd.DataFrame = serializer.restore_dataframe(
+                    store, key, filter_query, columns, predicate_pushdown_to_io, categories, predicates, date_as_object
+                )
+                return frame
+        raise InvalidInput(
+            f"The specified file format for '{key}' is not supported; files end in {', '.join(cls._serializers)}."
+        )
+
+
+def _check_query(filter_query: str | None, predicates: IntoPredicates | None) -> None:
+    if filter_query and predicates is not None:
+        raise InvalidInput("Can only specify one of filter_query and predicates.")
+
+
+class _FormatSerializer(DataFrameSerializer, FileFormat):
+    """A serializer whose files are those of a format."""
+
+    __slots__ = ()
+
+    def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
+        data = self.encode(to_table(df, key_prefix))
+        key = key_prefix + self.file_suffix
+        open_instrumented(store).put(key, memoryview(data))
+        return key
+
+
+class ParquetSerializer(ParquetFormat, _FormatSerializer):
+    """Parquet files as kartothek writes them.
+
+    Parameters
+    ----------
+    compression : str, default "SNAPPY"
+        Codec of the column chunks: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``.
+    chunk_size : int, optional
+        Rows of a row group; by default a file has one, up to 1,048,576 rows.
+
+    Examples
+    --------
+    >>> ParquetSerializer("ZSTD", chunk_size=100_000)
+    ParquetSerializer(compression='ZSTD', chunk_size=100000)
+    """
+
+    __slots__ = ()
+
+    type_stable = True
+
+    @classmethod
+    def restore_dataframe(
+        cls,
+        store: StoreLike,
+        key: str,
+        filter_query: str | None = None,
+        columns: Sequence[str] | None = None,
+        predicate_pushdown_to_io: bool = True,
+        categories: Sequence[str] | None = None,
+        predicates: PredicatesType | None = None,
+        date_as_object: bool = False,
+    ) -> pd.DataFrame:
+        """Read one Parquet file; see `DataFrameSerializer.restore_dataframe`."""
+        _check_query(filter_query, predicates)
+        asked = parse_predicates(predicates)
+        wanted, categories = _names(columns, "columns", key), _names(categories, "categories", key)
+        try:
+            with open_file(open_instrumented(store), key, None) as source:
+                names = [name for name in source.schema.names if not name.startswith("__index_level_")]
+                chosen = names if wanted is None else wanted
+                _check_columns(chosen, categories, columns_of(asked), names, key)
+                table = _restored(
+                    source,
+                    key,
+                    chosen,
+                    asked,
+                    pushdown=predicate_pushdown_to_io,
+                    strict=predicate_pushdown_to_io or date_as_object,
+                )
+        except CorruptData as error:
+            raise ParquetReadError(str(error)) from error
+        frame = to_frame(encoded(table, _categories(categories, chosen)), dates_as_object=date_as_object, nullable=True)
+        return filter_df(frame, filter_query)
+
+
+def _restored(
+    source: ParquetSource,
+    key: str,
+    columns: Sequence[str],
+    predicates: Predicates | None,
+    *,
+    pushdown: bool,
+    strict: bool,
+) -> pa.Table:
+    inside = [*columns, *sorted(columns_of(predicates) - set(columns))]
+    schema = stored_schema(pa.schema([source.schema.field(c) for c in inside]), f" of the file {key!r}")
+    if strict:
+        check_constants(chain.from_iterable(predicates or ()), schema, f" of the file {key!r}")
+    table, rows = read_source(source, key, inside, schema, predicates if pushdown else None)
+    if predicates is not None:
+        mask = predicate_mask(table, predicates, strict)
+        table, rows = filter_table(table, mask), int(mask.sum())
+    return with_constants(table, rows, columns, {}, schema)
+
+
+class CsvSerializer(CsvFormat, _FormatSerializer):
+    """CSV files as kartothek writes them: ``;``, UTF-8, a header.
+
+    A file knows no types: read on its own, pandas takes them from the text, and dates stay text.
+    Read as part of a dataset, it has the dataset's types.
+
+    Parameters
+    ----------
+    compress : bool, default True
+        Compress the file with gzip.
+
+    Examples
+    --------
+    >>> CsvSerializer(compress=False).file_suffix
+    '.csv'
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def restore_dataframe(
+        cls,
+        store: StoreLike,
+        key: str,
+        filter_query: str | None = None,
+        columns: Sequence[str] | None = None,
+        predicate_pushdown_to_io: bool = True,  # noqa: ARG003
+        categories: Sequence[str] | None = None,
+        predicates: PredicatesType | None = None,
+        date_as_object: bool = False,  # noqa: ARG003
+    ) -> pd.DataFrame:
+        """Read one CSV file; see `DataFrameSerializer.restore_dataframe`.
+
+        Dates are text whatever ``date_as_object``.
+        """
+        _check_query(filter_query, predicates)
+        asked = parse_predicates(predicates)
+        wanted, categories = _names(columns, "columns", key), _names(categories, "categories", key)
+        frame = _csv_frame(store, key)
+        names = list(frame.columns)
+        chosen = names if wanted is None else wanted
+        _check_columns(chosen, categories, columns_of(asked), names, key)
+        frame = filter_df_from_predicates(frame, predicates)[chosen].reset_index(drop=True)
+        return filter_df(frame.astype(dict.fromkeys(_categories(categories, chosen), "category")), filter_query)
+
+
+def _csv_frame(store: StoreLike, key: str) -> pd.DataFrame:
+    import pandas as pd
+
+    content = csv_content(open_instrumented(store), key, None)
+    try:
+        # Only what is empty is null: the country NA is a country.
+        frame = pd.read_csv(
+            cast("BinaryIO", pa.BufferReader(content)),
+            sep=SEPARATOR,
+            encoding="utf-8",
+            keep_default_na=False,
+            na_values=[""],
+        )
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus fields for row labels
+        raise CorruptData(
+            f"The file {key!r} cannot be read: its rows have more fields than its header, which has {list(frame.columns)}."
+        )
+    return frame
+
+
+def _names(columns: object, what: str, key: str) -> list[str] | None:
+    if columns is None:
+        return None
+    names = None if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable) else list(columns)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise InvalidType(f"{what} is a list of column names, not {columns!r} (file {key!r}).")
+    return names
+
+
+def _check_columns(
+    columns: Sequence[str],
+    categories: Sequence[str] | None,
+    predicate_columns: frozenset[str],
+    names: Sequence[str],
+    key: str,
+) -> None:
+    if len(set(columns)) != len(columns):
+        raise InvalidInput(f"A column of the file {key!r} is asked for twice: {list(columns)}.")
+    check_known(columns, names, f"Columns cannot be found in stored dataframe {key!r}")
+    check_known(categories or (), names, f"Categories cannot be found in stored dataframe {key!r}")
+    check_known(predicate_columns, names, f"The predicates name columns that the file {key!r} does not have")
+
+
+def _categories(categories: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
+    return [c for c in columns if c in (categories or ())]
+
+
+def default_serializer() -> ParquetSerializer:
+    """How data files are written by default.
+
+    Examples
+    --------
+    >>> default_serializer()
+    ParquetSerializer(compression='SNAPPY', chunk_size=None)
+    """
+    return ParquetSerializer()
+
+
+DataFrameSerializer.register_serializer(".csv.gz", CsvSerializer)
+DataFrameSerializer.register_serializer(".csv", CsvSerializer)
+DataFrameSerializer.register_serializer(".parquet", ParquetSerializer)

@@ -1,0 +1,1 @@
+"""Compaction: fewer, larger files for the same rows."""

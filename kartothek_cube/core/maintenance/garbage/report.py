@@ -1,0 +1,116 @@
+"""What garbage is, and what became of it: values that a collection of garbage returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+
+from kartothek_cube.core.stores.contract import Entry
+from kartothek_cube.core.text import pluralize
+
+__all__ = [
+    "DAMAGED_HISTORY",
+    "HISTORY",
+    "INDEX",
+    "KEPT",
+    "LEFTOVER",
+    "SCHEMA",
+    "UNNAMED",
+    "GarbageFile",
+    "GarbageReport",
+]
+
+UNNAMED = "no document names it"
+INDEX = "index file that no document names"
+SCHEMA = "schema file of a table that the dataset has no more"
+HISTORY = "history entry older than options(retain=...)"
+DAMAGED_HISTORY = "history entry that cannot be read"
+LEFTOVER = "temporary file of a writer that crashed"
+KEPT = "older snapshots need it"
+
+_TABLE = pa.schema(
+    [
+        ("key", pa.string()),
+        ("size", pa.int64()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("age", pa.duration("us")),
+        ("why", pa.string()),
+        ("waits", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageFile(Entry):
+    """One file that is garbage, or will be.
+
+    ``why`` says what it is. ``age`` is the time since it was written or, where the store does not
+    know that, since a collection of garbage first saw it; None if none has seen it before.
+    """
+
+    why: str = UNNAMED
+    age: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageReport:
+    """What a collection of garbage removed, or would remove.
+
+    ``removed`` are the files that went, ``waiting`` those that no document names either, but that
+    stay: too young, so that a write that is under way keeps its files, or needed by older
+    snapshots. Each is a `GarbageFile`.
+
+    Examples
+    --------
+    >>> GarbageReport((GarbageFile("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200),), (), dry_run=True)
+    GarbageReport(would remove 1 file of 1,200 bytes; 0 files of 0 bytes wait)
+    """
+
+    removed: tuple[Entry, ...]
+    waiting: tuple[Entry, ...]
+    dry_run: bool
+
+    @property
+    def keys(self) -> list[str]:
+        """The removed keys."""
+        return [e.key for e in self.removed]
+
+    @property
+    def bytes(self) -> int:
+        """Size of what was removed; what the store gives no size of counts as nothing."""
+        return _size(self.removed)
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Size of what waits."""
+        return _size(self.waiting)
+
+    @property
+    def kept(self) -> tuple[Entry, ...]:
+        """Those of the waiting files that older snapshots need."""
+        return tuple(e for e in self.waiting if isinstance(e, GarbageFile) and e.why == KEPT)
+
+    def to_arrow(self) -> pa.Table:
+        """One row for each file: ``key``, ``size`` in bytes, ``modified``, ``age``, ``why``, and whether it ``waits``."""
+        rows = [_row(e, waits=False) for e in self.removed] + [_row(e, waits=True) for e in self.waiting]
+        columns = zip(*rows, strict=True) if rows else [()] * len(_TABLE)
+        return pa.table(
+            [pa.array(column, type=field.type) for column, field in zip(columns, _TABLE, strict=True)], schema=_TABLE
+        )
+
+    def __repr__(self) -> str:
+        verb, kept = "would remove" if self.dry_run else "removed", len(self.kept)
+        counts = f"{verb} {pluralize(len(self.removed), 'file')} of {self.bytes:,} bytes; {pluralize(len(self.waiting), 'file')} of {self.bytes_waiting:,} bytes wait"
+        return f"{type(self).__name__}({counts}{f', {kept:,} of them for older snapshots' if kept else ''})"
+
+
+def _size(entries: Iterable[Entry]) -> int:
+    return sum(e.size or 0 for e in entries)
+
+
+def _row(entry: Entry, *, waits: bool) -> tuple[object, ...]:
+    why, age = (entry.why, entry.age) if isinstance(entry, GarbageFile) else (UNNAMED, None)
+    return entry.key, entry.size, entry.modified, age, why, waits

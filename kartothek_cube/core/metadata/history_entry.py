@@ -1,0 +1,246 @@
+"""History entries: what a commit changed, so that the state before it can be made from the state after it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import zstandard
+
+from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
+from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
+from kartothek_cube.core.metadata.schema_file import embedded_schemas
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.metadata.zstd import decompress
+from kartothek_cube.errors import CorruptDocument
+
+__all__ = [
+    "HISTORY_FOLDER",
+    "DocumentHeader",
+    "HistoryEntry",
+    "decode_entry",
+    "document_before",
+    "encode_entry",
+    "entry_of",
+    "history_key",
+    "is_history_key",
+]
+
+HISTORY_FOLDER = "_history"
+_SUFFIX = ".json.zst"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHeader:
+    """A document without its partitions; ``explicit`` says whether it listed them.
+
+    ``indices`` has null where an index never had a file of its own.
+    """
+
+    partition_keys: tuple[str, ...]
+    indices: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    explicit: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What one commit changed.
+
+    Attributes
+    ----------
+    commit, parent : str, str | None
+        The commit, and the one onto which it was published; None if there was none, or if a foreign
+        writer came last.
+    time : datetime
+        When it was made, by the writer's clock; UTC.
+    added : pyarrow.Array
+        Labels of the partitions that it added.
+    removed : PartitionColumns
+        Partitions that it removed or replaced, with their files.
+    positions : pyarrow.Array
+        The place of each of them among the partitions before, counted from 0.
+    before : DocumentHeader | None
+        The rest of the document before; None if the commit made the dataset.
+    cube : CubeCommit | None
+        The write to a cube that it is a part of.
+    """
+
+    commit: str
+    parent: str | None
+    time: datetime
+    added: pa.Array
+    removed: PartitionColumns
+    positions: pa.Array
+    before: DocumentHeader | None
+    cube: CubeCommit | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """Keys of the data files that only states before this commit name."""
+        return [key for keys in self.removed.files.values() for key in keys.drop_null().to_pylist()]
+
+    @property
+    def index_files(self) -> list[str]:
+        """Keys of the index files of the state before."""
+        return [] if self.before is None else [key for key in self.before.indices.values() if isinstance(key, str)]
+
+
+def history_key(uuid: str, commit: str) -> str:
+    """Key of the entry of one commit."""
+    return f"{uuid}/{HISTORY_FOLDER}/{commit}{_SUFFIX}"
+
+
+def is_history_key(uuid: str, key: str) -> bool:
+    """Whether a key is that of a history entry of this dataset."""
+    return key.startswith(f"{uuid}/{HISTORY_FOLDER}/") and key.endswith(_SUFFIX)
+
+
+def entry_of(
+    commit: str, time: datetime, base: Snapshot | None, added: pa.Array, gone: pa.Array, cube: CubeCommit | None = None
+) -> HistoryEntry:
+    """The entry of a commit that removes and adds these labels. ``base`` is the state before."""
+    if base is None:
+        return HistoryEntry(commit, None, time, added, empty_partitions(), pa.array([], type=pa.int64()), None, cube)
+    positions = (
+        np.flatnonzero(pc.is_in(base.partitions.labels, value_set=gone).to_numpy(zero_copy_only=False))
+        if len(gone)
+        else np.array([], dtype=np.int64)
+    )
+    parent = None if base.has_foreign_commit else base.chain[-1].id
+    metadata = {k: v for k, v in base.document.metadata.items() if k != COMMITS_KEY}
+    metadata[SCHEMA_KEY] = embedded_schemas(base.schemas)
+    before = DocumentHeader(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
+    return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), before, cube)
+
+
+def document_before(entry: HistoryEntry, after: Document) -> Document | None:
+    """The document before a commit, without its chain, from the one after it; None if the commit made the dataset.
+
+    It lists the partitions that the commit found also where the document did not.
+
+    Raises
+    ------
+    CorruptDocument
+        If the entry does not belong to this document.
+    """
+    if entry.before is None:
+        return None
+    partitions = after.partitions or empty_partitions()
+    if len(entry.added):
+        partitions = partitions.take(
+            np.flatnonzero(~pc.is_in(partitions.labels, value_set=entry.added).to_numpy(zero_copy_only=False))
+        )
+    header = entry.before
+    partitions = _inserted(partitions, entry, after.uuid)
+    files = {t: keys for t, keys in partitions.files.items() if keys.null_count < len(keys)}
+    return Document(
+        after.uuid, header.metadata, header.partition_keys, header.indices, PartitionColumns(partitions.labels, files)
+    )
+
+
+def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> PartitionColumns:
+    count = len(kept) + len(entry.removed)
+    places = entry.positions.to_numpy(zero_copy_only=False)
+    if len(places) != len(entry.removed) or (
+        len(places) and (places.min() < 0 or places.max() >= count or len(np.unique(places)) != len(places))
+    ):
+        raise CorruptDocument(
+            f"The history entry of commit {entry.commit} does not belong to dataset {uuid!r} as it was then."
+        )
+    if not len(places):
+        return kept
+    others = np.ones(count, dtype=bool)
+    others[places] = False
+    order = np.empty(count, dtype=np.int64)
+    order[others] = np.arange(len(kept))
+    order[places] = np.arange(len(kept), count)
+    tables = dict.fromkeys([*kept.files, *entry.removed.files])
+    files = {t: pa.concat_arrays([kept.file_column(t), entry.removed.file_column(t)]) for t in tables}
+    return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+class _Header(msgspec.Struct):
+    partition_keys: list[str]
+    indices: dict[str, Any]
+    metadata: dict[str, Any]
+    explicit: bool = True
+
+
+class _Entry(msgspec.Struct):
+    version: int
+    commit: str
+    parent: str | None
+    time: str
+    added: list[str]
+    labels: list[str]
+    files: dict[str, list[str | None]]
+    positions: list[int]
+    before: _Header | None = None
+    cube: tuple[str, list[str]] | None = None
+
+
+def encode_entry(entry: HistoryEntry) -> bytes:
+    """The bytes of an entry: JSON, compressed."""
+    before = entry.before
+    header = (
+        None
+        if before is None
+        else _Header(list(before.partition_keys), dict(before.indices), dict(before.metadata), before.explicit)
+    )
+    plain = _Entry(
+        _VERSION,
+        entry.commit,
+        entry.parent,
+        entry.time.astimezone(UTC).isoformat(),
+        entry.added.to_pylist(),
+        entry.removed.labels.to_pylist(),
+        {table: keys.to_pylist() for table, keys in entry.removed.files.items()},
+        entry.positions.to_pylist(),
+        header,
+        None if entry.cube is None else (entry.cube.id, list(entry.cube.datasets)),
+    )
+    return zstandard.compress(msgspec.json.encode(plain))
+
+
+def decode_entry(data: bytes, key: str) -> HistoryEntry:
+    """The reverse of `encode_entry`.
+
+    Raises
+    ------
+    CorruptDocument
+        If the bytes are no entry.
+    """
+    try:
+        plain = msgspec.json.decode(decompress(data), type=_Entry)
+        time = datetime.fromisoformat(plain.time).astimezone(UTC)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise CorruptDocument(f"The history entry {key} cannot be read: {error}") from error
+    if plain.version != _VERSION or any(len(keys) != len(plain.labels) for keys in plain.files.values()):
+        raise CorruptDocument(f"The history entry {key} is of another version, or contradicts itself.")
+    files = {table: pa.array(keys, type=pa.string()) for table, keys in plain.files.items()}
+    removed = PartitionColumns(pa.array(plain.labels, type=pa.string()), files)
+    before = plain.before
+    return HistoryEntry(
+        plain.commit,
+        plain.parent,
+        time,
+        pa.array(plain.added, type=pa.string()),
+        removed,
+        pa.array(plain.positions, type=pa.int64()),
+        None
+        if before is None
+        else DocumentHeader(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
+        None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
+    )

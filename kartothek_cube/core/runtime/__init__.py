@@ -1,0 +1,1 @@
+"""What every call runs in: options, progress, the log, threads."""

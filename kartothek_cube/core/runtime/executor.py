@@ -1,0 +1,337 @@
+"""Run a function on many items, in threads or wherever an executor runs it: ordered results, bounded work in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar
+
+from kartothek_cube.core.runtime.gc_guard import is_collecting, watch_collections
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.runtime.progress import Phase, with_progress
+from kartothek_cube.core.runtime.telemetry import progress_reporter
+
+__all__ = [
+    "DELETE_FILES",
+    "READ_FILES",
+    "THREADS",
+    "Executor",
+    "MaybeRemote",
+    "SizeEstimate",
+    "Task",
+    "ThreadExecutor",
+    "map_batches",
+    "map_files",
+    "map_in_threads",
+    "thread_count",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# How many items may start before the first one has shown how large they are.
+_FIRST_ITEMS = 8
+# Requests in flight to a remote store. They wait for a server and not for a core, so their number
+# is about latency.
+_REMOTE_THREADS = 32
+
+# The share of the threads that a task has for tasks of its own; unset outside of any task. It is a
+# context variable since nested runs are far apart: a task reads a file by functions that know
+# nothing of threads, and these may start others. The option ``threads`` cannot carry it, because
+# tasks divide ``bytes_in_flight`` by the number of all threads.
+_SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
+
+READ_FILES, DELETE_FILES = Phase("read", "files"), Phase("delete", "files")
+
+
+class MaybeRemote(Protocol):
+    """What this module needs to know of a store."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether an operation waits for a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an executor does with each of some items.
+
+    Attributes
+    ----------
+    func : Callable
+        Called with one item. The function, the items and the results can be pickled.
+    heavy : bool
+        Whether one item takes seconds, so that a few items are worth the way to another process.
+        Otherwise an item is about one call of the store.
+    weight : Callable | None
+        As of `map_in_threads`; can be pickled, too.
+    phase : Phase
+        How progress is reported.
+    """
+
+    func: Callable[[Any], Any]
+    heavy: bool = False
+    weight: Callable[[Any], int] | None = None
+    phase: Phase = READ_FILES
+
+
+class Executor(Protocol):
+    """Where the work per file of a maintenance verb runs: in threads of this process, or in tasks of Spark."""
+
+    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
+        """Iterate over the results in the order of the items, with errors as of `map_in_threads`.
+
+        ``store`` is the store that the task waits for.
+        """
+
+
+class ThreadExecutor:
+    """Runs tasks in threads of this process."""
+
+    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
+        """As of `Executor`."""
+        return map_in_threads(task.func, items, store=store, weight=task.weight, phase=task.phase)
+
+
+THREADS = ThreadExecutor()
+
+
+def map_files(
+    func: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    executor: Executor = THREADS,
+    heavy: bool = False,
+    store: MaybeRemote | None = None,
+    weight: Callable[[T], int] | None = None,
+    phase: Phase = READ_FILES,
+) -> Generator[R, None, None]:
+    """Call a function on every item where the executor runs it; results and errors are those of `map_in_threads`.
+
+    Parameters
+    ----------
+    func : Callable
+        A function at module level, a method of a store, or a `functools.partial` of these over
+        small values that can be pickled; so can its results. It may be called twice for one item,
+        even where the first call has succeeded.
+    items : Sequence
+        Small values that can be pickled.
+    executor : Executor
+        By default threads.
+    heavy, weight, phase
+        As of `Task`.
+    store
+        As of `map_in_threads`.
+
+    Examples
+    --------
+    >>> list(map_files(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
+    ['country_code', 'sales_date']
+    """
+    return executor.map(Task(func, heavy, weight, phase), items, store)
+
+
+class SizeEstimate:
+    """A ``weight`` where nobody knows sizes beforehand: the size of the largest item so far."""
+
+    def __init__(self) -> None:
+        self._guess = max(1, current_options().bytes_in_flight // _FIRST_ITEMS)
+        self._largest = 0
+
+    def __call__(self, item: object) -> int:
+        return self._largest or self._guess
+
+    def measured(self, nbytes: int) -> None:
+        """Learn the size of an item."""
+        self._largest = max(self._largest, nbytes)
+
+
+def map_in_threads(
+    func: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    store: MaybeRemote | None = None,
+    weight: Callable[[T], int] | None = None,
+    phase: Phase | None = None,
+) -> Generator[R, None, None]:
+    """Call a function on every item in threads and iterate over the results in the order of the items.
+
+    Nothing happens before the first result is asked for, and items are taken only as far ahead as
+    the bounds allow. The first error, of whatever item, cancels the rest and is raised; closing the
+    iterator or Ctrl-C does the same. All threads have ended when the iterator has. The number of
+    threads is the option ``threads``; a task that calls ``map_in_threads`` itself gets its share of
+    them.
+
+    Parameters
+    ----------
+    func : Callable
+        Called with one item; sees the caller's context variables, so also the options.
+    items : Iterable
+        May be lazy; it is advanced in the calling thread only.
+    store : MaybeRemote | None
+        The store that the work waits for. If it is remote and the option ``threads`` is not set,
+        there are 32 threads.
+    weight : Callable | None
+        Bytes that an item needs from its start until its result is released. The sum stays within
+        the option ``bytes_in_flight``, but one item always runs.
+    phase : Phase | None
+        How progress is reported, in the calling thread. A run inside a task of another one reports
+        nothing.
+
+    Examples
+    --------
+    >>> list(map_in_threads(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
+    ['country_code', 'sales_date']
+    """
+    total = len(items) if isinstance(items, Sized) else None
+    return _reported(_results(func, items, total, store, weight), phase, total)
+
+
+def map_batches(
+    func: Callable[[list[T]], Iterable[R]],
+    items: Sequence[T],
+    limit: Callable[[], int],
+    *,
+    store: MaybeRemote | None = None,
+    weight: Callable[[T], int] | None = None,
+    phase: Phase | None = None,
+) -> Generator[R, None, None]:
+    """What `map_in_threads` does, for items that are cheaper in batches; one result for each item.
+
+    ``limit`` is asked before each batch for its largest size. A batch is never larger than the
+    number of items before it, so that a reader of the first results does not wait for many.
+
+    Examples
+    --------
+    >>> list(map_batches(lambda words: [word.lower() for word in words], ["COUNTRY_CODE", "SALES_DATE"], lambda: 2))
+    ['country_code', 'sales_date']
+    """
+    batch_weight = None if weight is None else lambda batch: sum(map(weight, batch))
+    results = _results(func, _batches(items, limit), len(items), store, batch_weight)
+    return _reported(_flat(results), phase, len(items))
+
+
+def _reported(results: Generator[R, None, None], phase: Phase | None, total: int | None) -> Generator[R, None, None]:
+    report = None if phase is None or _SHARE.get() is not None else progress_reporter(phase)
+    return results if report is None else with_progress(results, report, total)
+
+
+def _batches(items: Sequence[T], limit: Callable[[], int]) -> Iterator[list[T]]:
+    begin, rest = 0, iter(items)
+    while batch := list(islice(rest, max(1, min(limit(), begin)))):
+        yield batch
+        begin += len(batch)
+
+
+def _flat(results: Generator[Iterable[R], None, None]) -> Generator[R, None, None]:
+    with closing(results):
+        for found in results:
+            yield from found
+
+
+def thread_count(store: MaybeRemote | None = None) -> int:
+    """The number of threads for work that waits for a store: the option ``threads``, or its default."""
+    settings = current_options()
+    is_remote = settings.threads is None and store is not None and store.is_remote
+    return _REMOTE_THREADS if is_remote else settings.thread_count
+
+
+def _results(
+    func: Callable[[T], R],
+    items: Iterable[T],
+    total: int | None,
+    store: MaybeRemote | None,
+    weight: Callable[[T], int] | None,
+) -> Generator[R, None, None]:
+    threads, share = thread_count(store), _SHARE.get()
+    available = threads if share is None else min(threads, share)
+    workers = max(1, min(available, total if total is not None else available))
+    context = copy_context()
+    context.run(_SHARE.set, max(1, available // workers))
+
+    # A context cannot be entered twice at a time, hence one copy for each task.
+    def call(item: T) -> R:
+        return context.copy().run(func, item)
+
+    budget = current_options().bytes_in_flight
+    return _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, budget)
+
+
+class _Flight(Generic[T, R]):
+    """The started tasks whose results were not released yet, in order."""
+
+    def __init__(
+        self,
+        start: Callable[[T], Future[R]],
+        items: Iterable[T],
+        limit: int,
+        weight: Callable[[T], int] | None,
+        budget: int,
+    ) -> None:
+        self._start, self._items, self._limit, self._budget = start, iter(items), limit, budget
+        self._weight = weight or (lambda _: 0)
+        self._next: deque[tuple[T, int]] = deque()
+        self._tasks: deque[tuple[Future[R], int]] = deque()
+        self._used = 0
+
+    def fill(self) -> None:
+        """Start tasks as far as the bounds allow."""
+        while len(self._tasks) < self._limit and self._peek():
+            item, size = self._next[0]
+            if self._tasks and self._used + size > self._budget:
+                return
+            self._next.popleft()
+            self._used += size
+            self._tasks.append((self._start(item), size))
+
+    def _peek(self) -> bool:
+        if not self._next:
+            self._next.extend((item, self._weight(item)) for item in islice(self._items, 1))
+        return bool(self._next)
+
+    def __bool__(self) -> bool:
+        return bool(self._tasks)
+
+    def head(self) -> R:
+        """Wait for the first task; raise the error of whichever fails before."""
+        while True:
+            futures = [future for future, _ in self._tasks]
+            for future in futures:
+                if future.done() and future.exception() is not None:
+                    future.result()
+            if futures[0].done():
+                return futures[0].result()
+            wait([future for future in futures if not future.done()], return_when=FIRST_COMPLETED)
+
+    def drop_head(self) -> None:
+        """Release the first result."""
+        self._used -= self._tasks.popleft()[1]
+
+
+def _inline(call: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, None]:
+    for item in items:
+        yield call(item)
+
+
+def _pooled(
+    call: Callable[[T], R], items: Iterable[T], workers: int, weight: Callable[[T], int] | None, budget: int
+) -> Generator[R, None, None]:
+    watch_collections()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="kartothek_cube")
+    flight: _Flight[T, R] = _Flight(lambda item: pool.submit(call, item), items, 2 * workers, weight, budget)
+    try:
+        flight.fill()
+        while flight:
+            yield flight.head()
+            flight.drop_head()
+            flight.fill()
+    finally:
+        # An abandoned iterator may be closed by the garbage collector. The interrupted code may
+        # hold any lock, also one that a thread needs to end, so waiting for the threads could
+        # deadlock.
+        pool.shutdown(wait=not is_collecting(), cancel_futures=True)

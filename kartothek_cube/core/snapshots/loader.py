@@ -1,0 +1,250 @@
+"""Reading snapshots and secondary indices from a store, cached by version token."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.schema import normal_schema, ordered, stored_schema
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io.file_format import DATA_SUFFIX, check_named_key
+from kartothek_cube.core.io.parquet import stream_columns
+from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, is_foreign
+from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.index import SecondaryIndex, index_from_table, index_type, merge_indices
+from kartothek_cube.core.metadata.naming import (
+    SCHEMA_FILE,
+    DecodedKey,
+    decode_key,
+    document_key,
+    is_data_key,
+    label_of,
+    schema_key,
+)
+from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
+from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.snapshots.document_store import read_document
+from kartothek_cube.core.snapshots.indexing import built_indices
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, KeyNotFound
+
+__all__ = [
+    "find_snapshot",
+    "is_current",
+    "load_index",
+    "load_snapshot",
+    "remember",
+    "resolve_document",
+    "snapshot_of",
+    "with_indices",
+]
+
+_CACHE_SIZE = 64
+
+
+class _Cache:
+    """The last snapshots of this process, by store and dataset. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[tuple[Hashable, str], Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, store: Store, uuid: str) -> Snapshot | None:
+        with self._lock:
+            return self._entries.get((store.identity, uuid))
+
+    def put(self, store: Store, snapshot: Snapshot) -> None:
+        with self._lock:
+            # What became of a commit is for whoever made it.
+            self._entries[store.identity, snapshot.uuid] = replace(snapshot, result=None)
+            self._entries.move_to_end((store.identity, snapshot.uuid))
+            while len(self._entries) > _CACHE_SIZE:
+                self._entries.popitem(last=False)
+
+
+_cache = _Cache()
+
+
+def remember(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Put a snapshot into the cache, e.g. the one that a commit has just made; not an older one, which has no version."""
+    if snapshot.token is not None:
+        _cache.put(store, snapshot)
+    return snapshot
+
+
+def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
+    """The snapshot of a dataset, or None if it does not exist."""
+    try:
+        return load_snapshot(store, uuid)
+    except DatasetNotFound:
+        return None
+
+
+def load_snapshot(store: Store, uuid: str) -> Snapshot:
+    """The newest snapshot of a dataset; what is unchanged since the last look is not read again.
+
+    Raises
+    ------
+    DatasetNotFound
+        If neither document exists.
+    CorruptDocument
+        If the document cannot be parsed, or contradicts its key.
+    """
+    cached = _cache.get(store, uuid)
+    if cached is not None and cached.document.partitions is not None and is_current(store, cached):
+        return cached
+    stored = read_document(store, uuid)
+    return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
+
+
+def is_current(store: Store, snapshot: Snapshot) -> bool:
+    """Whether the snapshot's document is unchanged, and still the one that counts: kartothek updates a msgpack document by a JSON one beside it."""
+    json_key = document_key(snapshot.uuid)
+    return not store.changed(snapshot.key, snapshot.token) and (
+        snapshot.key == json_key or not store.contains(json_key)
+    )
+
+
+def snapshot_of(store: Store, document: Document, key: str, token: Hashable = None) -> Snapshot:
+    """The snapshot that a document describes; its schemas, and the partitions that it does not list, are read from the store."""
+    document, partitions = resolve_document(store, document)
+    keys = document.partition_keys or ()
+    schemas = {t: ordered(s, keys) for t, s in _schemas(store, document, partitions).items()}
+    return make_snapshot(document, key, token, schemas, partitions)
+
+
+def resolve_document(store: Store, document: Document) -> tuple[Document, PartitionColumns]:
+    """A document with its partition keys, and its partitions: what it leaves to the paths of the files is taken from them."""
+    partitions = document.partitions if document.partitions is not None else _listed_partitions(store, document.uuid)
+    if document.partition_keys is None:
+        document = replace(document, partition_keys=_inferred_keys(partitions, document.uuid))
+    return document, partitions
+
+
+def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
+    """Partitions of an implicit dataset: every data file below it."""
+    found: dict[str, dict[str, str]] = {}
+    depths = set()
+    for entry in store.list(f"{uuid}/", recursive=True).entries:
+        if not is_data_key(entry.key):
+            continue
+        key = _decoded(entry.key, uuid)
+        depths.add(len(key.pairs))
+        label = label_of(key.pairs, str(key.file).removesuffix(DATA_SUFFIX))
+        found.setdefault(label, {})[str(key.table)] = entry.key
+    if len(depths) > 1:
+        raise CorruptDocument(
+            f"Dataset {uuid!r} lists no partitions, and its files lie at different depths: {sorted(depths)} partition columns."
+        )
+    return from_mapping({label: {"files": files} for label, files in found.items()}, uuid)
+
+
+def _decoded(key: str, uuid: str) -> DecodedKey:
+    try:
+        return decode_key(key)
+    except UnicodeDecodeError as error:
+        raise CorruptDocument(
+            f"The key {key!r} of dataset {uuid!r} is no UTF-8 text once it is decoded: {error}"
+        ) from None
+
+
+def _inferred_keys(partitions: PartitionColumns, uuid: str) -> tuple[str, ...]:
+    first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
+    return tuple(column for column, _ in _decoded(first, uuid).pairs) if first else ()
+
+
+def _schemas(store: Store, document: Document, partitions: PartitionColumns) -> dict[str, pa.Schema]:
+    """The schema inside the document if a writer of ours came last, else the schema file of each table."""
+    embedded = document.metadata.get(SCHEMA_KEY)
+    if embedded is not None and not is_foreign(document.metadata, document.partitions):
+        return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(embedded), document.uuid).items()}
+    tables = list(partitions.files) or _listed_tables(store, document.uuid)
+    return {table: _read_schema(store, document.uuid, table) for table in tables}
+
+
+def _listed_tables(store: Store, uuid: str) -> list[str]:
+    entries = store.list(f"{uuid}/", recursive=True).entries
+    return sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
+
+
+def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
+    key = schema_key(uuid, table)
+    check_named_key(key, uuid)
+    try:
+        return normal_schema(parse_common_metadata(store.get(key), key))
+    except KeyNotFound:
+        raise KeyNotFound(
+            f"The schema file {key!r} of dataset {uuid!r} is missing in the store {store.name}."
+        ) from None
+
+
+# --- indices ----------------------------------------------------------------------------------------------------------
+
+
+def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Snapshot:
+    """The snapshot with these secondary indices loaded whole."""
+    missing = [c for c in columns if c not in snapshot.indices]
+    if not missing:
+        return snapshot
+    loaded = map_in_threads(lambda column: load_index(store, snapshot, column)[0], missing, store=store)
+    return remember(store, snapshot.with_indices(dict(zip(missing, loaded, strict=True))))
+
+
+def load_index(
+    store: Store, snapshot: Snapshot, column: str, clauses: Sequence[Clause] = ()
+) -> tuple[SecondaryIndex, bool]:
+    """A secondary index, and whether it is whole.
+
+    With ``clauses`` only the row groups of the file are read in which a value may satisfy all of
+    them.
+    """
+    if column in snapshot.indices:
+        return snapshot.indices[column], True
+    if column in snapshot.lost:
+        return built_indices(store, snapshot, [column])[column], True
+    reference = snapshot.document.indices.get(column)
+    if column not in snapshot.document.indices:
+        raise InvalidInput(
+            f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, only on {sorted(snapshot.document.indices)}."
+        )
+    kind = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
+    if not isinstance(reference, str):
+        return _embedded_index(column, kind, reference, snapshot.uuid), True
+    predicates = (tuple(clauses),) if clauses else None
+    tables = stream_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, kind)]))
+    pieces = ((index_from_table(table, column, kind, reference), whole) for table, whole in tables)
+    first, whole = next(pieces)
+    second = next(pieces, None)
+    if second is None:
+        return first, whole
+    # What is too large to be read at once is too large to be kept for other comparisons.
+    found = [index.select(clauses) for index, _ in chain([(first, whole), second], pieces)]
+    return merge_indices([index for index in found if len(index)] or found[:1]), whole and not clauses
+
+
+def _embedded_index(column: str, kind: pa.DataType, mapping: object, uuid: str) -> SecondaryIndex:
+    """An index that stands in the document itself, its values as text."""
+    if not isinstance(mapping, Mapping) or not all(isinstance(labels, list) for labels in mapping.values()):
+        raise CorruptDocument(
+            f"The index on {column!r} of dataset {uuid!r} should be a key or a map from values to lists of labels."
+        )
+    try:
+        values, labels = (
+            pa.array(list(mapping), type=pa.string()),
+            pa.array(list(mapping.values()), type=pa.list_(pa.string())),
+        )
+        return index_from_table(pa.table([values.cast(kind), labels], names=[column, "partition"]), column, kind, uuid)
+    except (pa.ArrowException, TypeError) as error:
+        raise CorruptDocument(
+            f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {kind}: {error}"
+        ) from error
+
+
+"""What files are known to have in some columns."""

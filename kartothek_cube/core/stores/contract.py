@@ -1,0 +1,336 @@
+"""The store contract: a flat space of keys and bytes, with one conditional write."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from io import BytesIO
+from pathlib import Path
+from typing import IO, BinaryIO, NoReturn, TypeAlias
+
+from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
+
+__all__ = [
+    "Capabilities",
+    "Entry",
+    "Listing",
+    "Store",
+    "Version",
+    "VersionMismatch",
+    "check_key",
+    "check_prefix",
+    "check_spans",
+    "select",
+]
+
+Version: TypeAlias = Hashable
+"""What a store says about the content of one key: opaque, picklable, equal for equal content."""
+
+Buffer: TypeAlias = bytes | memoryview
+Data: TypeAlias = bytes | bytearray | memoryview
+Source: TypeAlias = str | os.PathLike[str] | BinaryIO
+Span: TypeAlias = tuple[int, int]
+
+# The extended key space of simplekv without the backslash, which Azure stores under another name.
+_CHARACTERS = re.compile(r"""[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+""")
+_LONGEST_SEGMENT = 255
+
+
+class VersionMismatch(KartothekCubeError):
+    """A conditional put did not take place: the key holds another version than the expected one, or exists, or is gone."""
+
+    kind = "version_mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can promise. It is declared and never pretended.
+
+    Attributes
+    ----------
+    atomic_put : bool
+        A reader sees the old object or the new one, never a part of one.
+    conditional_put : bool
+        ``put_if`` is one step among all writers that use it.
+    modification_times : bool
+        A listing says when each object was written.
+    shared : bool
+        Another process that opens the same store sees the same objects.
+    writable : bool
+        Writing is allowed.
+    """
+
+    atomic_put: bool
+    conditional_put: bool
+    modification_times: bool
+    shared: bool
+    writable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One listed object; size in bytes and time of writing (UTC) where the store knows them."""
+
+    key: str
+    size: int | None = None
+    modified: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects below a prefix and, unless it was recursive, the common prefixes up to the next ``/``; both sorted."""
+
+    entries: list[Entry]
+    prefixes: list[str]
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the entries."""
+        return [entry.key for entry in self.entries]
+
+
+# `Store.list` hides the builtin inside the class body.
+Buffers: TypeAlias = list[Buffer]
+Entries: TypeAlias = list[Entry]
+Keys: TypeAlias = list[str]
+
+
+def check_key(key: str) -> str:
+    """Refuse a key that some store cannot hold or holds under another name; the one check for reading and writing.
+
+    Raises
+    ------
+    InvalidInput
+        If the key is empty; has a leading, trailing or double slash, a segment ``.`` or ``..``, a
+        segment of more than 255 bytes or a character outside the key space of simplekv; or ends in
+        ``~``, which marks temporary files.
+
+    Examples
+    --------
+    >>> check_key("sales++seed/table/COUNTRY_CODE=DE/1.parquet")
+    'sales++seed/table/COUNTRY_CODE=DE/1.parquet'
+    """
+    if not isinstance(key, str):
+        raise InvalidType(f"A key is a str, not {type(key).__name__}: {key!r}")
+    if not _CHARACTERS.fullmatch(key):
+        _refuse(key, "letters, digits, space and `!\"#$%&'()+,-./<=>?@[]^_{}~ are allowed, and at least one of them")
+    for segment in key.split("/"):
+        if segment in ("", ".", ".."):
+            _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
+        if len(segment) > _LONGEST_SEGMENT:
+            _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
+    if key.endswith("~"):
+        _refuse(key, "a final '~' marks temporary files")
+    return key
+
+
+def _refuse(key: str, reason: str) -> NoReturn:
+    raise InvalidInput(f"Invalid key {key!r}: {reason}.")
+
+
+def check_prefix(prefix: str) -> str:
+    """Refuse a listing prefix whose folders would lead out of the store.
+
+    The last segment may be any beginning of a name.
+    """
+    if not isinstance(prefix, str):
+        raise InvalidType(f"A prefix is a str, not {type(prefix).__name__}: {prefix!r}")
+    if any(segment in ("", ".", "..") for segment in prefix.split("/")[:-1]):
+        raise InvalidInput(
+            f"Invalid prefix {prefix!r}: it must not start with '/', nor have an empty, '.' or '..' segment."
+        )
+    return prefix
+
+
+def check_spans(spans: Sequence[Span]) -> Sequence[Span]:
+    """Refuse spans that count from the end, which no store does."""
+    wrong = [span for span in spans if span[0] < 0 or span[1] < 0]
+    if wrong:
+        raise InvalidInput(f"Invalid spans {wrong}: start and stop of a span are not negative.")
+    return spans
+
+
+def select(entries: Iterable[Entry], prefix: str, recursive: bool) -> Listing:
+    """Make the listing of a store that only knows all of its entries."""
+    found: list[Entry] = []
+    prefixes: set[str] = set()
+    for entry in entries:
+        if not entry.key.startswith(prefix):
+            continue
+        head, slash, _ = entry.key[len(prefix) :].partition("/")
+        if slash and not recursive:
+            prefixes.add(prefix + head + slash)
+        else:
+            found.append(entry)
+    return Listing(sorted(found, key=lambda entry: entry.key), sorted(prefixes))
+
+
+class Store(ABC):
+    """A flat space of keys and bytes.
+
+    Every operation checks its key with `check_key`. A missing key raises `KeyNotFound`; writing to
+    a store whose capabilities say that it is not writable raises `ReadOnlyStore`. Two stores are
+    equal if they show the same objects. Stores may be shared between threads.
+
+    An implementation gives `capabilities`, `name`, `identity`, `get_versioned`, `put`, `put_if`,
+    `delete` and `list`; the rest has defaults in terms of these.
+    """
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What this store can promise."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """A printable URL without credentials."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> Hashable:
+        """What tells this store's objects from those of any other, e.g. ``("local", root)``."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether an operation waits for a server, so that many at a time are worth it on few cores."""
+        return False
+
+    @abstractmethod
+    def get_versioned(self, key: str) -> tuple[bytes, Version]:
+        """Return the object and the version that `put_if` and `changed` take."""
+
+    @abstractmethod
+    def put(self, key: str, data: Data) -> None:
+        """Write an object, whatever was there."""
+
+    @abstractmethod
+    def put_if(self, key: str, data: Data, version: Version | None) -> Version:
+        """Write an object if it still has this version, or with ``None`` if it does not exist; return the new version.
+
+        Raises
+        ------
+        VersionMismatch
+            If the condition does not hold. A remote store may say so although its first, unanswered
+            attempt succeeded: look for your own data before you believe it.
+        """
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object; nothing happens if there is none."""
+
+    @abstractmethod
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        """List what starts with the prefix (a string, not a folder), up to the next ``/`` or to the end."""
+
+    def get(self, key: str) -> bytes:
+        """Return the object."""
+        return self.get_versioned(key)[0]
+
+    def changed(self, key: str, version: Version) -> bool:
+        """Whether the key holds another version now, or nothing. As cheap as the store allows."""
+        try:
+            return self.get_versioned(key)[1] != version
+        except KeyNotFound:
+            return True
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        """Return the last ``n`` bytes (all, if there are fewer) and the size of the object."""
+        data = memoryview(self.get(key))
+        return data[max(0, len(data) - n) :], len(data)
+
+    def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
+        """Return the bytes of each span ``(start, stop)``, in the order of the spans; fewer, where it reaches behind the end of the object.
+
+        Raises
+        ------
+        InvalidInput
+            If a span starts or stops below 0.
+        """
+        data = memoryview(self.get(key))
+        return [data[start:stop] for start, stop in check_spans(spans)]
+
+    def put_file(self, key: str, source: Source) -> None:
+        """Write an object from a file's path or a binary stream. The source is left in place."""
+        buffer = BytesIO()
+        copy_source(source, buffer)
+        self.put(key, buffer.getbuffer())
+
+    def copy(self, source: str, target: str) -> None:
+        """Write the object of one key under another."""
+        self.put(target, self.get(source))
+
+    def contains(self, key: str) -> bool:
+        """Whether the key holds an object."""
+        try:
+            self.tail(key, 0)
+        except KeyNotFound:
+            return False
+        return True
+
+    def local_path(self, key: str) -> str | None:
+        """Return the path under which Arrow can open the object, if it is a local file.
+
+        Whether it exists is not checked.
+        """
+        check_key(key)
+        return None
+
+    def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
+        """List, and remove, the hidden temporary files of writers that died before this time."""
+        check_prefix(prefix)
+        return []
+
+    # --- the names of simplekv, for callers of kartothek ----------------------------------------------------------------
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """Iterate over all keys that start with the prefix, sorted."""
+        return iter(self.list(prefix, recursive=True).keys)
+
+    def keys(self, prefix: str = "") -> Keys:
+        """Return all keys that start with the prefix, sorted."""
+        return self.list(prefix, recursive=True).keys
+
+    def __contains__(self, key: str) -> bool:
+        return self.contains(key)
+
+    def open(self, key: str) -> BinaryIO:
+        """Return the object as a binary file that can be read and sought; it is in memory.
+
+        Whoever reads a part of it uses `ranges`.
+        """
+        return BytesIO(self.get(key))
+
+    # --- errors ---------------------------------------------------------------------------------------------------------
+
+    def missing(self, key: str) -> KeyNotFound:
+        """Return the error that says that this store has no such key."""
+        return KeyNotFound(f"Key {key!r} is not in store {self.name}.")
+
+    def mismatch(self, key: str, version: Version | None) -> VersionMismatch:
+        """Return the error that says that the condition of a put did not hold."""
+        what = "exists already" if version is None else "was changed or removed since it was read"
+        return VersionMismatch(f"Key {key!r} of store {self.name} {what}.")
+
+    def __eq__(self, other: object) -> bool:
+        return self.identity == other.identity if isinstance(other, Store) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+def copy_source(source: Source, target: IO[bytes]) -> None:
+    """Copy a file's path or a binary stream to a binary stream."""
+    if isinstance(source, str | os.PathLike):
+        with Path(source).open("rb") as file:
+            shutil.copyfileobj(file, target, 1 << 20)
+    else:
+        shutil.copyfileobj(source, target, 1 << 20)

@@ -1,0 +1,304 @@
+"""Stores of simplekv and minimalkv: the directory ones become ours, every other one is adapted."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any
+
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.stores.atomic import digest
+from kartothek_cube.core.stores.client_adapters import client_of, foreign, holds, layers, redacted
+from kartothek_cube.core.stores.conditional_put import (
+    ConditionFailed,
+    is_known_to_ignore_conditions,
+    supports_conditional_put,
+)
+from kartothek_cube.core.stores.contract import (
+    Buffer,
+    Buffers,
+    Capabilities,
+    Data,
+    Entry,
+    Listing,
+    Source,
+    Span,
+    Store,
+    Version,
+    check_key,
+    check_prefix,
+    check_spans,
+    select,
+)
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
+from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
+
+__all__ = ["KeyValueAdapter", "adapt", "check_no_settings", "is_key_value_store"]
+
+# One lock for all of them: two adapters may show the same dictionary.
+_LOCK = threading.RLock()
+_TOKENS = itertools.count(1)
+_SEEN: dict[int, tuple[Callable[[], object], int]] = {}
+# Attributes of the simplekv and minimalkv stores whose backend replaces objects as a whole.
+_ATOMIC_BACKENDS = ("bucket", "blob_container_client", "redis")
+
+
+def is_key_value_store(store: object) -> bool:
+    """Whether something has the methods of a simplekv or minimalkv store.
+
+    A read-only one has no ``put``.
+    """
+    return all(callable(getattr(store, method, None)) for method in ("get", "open", "iter_keys"))
+
+
+def adapt(store: object, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
+    """Return the store that shows a simplekv or minimalkv store."""
+    readonly = not all(callable(getattr(layer, "put", None)) for layer in layers(store))
+    directory = _directory(_attributes(store).get("_dstore") if readonly else store)
+    if directory is None:
+        check_no_settings(settings, type(store).__name__)
+    shown = (
+        KeyValueAdapter(store)
+        if directory is None
+        else LocalStore(directory.root, **{"perm": directory.perm, **settings})
+    )
+    return ReadOnlyView(shown) if readonly else shown
+
+
+def check_no_settings(settings: Mapping[str, Any], what: str) -> None:
+    """Refuse the settings of local stores for another store."""
+    if settings:
+        raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {what} does not take them.")
+
+
+def _directory(store: Any) -> Any:
+    """Return a store that keeps plain files, or None.
+
+    Decorators pass attributes on, so only the object's own ones count; and a subclass may keep its
+    files elsewhere, so a key is tried.
+    """
+    if (
+        store is None
+        or not hasattr(type(store), "_build_filename")
+        or "root" not in _attributes(store)
+        or not hasattr(store, "perm")
+    ):
+        return None
+    key = "table/COUNTRY_CODE=DE"
+    return store if Path(store._build_filename(key)).absolute() == Path(store.root, key).absolute() else None  # noqa: SLF001
+
+
+def _is_dictionary(store: object) -> bool:
+    return isinstance(_attributes(store).get("d"), dict)
+
+
+def _attributes(store: object) -> dict[str, Any]:
+    """Return an object's own attributes, without what a decorator passes on."""
+    return getattr(store, "__dict__", {})
+
+
+def _token(store: object) -> int:
+    """Return a number that tells this object from all others of the process, also from one that gets the same address later."""
+    with _LOCK:
+        known = _SEEN.get(id(store))
+        if known is None or known[0]() is not store:
+            known = _SEEN[id(store)] = (_reference(store), next(_TOKENS))
+        return known[1]
+
+
+def _reference(store: object) -> Callable[[], object]:
+    address = id(store)
+    try:
+        return weakref.ref(store, lambda _: _SEEN.pop(address, None))
+    except TypeError:  # a class with slots: keeping the object keeps its address taken
+        return lambda: store
+
+
+class KeyValueAdapter(Store):
+    """Shows any store that has simplekv's methods.
+
+    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend
+    compares and swaps: Azure with azure-storage-blob 12, S3 with boto3; their versions are ETags.
+    Every other store cannot: `put_if` is refused unless ``options(require_atomic=False)`` says that
+    there is one writer.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        # A decorator may cache or rename, so a decorated dictionary swaps no more than any other
+        # store; but it stays in this process.
+        self._in_memory = _is_dictionary(store)
+        self._shared = not any(_is_dictionary(layer) for layer in layers(store))
+        self._client = client_of(store)
+        self._identity = ("keyvalue", _token(store))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        atomic = self._in_memory or holds(self._store, _ATOMIC_BACKENDS)
+        exact = self._in_memory or (self._client is not None and not is_known_to_ignore_conditions(self._identity))
+        return Capabilities(atomic_put=atomic, conditional_put=exact, modification_times=False, shared=self._shared)
+
+    @property
+    def name(self) -> str:
+        return f"{type(self._store).__module__.partition('.')[0]}:{type(self._store).__name__}"
+
+    @property
+    def identity(self) -> Hashable:
+        return self._identity
+
+    @property
+    def is_remote(self) -> bool:
+        return holds(self._store, _ATOMIC_BACKENDS)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if not self._shared:
+            raise InvalidType(
+                f"The memory store {self.name} cannot be pickled: another process would get a copy and its writes would be lost. "
+                "Use a directory or another shared store; a URL like hmemory://name finds the same objects only inside one process."
+            )
+        return (KeyValueAdapter, (self._store,))
+
+    def get(self, key: str) -> bytes:
+        with self._errors(key):
+            return bytes(self._store.get(key))
+
+    def get_versioned(self, key: str) -> tuple[bytes, Version]:
+        if self._client is None:
+            data = self.get(key)
+            return data, digest(data)
+        with self._errors(key):
+            return self._client.get(key)
+
+    def changed(self, key: str, version: Version) -> bool:
+        if self._client is None:
+            return super().changed(key, version)
+        try:
+            with self._errors(key):
+                return self._client.etag(key) != version
+        except KeyNotFound:
+            return True
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        with self._open(key) as file:
+            size = _size_of(file)
+            return _read_span(file, max(0, size - n), size), size
+
+    def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
+        with self._open(key) as file:
+            size = _size_of(file) if spans else 0
+            return [_read_span(file, start, min(stop, size)) for start, stop in check_spans(spans)]
+
+    def put(self, key: str, data: Data) -> None:
+        with self._errors(key), _LOCK if self._in_memory else contextlib.nullcontext():
+            self._store.put(key, bytes(data))
+
+    def put_file(self, key: str, source: Source) -> None:
+        if isinstance(source, str | os.PathLike):
+            with Path(source).open("rb") as file:  # given a path, simplekv may move the file away
+                self.put_file(key, file)
+            return
+        with self._errors(key):
+            self._store.put_file(key, source)
+
+    def put_if(self, key: str, data: Data, version: Version | None) -> Version:
+        check_key(key)
+        if self._client is not None and not isinstance(version, str | None):
+            raise InvalidType(f"A version of {key!r} in store {self.name} is an ETag, not {type(version).__name__}.")
+        if self._swaps(key):
+            return self._swap(key, bytes(data), version)
+        if not self._in_memory and current_options().require_atomic:
+            raise AtomicityRequired(
+                f"Store {self.name} cannot compare and swap, so a concurrent writer's change to {key!r} could be lost. "
+                "Use a store that can, or options(require_atomic=False) if there is one writer."
+            )
+        with _LOCK:
+            if self._version(key) != version:
+                raise self.mismatch(key, version)
+            self.put(key, data)
+            return digest(data) if self._client is None else self._version(key)
+
+    def _swaps(self, key: str) -> bool:
+        if self._client is None:
+            return False
+        with self._errors(key):
+            client = self._client
+            return client.trusted or supports_conditional_put(self._identity, client.put_if, self._store.delete)
+
+    def _swap(self, key: str, data: bytes, version: Any) -> Version:
+        assert self._client is not None
+        try:
+            with self._errors(key):
+                return self._client.put_if(key, data, version)
+        except ConditionFailed:
+            raise self.mismatch(key, version) from None
+
+    def _version(self, key: str) -> Version | None:
+        try:
+            return self.get_versioned(key)[1]
+        except KeyNotFound:
+            return None
+
+    def delete(self, key: str) -> None:
+        with contextlib.suppress(KeyError), self._errors(key):
+            self._store.delete(key)
+
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        check_prefix(prefix)
+        with self._foreign(prefix):
+            if recursive or not hasattr(self._store, "iter_prefixes"):
+                return select((Entry(key) for key in sorted(self._store.iter_keys(prefix))), prefix, recursive)
+            found = sorted(self._store.iter_prefixes("/", prefix))
+        return Listing(
+            [Entry(key) for key in found if not key.endswith("/")], [key for key in found if key.endswith("/")]
+        )
+
+    @contextlib.contextmanager
+    def _open(self, key: str) -> Iterator[Any]:
+        with self._errors(key), contextlib.closing(self._store.open(key)) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Check a key, and raise our errors for the backend's."""
+        check_key(key)
+        try:
+            with self._foreign(key):
+                yield
+        except InvalidInput:
+            raise
+        except (KeyError, IsADirectoryError, NotADirectoryError):
+            raise self.missing(key) from None
+        except ValueError as error:
+            raise InvalidInput(f"Store {self.name} does not take the key {key!r}: {error}") from error
+        except PermissionError as error:
+            raise ReadOnlyStore(f"Store {self.name} does not allow this access to {key!r}: {error}") from error
+
+    @contextlib.contextmanager
+    def _foreign(self, key: str) -> Iterator[None]:
+        """Show the errors of a remote backend without what may be a secret in them."""
+        try:
+            yield
+        except Exception as error:
+            if self._client is None or not foreign(error):
+                raise
+            raise OSError(
+                f"Store {self.name} has no answer for {key!r}: {type(error).__name__}: {redacted(error)}"
+            ) from None
+
+
+def _size_of(file: IO[bytes]) -> int:
+    return int(file.seek(0, os.SEEK_END) or file.tell())
+
+
+def _read_span(file: IO[bytes], start: int, stop: int) -> bytes:
+    if start >= stop:  # a read of nothing is an invalid range for some
+        return b""
+    file.seek(start)
+    return bytes(file.read(stop - start))

@@ -1,0 +1,548 @@
+"""S3, Azure Blob and GCS as stores, through obstore."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, TypeVar
+
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.stores.conditional_put import (
+    ConditionFailed,
+    is_known_to_ignore_conditions,
+    supports_conditional_put,
+)
+from kartothek_cube.core.stores.contract import (
+    Buffer,
+    Buffers,
+    Capabilities,
+    Data,
+    Entries,
+    Entry,
+    Listing,
+    Source,
+    Span,
+    Store,
+    Version,
+    check_key,
+    check_prefix,
+    check_spans,
+)
+from kartothek_cube.core.stores.errors import Attempt, explained, has_status, is_panic, not_opened
+from kartothek_cube.core.stores.urls import Kind, Location
+from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, MissingExtra, Unsupported
+
+__all__ = [
+    "Credentials",
+    "ObjectStore",
+    "ObjectVersion",
+    "check_not_forked",
+    "connect",
+    "custom_endpoint",
+    "require_extra",
+]
+
+Credentials: TypeAlias = Callable[[], Any]
+
+_CLASSES = {"s3": "S3Store", "azure": "AzureStore", "gcs": "GCSStore"}
+
+_ENDPOINT_VARIABLES = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+    "gcs": ("GOOGLE_BASE_URL",),
+}
+
+# obstore's own limit, 30 seconds for a whole answer, is too short for large files on thin lines.
+_TIMEOUTS = {"timeout": "5min", "read_timeout": "1min"}
+
+_RETRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
+
+_FIRST_USE: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Credentials that were inside the URL.
+
+    Given this way, nothing of the environment is mixed into them.
+    """
+
+    values: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def __call__(self) -> dict[str, str | None]:
+        return {**dict(self.values), "expires_at": None}
+
+
+def require_extra(kind: Kind) -> None:
+    """Refuse a store whose client is not installed."""
+    if importlib.util.find_spec("obstore") is None:
+        raise MissingExtra(
+            f"Stores of kind {kind} need the package obstore, which is not installed: pip install 'kartothek-cube[{kind}]'"
+        )
+
+
+def check_not_forked(name: str) -> None:
+    """Remember the process that uses obstore first, and refuse its forked children, in which obstore's threads are gone and every call hangs for ever."""
+    if not _FIRST_USE:
+        _FIRST_USE.append(os.getpid())
+    if _FIRST_USE[0] != os.getpid():
+        raise Unsupported(
+            f"Store {name} cannot be used here: this process was forked after its parent had used an object store, and obstore would hang. "
+            "Start processes by spawn or forkserver, or fork before the first use of an object store."
+        )
+
+
+def connect(location: Location, credentials: Credentials | None) -> Any:
+    """Make a client. What location and credentials leave open comes from the environment of this process."""
+    make = getattr(importlib.import_module("obstore.store"), _CLASSES[location.kind])
+    options = {
+        "client_options": _client_options(location),
+        "retry_config": _RETRIES,
+        **_credentials(location, credentials),
+    }
+    return make(location.bucket, prefix=location.prefix or None, config=_config(location), **options)
+
+
+def custom_endpoint(location: Location) -> str | None:
+    """Return the server that is not the provider's own, from the location or the environment."""
+    variables = (os.environ.get(name) for name in _ENDPOINT_VARIABLES[location.kind])
+    return location.endpoint or next(filter(None, variables), None)
+
+
+def _credentials(location: Location, credentials: Credentials | None) -> dict[str, Any]:
+    if credentials is not None:
+        return {"credential_provider": credentials}
+    if location.secrets and location.kind != "gcs":
+        return {"credential_provider": _Fixed(location.secrets)}
+    return {}
+
+
+def _client_options(location: Location) -> dict[str, Any]:
+    insecure = (custom_endpoint(location) or "").startswith("http://") or any(
+        '"http://' in secret for _, secret in location.secrets
+    )
+    return {**_TIMEOUTS, "allow_http": True} if insecure else dict(_TIMEOUTS)
+
+
+def _config(location: Location) -> dict[str, Any]:
+    config = {"s3": _s3_config, "azure": _azure_config, "gcs": _gcs_config}[location.kind](location)
+    return {name: value for name, value in config.items() if value is not None}
+
+
+def _s3_config(location: Location) -> dict[str, Any]:
+    # Deleting key by key is understood by every server, a bulk request of one key is not.
+    fixed = {"conditional_put": "etag", "disable_bulk_delete": True}
+    path_style = False if location.endpoint else None
+    return {
+        **fixed,
+        "endpoint": location.endpoint,
+        "region": location.region,
+        "virtual_hosted_style_request": path_style,
+    }
+
+
+def _azure_config(location: Location) -> dict[str, Any]:
+    return {"endpoint": location.endpoint, "account_name": location.account}
+
+
+def _gcs_config(location: Location) -> dict[str, Any]:
+    return {"base_url": location.endpoint, **dict(location.secrets)}
+
+
+R = TypeVar("R")
+
+_CHUNK = 5 << 20  # bytes, as obstore has it: larger objects are sent in parts
+
+_PAGE = 1000
+
+_MOST_FOLDERS = 16  # that are listed one by one; beyond that, listing what is around them takes fewer requests
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """What the server calls this content of a key: an ETag or, on GCS, a generation."""
+
+    e_tag: str | None = None
+    version: str | None = None
+
+
+class ObjectStore(Store):
+    """Objects in a bucket of S3 or a container of Azure Blob, or in a bucket of GCS.
+
+    Needs the extra ``s3``, ``azure`` or ``gcs``.
+
+    The client is made on first use, in the process that uses it; what the location leaves open is
+    looked up in that process's environment.
+
+    Parameters
+    ----------
+    location : Location
+        Which bucket of which server, as `parse_location` returns it.
+    credentials : Callable | None
+        Function without arguments that returns credentials as obstore's ``credential_provider``
+        does. Default: those of the URL, else the environment's.
+
+    Examples
+    --------
+    >>> from kartothek_cube.core.stores.urls import parse_location
+    >>> ObjectStore(parse_location("s3://sales-bucket/cubes"))
+    <ObjectStore s3://sales-bucket/cubes>
+    """
+
+    def __init__(self, location: Location, credentials: Credentials | None = None) -> None:
+        if credentials is not None and not callable(credentials):
+            raise InvalidType(
+                f"credentials= is a function without arguments that returns credentials, not a {type(credentials).__name__}."
+            )
+        if credentials is not None and location.secrets:
+            raise InvalidInput(f"Store {location.name} has credentials in its URL and credentials=; give one of them.")
+        require_extra(location.kind)
+        self._location, self._credentials = location, credentials
+        self._made: tuple[int, Any] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        supported = not is_known_to_ignore_conditions(self._place)
+        return Capabilities(atomic_put=True, conditional_put=supported, modification_times=True, shared=True)
+
+    @property
+    def name(self) -> str:
+        return self._location.name
+
+    @property
+    def identity(self) -> Hashable:
+        return self._location.identity
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
+    def _place(self) -> Hashable:
+        """The bucket of the server that is used in this process; what was found out of it holds below every prefix."""
+        at = self._location
+        return (at.kind, custom_endpoint(at) or at.account, at.bucket)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self._location, self._credentials))
+
+    def get(self, key: str) -> bytes:
+        return self.get_versioned(key)[0]
+
+    def get_versioned(self, key: str) -> tuple[bytes, ObjectVersion]:
+        def read(client: Any) -> tuple[bytes, ObjectVersion]:
+            found = client.get(key)
+            return found.bytes().to_bytes(), self._version(found.meta)
+
+        return self._do("get", key, read)
+
+    def changed(self, key: str, version: Version) -> bool:
+        expected = _object_version(version)
+        try:
+            return self._do("head", key, lambda client: self._version(client.head(key))) != expected
+        except KeyNotFound:
+            return True
+
+    def contains(self, key: str) -> bool:
+        try:
+            self._size(key)
+        except KeyNotFound:
+            return False
+        return True
+
+    def tail(self, key: str, n: int) -> tuple[Buffer, int]:
+        if n <= 0:
+            return b"", self._size(key)
+        return self._do(
+            "tail", key, lambda client: (_tail_by_size if self._location.kind == "azure" else _tail)(client, key, n)
+        )
+
+    def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
+        filled = [(start, stop) for start, stop in check_spans(spans) if start < stop]
+        found = iter(self._do("ranges", key, lambda client: _ranges(client, key, filled)) if filled else [])
+        return [next(found) if start < stop else b"" for start, stop in spans]
+
+    def put(self, key: str, data: Data) -> None:
+        self._write("put", key, lambda client: client.put(key, _plain(data)))
+
+    def put_file(self, key: str, source: Source) -> None:
+        if isinstance(source, str | os.PathLike):
+            check_key(key)
+            with Path(source).open("rb") as file:
+                self.put_file(key, file)
+            return
+        chunks = _Chunks(source)
+        try:
+            self._write("put_file", key, lambda client: client.put(key, chunks.content()))
+        except Exception:
+            if chunks.failure is not None:
+                raise chunks.failure from None
+            raise
+
+    def put_if(self, key: str, data: Data, version: Version | None) -> ObjectVersion:
+        check_key(key)
+        expected = None if version is None else _object_version(version)
+        if not self._supports_conditional_put():
+            return self._put_as_only_writer(key, data, expected)
+        mode = "create" if expected is None else _token(expected)
+
+        def swap(client: Any) -> ObjectVersion:
+            return self._version(client.put(key, _plain(data), mode=mode, use_multipart=False))
+
+        return self._write("put_if", key, swap, lambda: self.mismatch(key, version))
+
+    def _supports_conditional_put(self) -> bool:
+        checks = self._location.check_conditions
+        if checks or (checks is None and custom_endpoint(self._location)):
+
+            def probe(client: Any) -> bool:
+                return supports_conditional_put(
+                    self._place, lambda *put: _put_on_condition(client, *put), client.delete
+                )
+
+            return self._write("put_if", "kartothek_cube-conditions", probe)
+        return True
+
+    def _put_as_only_writer(self, key: str, data: Data, version: ObjectVersion | None) -> ObjectVersion:
+        if current_options().require_atomic:
+            raise AtomicityRequired(
+                f"The server of store {self.name} ignores the conditions of a put, so a concurrent writer's change to {key!r} could be lost. "
+                "Use a server that heeds If-Match and If-None-Match, or options(require_atomic=False) if there is one writer."
+            )
+        if self._current(key) != version:
+            raise self.mismatch(key, version)
+        self.put(key, data)
+        return self._version(self._do("head", key, lambda client: client.head(key)))
+
+    def _current(self, key: str) -> ObjectVersion | None:
+        try:
+            return self._do("head", key, lambda client: self._version(client.head(key)))
+        except KeyNotFound:
+            return None
+
+    def copy(self, source: str, target: str) -> None:
+        check_key(target)
+        if source == target:  # S3 refuses it
+            self._size(source)
+        else:
+            self._write("copy", source, lambda client: client.copy(source, target))
+
+    def delete(self, key: str) -> None:
+        with contextlib.suppress(KeyNotFound):
+            self._write("delete", key, lambda client: client.delete(key))
+
+    def list(self, prefix: str = "", recursive: bool = False) -> Listing:
+        folder, _, stem = check_prefix(prefix).rpartition("/")
+        if recursive and not stem:
+            return Listing(self._below(folder, prefix), [])
+        found = self._level(folder, prefix)
+        if not recursive:
+            return found
+        if len(found.prefixes) > _MOST_FOLDERS:
+            return Listing(self._below(folder, prefix), [])
+        below = [entry for inner in found.prefixes for entry in self._below(inner.removesuffix("/"), inner)]
+        return Listing(_sorted([*found.entries, *below]), [])
+
+    def _level(self, folder: str, prefix: str) -> Listing:
+        found = self._try("list", prefix, lambda client: client.list_with_delimiter(folder or None))
+        prefixes = sorted(f"{inner}/" for inner in found["common_prefixes"] if inner.startswith(prefix))
+        return Listing(_entries(found["objects"], prefix), prefixes)
+
+    def _below(self, folder: str, prefix: str) -> Entries:
+        # obstore lists whole folders; what else starts so is left out here.
+        return _entries(
+            self._try("list", prefix, lambda client: client.list(folder or None, chunk_size=_PAGE).collect()), prefix
+        )
+
+    def _size(self, key: str) -> int:
+        return int(self._do("head", key, lambda client: client.head(key))["size"])
+
+    def _version(self, meta: Mapping[str, Any]) -> ObjectVersion:
+        # Put, get and head agree on these; on GCS the generation is what a condition takes.
+        return (
+            ObjectVersion(version=meta["version"])
+            if self._location.kind == "gcs"
+            else ObjectVersion(e_tag=meta["e_tag"])
+        )
+
+    def _do(self, operation: str, key: str, action: Callable[[Any], R]) -> R:
+        return self._try(operation, check_key(key), action)
+
+    def _write(
+        self, operation: str, key: str, action: Callable[[Any], R], mismatch: Callable[[], Exception] | None = None
+    ) -> R:
+        return self._try(operation, check_key(key), action, writes=True, mismatch=mismatch)
+
+    def _try(
+        self,
+        operation: str,
+        key: str,
+        action: Callable[[Any], R],
+        *,
+        writes: bool = False,
+        mismatch: Callable[[], Exception] | None = None,
+    ) -> R:
+        check_not_forked(self.name)
+        try:
+            return action(self._client())
+        except BaseException as error:  # whatever obstore raises; its panics are no `Exception`
+            failure = explained(error, Attempt(self, operation, key, self._secrets, writes, mismatch))
+        raise failure
+
+    def _client(self) -> Any:
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                self._made = (os.getpid(), self._opened())
+            return self._made[1]
+
+    def _opened(self) -> Any:
+        try:
+            return self._connect()
+        except BaseException as error:
+            if not (isinstance(error, Exception) or is_panic(error)):
+                raise
+            failure = not_opened(error, self.name, self._secrets)
+        raise failure
+
+    @property
+    def _secrets(self) -> tuple[str, ...]:
+        return tuple(secret for _, secret in self._location.secrets)
+
+    def _connect(self) -> Any:
+        return connect(self._location, self._credentials)
+
+
+class _Chunks:
+    """A binary stream in pieces; remembers an error of the stream, which is none of the network."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self.failure: Exception | None = None
+        self._source = source
+        self._first = self._read()
+
+    def content(self) -> bytes | Iterator[bytes]:
+        """Return everything if it is one piece, else the pieces."""
+        return self._first if len(self._first) < _CHUNK else self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        piece = self._first
+        while piece:
+            yield piece
+            piece = self._read()
+
+    def _read(self) -> bytes:
+        try:
+            pieces, left = [], _CHUNK
+            while left and (piece := self._source.read(left)):
+                pieces.append(piece)
+                left -= len(piece)
+            return b"".join(pieces)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+def _plain(data: Data) -> memoryview:
+    """A view of unsigned bytes: obstore takes no other, and Arrow's buffers are signed."""
+    return memoryview(data).cast("B")
+
+
+def _object_version(version: Version) -> ObjectVersion:
+    if not isinstance(version, ObjectVersion):
+        raise InvalidType(
+            f"A version of an object store is an ObjectVersion as `get_versioned` returns it, not {type(version).__name__}."
+        )
+    return version
+
+
+def _token(version: ObjectVersion) -> dict[str, str]:
+    return _token_of({"e_tag": version.e_tag, "version": version.version})
+
+
+def _token_of(meta: Any) -> dict[str, str]:
+    """What obstore takes as the expected version, from what it says of an object."""
+    return {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
+
+
+def _put_on_condition(client: Any, key: str, data: bytes, version: dict[str, str] | None) -> dict[str, str]:
+    """One put of the probe for conditions; the new version, empty if the server gives none."""
+    from obstore import exceptions
+
+    try:
+        return _token_of(client.put(key, data, mode="create" if version is None else version, use_multipart=False))
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise ConditionFailed from None
+    except exceptions.BaseError as error:
+        if not has_status(error, 501):  # not implemented: the server does not know conditions
+            raise
+        if version is not None:
+            raise ConditionFailed from None
+        return {}
+
+
+def _ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
+    """The bytes of these spans, none of which is empty."""
+    try:
+        return _get_ranges(client, key, spans)
+    except BaseException as error:
+        if not _may_reach_behind_the_end(error):
+            raise
+    size = int(client.head(key)["size"])
+    inside = [(start, min(stop, size)) for start, stop in spans if start < size]
+    found = iter(_get_ranges(client, key, inside) if inside else [])
+    return [next(found) if start < size else b"" for start, _ in spans]
+
+
+def _get_ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
+    return [
+        memoryview(found)
+        for found in client.get_ranges(key, starts=[start for start, _ in spans], ends=[stop for _, stop in spans])
+    ]
+
+
+def _may_reach_behind_the_end(error: BaseException) -> bool:
+    """Servers refuse a range that starts there, Azure's client too; where it is asked for together with another, obstore panics, which is no `Exception`."""
+    return is_panic(error) or has_status(error, 416) or "range" in str(error).lower()
+
+
+def _tail(client: Any, key: str, n: int) -> tuple[Buffer, int]:
+    from obstore.exceptions import GenericError
+
+    try:
+        found = client.get(key, options={"range": {"suffix": n}})
+    except GenericError as error:
+        if not _may_reach_behind_the_end(error) or client.head(key)["size"]:
+            raise
+        return b"", 0  # an empty object has no range
+    return memoryview(found.bytes()), int(found.meta["size"])
+
+
+def _tail_by_size(client: Any, key: str, n: int) -> tuple[Buffer, int]:
+    """For Azure, which takes no range counted from the end."""
+    size = int(client.head(key)["size"])
+    if not size:
+        return b"", 0
+    found = client.get(key, options={"range": (max(0, size - n), size)})
+    if found.meta["size"] != size:  # replaced in between
+        return _tail_by_size(client, key, n)
+    return memoryview(found.bytes()), size
+
+
+def _entries(objects: Sequence[Any], prefix: str) -> Entries:
+    found = (
+        Entry(o["path"], o["size"], o["last_modified"])
+        for o in objects
+        if o["path"].startswith(prefix) and not o["path"].endswith("~")
+    )
+    return _sorted(found)
+
+
+def _sorted(entries: Iterator[Entry] | Entries) -> Entries:
+    return sorted(entries, key=lambda entry: entry.key)

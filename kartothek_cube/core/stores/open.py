@@ -1,0 +1,306 @@
+"""Opening stores: from a URL, a path, a store object or a factory."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypedDict, Unpack, cast
+
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.key_value import adapt, check_no_settings, is_key_value_store
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.object_store import ObjectStore
+from kartothek_cube.core.stores.urls import (
+    MEMORY_SCHEMES,
+    StoreUrl,
+    looks_like_url,
+    names_object_store,
+    parse_location,
+    parse_url,
+)
+from kartothek_cube.core.stores.wrappers import InstrumentedStore, ReadOnlyView, StoreView
+from kartothek_cube.core.text import did_you_mean
+from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
+from kartothek_cube.typing import StoreLike
+
+__all__ = [
+    "InstrumentedStore",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectStore",
+    "ReadOnlyView",
+    "StoreFactory",
+    "StoreView",
+    "open_instrumented",
+    "open_store",
+    "store_factory",
+]
+
+_LOCAL_SETTINGS = ("fsync", "lock", "perm")
+_OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
+_SETTINGS = sorted(("readonly", *_LOCAL_SETTINGS, *_OBJECT_SETTINGS))
+_BOOLEAN = (bool, "True or False")
+_TYPES: dict[str, tuple[type, str]] = {
+    "readonly": _BOOLEAN,
+    "fsync": _BOOLEAN,
+    "check_conditions": _BOOLEAN,
+    "perm": (int, "an int"),
+    "region": (str, "a str"),
+}
+_NONE_IS_DEFAULT = frozenset({"check_conditions", "perm", "region"})
+_ALL_BITS = 0o7777
+_SCHEMES = ("hfs", "file", "hmemory", "s3", "az", "gs")
+_LONGEST_CHAIN = 10  # of factories that return factories
+
+
+class StoreSettings(TypedDict, total=False):
+    """Settings of a store; `open_store` says what they mean."""
+
+    readonly: bool
+    fsync: bool
+    lock: Literal["inode", "sidecar"]
+    perm: int | None
+    region: str | None
+    endpoint: str
+    credentials: Callable[[], object]
+    check_conditions: bool | None
+
+
+def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
+    """Open a store. Every ``store=`` argument accepts what this accepts.
+
+    Nothing is read or written, and no directory is made.
+
+    Parameters
+    ----------
+    x : str | os.PathLike | Store | simplekv or minimalkv store | Callable
+        A URL (``hfs:///path``, ``hfs://relative/path``, ``file:///path``, ``hmemory://name``,
+        ``s3://bucket/prefix``, ``az://container/prefix``, ``gs://bucket/prefix``, an old one with
+        credentials inside, or what storefact or minimalkv knows), a directory, a store object, or a
+        function without arguments that returns one of these. A simplekv or minimalkv store of plain
+        files becomes a `LocalStore` on the same directory.
+    **settings
+        ``readonly=True`` refuses writes. For local stores also ``lock`` (``"inode"`` or
+        ``"sidecar"``), ``fsync`` (default True) and ``perm``. For object stores ``region``,
+        ``endpoint`` (a URL), ``credentials`` (a function without arguments that returns what
+        obstore's ``credential_provider`` does) and ``check_conditions`` (whether the server is
+        asked before the first commit if it heeds conditional puts; default: if there is an
+        ``endpoint``).
+
+    Raises
+    ------
+    InvalidType
+        If ``x`` is nothing of this.
+    InvalidInput
+        If the URL or a setting is unknown or malformed.
+    Unsupported
+        If the URL names an object store and its extra (``s3``, ``azure``, ``gcs``) is not
+        installed.
+
+    Examples
+    --------
+    >>> store = open_store("hmemory://sales")
+    >>> store.put("uuid/table/COUNTRY_CODE=DE/1.parquet", b"PAR1")
+    >>> open_store("hmemory://sales").list("uuid/", recursive=True).keys
+    ['uuid/table/COUNTRY_CODE=DE/1.parquet']
+    """
+    unknown = sorted(settings.keys() - set(_SETTINGS))
+    if unknown:
+        raise InvalidInput(
+            f"Unknown store settings {unknown}; there are {_SETTINGS}.{did_you_mean(unknown, _SETTINGS)}"
+        )
+    _check_types(settings)
+    others: dict[str, Any] = dict(settings)
+    readonly = others.pop("readonly", False)
+    store = _open(_called(x), others)
+    return ReadOnlyView(store) if readonly and store.capabilities.writable else store
+
+
+def open_instrumented(x: StoreLike) -> Store:
+    """Open a store as `open_store` does, for a verb: the current operation counts its calls.
+
+    Examples
+    --------
+    >>> store = open_instrumented("hmemory://sales")
+    >>> store == open_store("hmemory://sales"), open_store(store)
+    (True, <MemoryStore hmemory://sales>)
+    """
+    return x if isinstance(x, InstrumentedStore) else InstrumentedStore(open_store(x))
+
+
+def _check_types(settings: Mapping[str, Any]) -> None:
+    # No value is repeated: it may be a credential in the wrong place.
+    for name, value in settings.items():
+        kind, word = _TYPES.get(name, (object, ""))
+        if not isinstance(value, kind) and not (value is None and name in _NONE_IS_DEFAULT):
+            raise InvalidType(f"{name}= of a store is {word}, not {type(value).__name__}.")
+    perm = settings.get("perm")
+    if perm is not None and (isinstance(perm, bool) or not 0 <= perm <= _ALL_BITS):
+        raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
+
+
+def _called(x: object) -> Any:
+    for _ in range(_LONGEST_CHAIN):
+        if (
+            isinstance(x, Store | str | os.PathLike)
+            or (is_key_value_store(x) and not isinstance(x, type))
+            or not callable(x)
+        ):
+            return x
+        x = x()
+    raise InvalidType(f"A store factory returned a function {_LONGEST_CHAIN} times instead of a store.")
+
+
+def _open(x: object, settings: dict[str, Any]) -> Store:
+    if isinstance(x, str) and names_object_store(x):
+        return _open_object_store(x, settings)
+    _refuse(settings, _OBJECT_SETTINGS, "object stores given by URL")
+    if isinstance(x, Store):
+        check_no_settings(settings, f"the opened store {x.name}")
+        return x.inner if isinstance(x, InstrumentedStore) else x
+    if isinstance(x, str) and looks_like_url(x):
+        return _open_url(x, settings)
+    if isinstance(x, str | os.PathLike):
+        return _open_path(x, settings)
+    if is_key_value_store(x):
+        return adapt(x, settings)
+    raise InvalidType(
+        f"Provided incompatible store type {type(x).__name__}. A store is a URL such as hfs:///path, a path, a store object of kartothek_cube, simplekv or "
+        "minimalkv, or a function without arguments that returns one of these."
+    )
+
+
+def _refuse(settings: dict[str, Any], names: tuple[str, ...], what: str) -> None:
+    wrong = sorted(settings.keys() & set(names))
+    if wrong:
+        raise InvalidInput(f"The settings {wrong} are for {what}; this store does not take them.")
+
+
+def _open_object_store(url: str, settings: dict[str, Any]) -> Store:
+    _refuse(settings, _LOCAL_SETTINGS, "local stores")
+    location = parse_location(url).with_settings(settings)
+    store = ObjectStore(location, settings.get("credentials"))
+    return ReadOnlyView(store) if location.readonly else store
+
+
+def _open_path(path: str | os.PathLike[Any], settings: dict[str, Any]) -> Store:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidType(f"Provided incompatible store type: the path {text!r} is bytes; it has to be a str.")
+    if not text or "\0" in text:
+        raise InvalidInput(f"{text!r} is no path of a directory.")
+    return LocalStore(Path(text).expanduser(), **settings)
+
+
+def _open_url(url: str, settings: dict[str, Any]) -> Store:
+    parsed = parse_url(url)
+    if parsed is None:
+        return _open_with_storefact(url, settings)
+    settings = {**parsed.settings, **settings}
+    readonly = settings.pop("readonly", False)
+    store = _open_parsed(parsed, settings)
+    return ReadOnlyView(store) if readonly and store.capabilities.writable else store
+
+
+def _open_parsed(url: StoreUrl, settings: dict[str, Any]) -> Store:
+    if url.wrappers == ("readonly",):
+        return ReadOnlyView(_open_parsed(StoreUrl(url.scheme, url.path), settings))
+    if url.scheme in MEMORY_SCHEMES:
+        check_no_settings(settings, "a memory store")
+        if url.wrappers:
+            raise InvalidInput(f"A memory store takes no wrapper but readonly, not {'+'.join(url.wrappers)}.")
+        return MemoryStore(url.path or None)
+    if url.wrappers:
+        return _open_with_storefact(url.storefact(str(Path(url.path).absolute())), settings)
+    return LocalStore(url.path, **settings)
+
+
+def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
+    import storefact
+
+    scheme = url.partition("://")[0]
+    missing = ""
+    try:
+        store = storefact.get_store_from_url(url)
+    except (ValueError, TypeError):
+        store = _from_minimalkv(url)
+    except ImportError as error:
+        store, missing = None, str(error)
+    if missing:
+        raise Unsupported(f"Stores of kind {scheme} need a package that is not installed: {missing}.")
+    if store is None:
+        # The texts of storefact and minimalkv may repeat the URL with its password.
+        raise InvalidInput(
+            f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// or another scheme of storefact."
+            f"{did_you_mean([scheme], _SCHEMES)}"
+        )
+    return adapt(store, settings)
+
+
+def _from_minimalkv(url: str) -> Any:
+    """Return the store, or None if minimalkv is not installed or does not know it either."""
+    try:
+        minimalkv = importlib.import_module("minimalkv")
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            return minimalkv.get_store_from_url(url)
+    except (ImportError, ValueError, TypeError, KeyError, NotImplementedError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFactory:
+    """A picklable function that opens a store; for stores that do not pickle, but the function that makes them does."""
+
+    make: Callable[[], StoreLike] = field(
+        repr=False
+    )  # a `partial` shows its arguments, which may be a URL with a password
+
+    def __call__(self) -> Store:
+        return open_store(self.make)
+
+
+def store_factory(x: object) -> Store | StoreFactory:
+    """Return what travels to another process and opens the same store there: the store itself where it can be pickled, else a function.
+
+    `open_store` accepts both, and equal directories give equal results.
+
+    Raises
+    ------
+    InvalidType
+        If neither can be pickled, or if the other process would see other objects, as with a store
+        in memory.
+    """
+    store = open_store(cast("StoreLike", x))
+    if not store.capabilities.shared:
+        _refuse_unshared(store)
+    if _pickles(store):
+        return store
+    if callable(x) and not isinstance(x, Store) and not is_key_value_store(x) and _pickles(x):
+        return StoreFactory(x)
+    raise InvalidType(
+        f"Store {store.name} cannot be pickled, so no other process can open it. Give its URL, or a function at module level that opens it."
+    )
+
+
+def _refuse_unshared(store: Store) -> NoReturn:
+    raise InvalidType(
+        f"Store {store.name} lives in the memory of this process, so it cannot be used by another. Use a directory or another shared store."
+    )
+
+
+def _pickles(x: object) -> bool:
+    try:
+        pickle.loads(pickle.dumps(x))
+    except KartothekCubeError:
+        return False
+    except (
+        Exception
+    ):  # pickling runs foreign code: PicklingError, TypeError, AttributeError, RecursionError and whatever else
+        return False
+    return True

@@ -1,0 +1,171 @@
+"""Batches of small aligned partitions: read and joined together, as each alone would cost more than its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.io._fast.batched_reader import TooLarge
+from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
+from kartothek_cube.cube.execute.partition_loader import (
+    PartitionLoader,
+    clauses_of,
+    is_ordered,
+    is_shared,
+    sorted_by_cell,
+)
+from kartothek_cube.cube.query.groups import DatasetFiles, Group, GroupContext, GroupPartition
+from kartothek_cube.cube.query.intention import DatasetRole
+
+__all__ = ["BatchLoader", "JoinedBatch"]
+
+# Memory of the partitions of a batch, and how many there may be.
+_BYTES, _LIMIT = 4 * 2**20, 64
+# The rows of one dataset may take this multiple of the memory before a batch is given up.
+_SPARE = 4
+_NO_FILES = DatasetFiles((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedBatch:
+    """Neighbouring groups with their joined rows.
+
+    With ``counts``, the rows of each group, all groups were joined at once and are one item of
+    ``parts``. Without, there is one group.
+    """
+
+    groups: Sequence[Group]
+    parts: list[JoinedRows]
+    counts: IntArray | None = None
+
+    def tables(self) -> list[pa.Table]:
+        """One table a group."""
+        context = self.groups[0].context
+        tables = [part.table(context.schema) for part in self.parts]
+        if self.counts is None:
+            return [sorted_by_cell(context, tables)]
+        ends = np.cumsum(self.counts).tolist()
+        return [tables[0].slice(begin, end - begin) for begin, end in pairwise([0, *ends])]
+
+
+class BatchLoader:
+    """Decides how many groups a loader joins at a time, and joins them. Safe for threads.
+
+    Groups are joined one by one if ``single``, or where they are large or filtered.
+    """
+
+    def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool) -> None:
+        self._loader, self._single = loader, single or not _suits(context)
+        self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _LIMIT)
+
+    def limit(self) -> int:
+        """How many groups to take at a time, going by the largest one so far."""
+        return 1 if self._single or not self._largest else min(_LIMIT, max(1, self._room // self._largest))
+
+    def join(self, groups: Sequence[Group]) -> Iterator[JoinedBatch]:
+        """Join neighbouring groups in as few batches as possible, each batch when it is asked for."""
+        for run in _runs(groups):
+            batch = self._join_together(run)
+            if batch is not None:
+                yield batch
+            else:
+                yield from map(self._join_single, run)
+
+    def _join_together(self, groups: Sequence[Group]) -> JoinedBatch | None:
+        if self._single or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
+            return None
+        try:
+            parts = [group.partitions[0] for group in groups]
+            joined, counts = _joined(self._loader, groups[0].context, parts, _SPARE * self._room)
+        except TooLarge:  # unlike the groups before
+            return None
+        return JoinedBatch(groups, [joined], counts)
+
+    def _join_single(self, group: Group) -> JoinedBatch:
+        roles, parts = group.context.roles, self._loader.join(group)
+        sizes = (
+            selection.table.nbytes
+            for joined in parts
+            for role, selection in zip(roles, joined.parts, strict=False)
+            if not is_shared(group.context, role)
+        )
+        self._largest = max(self._largest, sum(sizes))
+        return JoinedBatch([group], parts)
+
+
+def _suits(context: GroupContext) -> bool:
+    """Whether all rows of each partition are needed, so that their number says how much is read."""
+    filtered = any(
+        role.restricts or any(c.column not in context.partition_columns for c in role.clauses) for role in context.roles
+    )
+    return is_ordered(context) and not filtered and bool(context.partition_columns)
+
+
+def _runs(groups: Sequence[Group]) -> list[list[Group]]:
+    """Neighbours that do not differ in the files that they share with others: only these can be joined together."""
+    context = groups[0].context
+    shared = [role.id for role in context.roles if is_shared(context, role)]
+
+    def files(group: Group) -> list[tuple[str, ...]]:
+        return [part.files.get(i, _NO_FILES).keys for part in group.partitions for i in shared]
+
+    return [list(run) for _, run in groupby(groups, files)] if shared and len(groups) > 1 else [list(groups)]
+
+
+def _joined(
+    loader: PartitionLoader, context: GroupContext, parts: Sequence[GroupPartition], room: int
+) -> tuple[JoinedRows, IntArray]:
+    """The rows of several partitions, and how many each of them has."""
+    seed_role, *roles = context.roles
+    # Partition columns are not read, so that the number of the partition can have the name of one.
+    number, cells = context.partition_columns[0], context.cell_columns
+    seed = newest_rows(_numbered(loader, context, seed_role, parts, room), (number, *seed_role.dimensions))
+    seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
+    others = (_other(loader, context, role, parts, room) for role in roles)
+    joined = join_cells(seed, (number, *cells), (), others, {})
+    numbers = seed.column(number)
+    return _with_values(joined, context, parts, numbers), np.bincount(numbers.to_numpy(), minlength=len(parts))
+
+
+def _other(
+    loader: PartitionLoader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int
+) -> BuildSide:
+    if is_shared(context, role):
+        return loader.read_build_side(
+            context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True
+        )
+    return BuildSide(_numbered(loader, context, role, parts, room), (context.partition_columns[0], *role.dimensions))
+
+
+def _numbered(
+    loader: PartitionLoader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int
+) -> pa.Table:
+    """The rows of a dataset in all of these partitions, with the number of the partition in a column that has the name of a partition column."""
+    table, counts = loader.read_batch(context, role, [part.files.get(role.id, _NO_FILES) for part in parts], room)
+    return table.append_column(context.partition_columns[0], pa.array(np.repeat(np.arange(len(parts)), counts)))
+
+
+def _with_values(
+    joined: JoinedRows, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray
+) -> JoinedRows:
+    """The same with the values of the partition columns instead of the number."""
+    if not joined.rows:
+        return joined
+    number = context.partition_columns[0]
+    tables = [p.table.drop_columns(number) if number in p.table.column_names else p.table for p in joined.parts]
+    # In the order of the schema, as in the parts that are joined alone: all of them become one
+    # table.
+    columns = [c for c in context.schema.names if c in context.partition_columns]
+    for column in columns:
+        field = context.schema.field(column)
+        values = pc.take(pa.array([part.values[column] for part in parts], field.type), numbers, boundscheck=False)
+        tables[0] = tables[0].append_column(field, values)
+    found = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
+    return JoinedRows(joined.rows, found, {**joined.owners, **dict.fromkeys(columns, 0)})

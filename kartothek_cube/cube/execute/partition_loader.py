@@ -1,0 +1,305 @@
+"""Running groups of a plan: read the files, keep the newest rows, join, filter, project; Arrow tables come out."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
+from kartothek_cube.core.expressions.evaluate import filter_table, matching_rows
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.io._fast.batched_reader import read_together
+from kartothek_cube.core.io._fast.shared_key_columns import EncodedColumns, read_rest, read_with
+from kartothek_cube.core.io.parquet import ParquetFormat
+from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells, newest_rows
+from kartothek_cube.cube.query.groups import DatasetFiles, Group, GroupContext, GroupPartition
+from kartothek_cube.cube.query.intention import DatasetRole
+
+__all__ = ["PartitionLoader", "clauses_of", "is_ordered", "is_shared", "ordered_rows", "sorted_by_cell"]
+
+_CACHE_BYTES = 128 * 2**20
+_PARQUET = ParquetFormat()
+
+
+class LoadingCache:
+    """Rows by key, each loaded once even if several threads ask for it; the least recently used go when there is no room."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._rows: dict[Any, Future[BuildSide]] = {}
+        self._sizes: OrderedDict[Any, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, load: Callable[[], BuildSide]) -> BuildSide:
+        """The rows, loaded now if they are not there."""
+        with self._lock:
+            known = self._rows.get(key)
+            if key in self._sizes:
+                self._sizes.move_to_end(key)
+            future: Future[BuildSide] = known if known is not None else self._rows.setdefault(key, Future())
+        if known is None:
+            self._fill(key, future, load)
+        return future.result()
+
+    def _fill(self, key: Any, future: Future[BuildSide], load: Callable[[], BuildSide]) -> None:
+        try:
+            rows = load()
+            size = rows.nbytes
+        except BaseException as error:
+            with self._lock:
+                del self._rows[key]
+            future.set_exception(error)
+            raise
+        future.set_result(rows)
+        with self._lock:
+            self._sizes[key] = size
+            self._room -= size
+            while self._room < 0:
+                oldest, size = self._sizes.popitem(last=False)
+                del self._rows[oldest]
+                self._room += size
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """The rows of the seed in one aligned partition.
+
+    ``keys`` are the encoded key columns of its file, where they may help to read other files.
+    """
+
+    table: pa.Table
+    keys: EncodedColumns | None = None
+
+
+class PartitionLoader:
+    """Loads groups and aligned partitions of a plan from a store. Safe for threads.
+
+    Rows that several partitions need, e.g. of an unpartitioned dataset, are read once while they
+    fit into ``cache_bytes``.
+    """
+
+    def __init__(self, store: Store, cache_bytes: int = _CACHE_BYTES) -> None:
+        self._store = store
+        self._cache = LoadingCache(cache_bytes)
+
+    def load(self, group: Group) -> pa.Table:
+        """The rows of one group, ordered by dimension columns, then partition columns."""
+        return sorted_by_cell(group.context, [joined.table(group.context.schema) for joined in self.join(group)])
+
+    def join(self, group: Group) -> list[JoinedRows]:
+        """The same rows before payload is moved, unordered: one item an aligned partition."""
+        # Values of partition columns leave nothing to choose inside a partition: no other group
+        # needs its rows then.
+        whole = group.is_slice or set(group.context.partition_by) <= set(group.context.partition_columns)
+        return [self.join_partition(group.context, part, None if whole else group.key) for part in group.partitions]
+
+    def join_partition(
+        self, context: GroupContext, part: GroupPartition, key: Mapping[str, Any] | None = None
+    ) -> JoinedRows:
+        """Join the datasets of one aligned partition.
+
+        With a ``key``, only the rows with these values of the ``partition_by`` columns.
+        """
+        seed_role, *roles = context.roles
+        if seed_role.id not in part.files or any(r.restricts and r.id not in part.files for r in roles):
+            return JoinedRows()
+
+        def read_other(role: DatasetRole, keys: EncodedColumns | None) -> BuildSide:
+            shared = key is not None or is_shared(context, role)
+            clauses = clauses_of(role, part, key or {})
+            files = part.files.get(role.id)
+            return self.read_build_side(context, role, files, clauses, shared=shared, keys=None if shared else keys)
+
+        read_seed = partial(self.read_seed, context, part.files[seed_role.id], clauses_of(seed_role, part, key or {}))
+        seed, others = self.read_all(read_seed, [partial(read_other, role) for role in roles])
+        restricting = sum(role.restricts for role in roles)  # these come first
+        return join_cells(seed, context.cell_columns, islice(others, restricting), others, part.values)
+
+    def read_all(
+        self, seed: Callable[[], Seed], others: Sequence[Callable[[EncodedColumns | None], BuildSide]]
+    ) -> tuple[pa.Table, Iterator[BuildSide]]:
+        """The seed, and the other datasets when they are asked for.
+
+        A local store is read in turn, so that the keys of the seed need not be decoded again. A
+        remote one is read side by side.
+        """
+        if self._store.is_remote:
+            found = self._each([seed, *(partial(other, None) for other in others)])
+            return next(found).table, found
+        first = seed()
+        return first.table, (other(first.keys) for other in others)
+
+    def read_seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> Seed:
+        """The newest rows of the seed in one aligned partition that satisfy the clauses, sorted by cell."""
+        role, *others = context.roles
+        if not clauses and _is_parquet(files) and any(_may_share_keys(context, role, other) for other in others):
+            table, keys = read_with(self._store, *_whole_file(context, role, files), role.dimensions)
+        else:
+            table, keys = self.read_newest(context, role, files, clauses), None
+        newest = newest_rows(table, role.dimensions)
+        if set(role.dimensions) - set(context.cell_columns):
+            newest = newest_rows(newest, context.cell_columns)
+        return Seed(newest, keys if newest is table else None)
+
+    def read_build_side(
+        self,
+        context: GroupContext,
+        role: DatasetRole,
+        files: DatasetFiles | None,
+        clauses: tuple[Clause, ...],
+        *,
+        shared: bool,
+        keys: EncodedColumns | None = None,
+    ) -> BuildSide:
+        """The rows of another dataset in one aligned partition that satisfy the clauses.
+
+        They are cached if they are ``shared`` with other partitions. With the ``keys`` of the seed,
+        key columns with the same bytes are not decoded.
+        """
+        if files is None:
+            schema = pa.schema([role.schema.field(c) for c in _columns(context, role)])
+            return BuildSide(schema.empty_table(), role.dimensions)
+        if keys is not None and not clauses and _is_parquet(files) and _may_share_keys(context, context.roles[0], role):
+            table, aligned = read_rest(self._store, *_whole_file(context, role, files), keys)
+            return BuildSide(table, role.dimensions, aligned=aligned)
+
+        def read() -> BuildSide:
+            return BuildSide(self.read_newest(context, role, files, clauses), role.dimensions)
+
+        return self._cache.get((role.id, files.keys, clauses), read) if shared else read()
+
+    def read_newest(
+        self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]
+    ) -> pa.Table:
+        """The rows of a dataset in one aligned partition that satisfy the clauses.
+
+        The newest row of a cell decides whether it does. Without late clauses older rows may still
+        be there.
+        """
+        # With several files the newest row of a cell has to be found before a condition on payload
+        # may drop it.
+        alone = len(files.keys) == 1
+        safe = clauses if alone else tuple(c for c in clauses if c.column in role.dimensions)
+        late = () if alone else tuple(c for c in clauses if c not in safe)
+        request = _request(context, role, safe, (c.column for c in late))
+        pairs = zip(files.keys, files.values, strict=True)
+        reads = [partial(read_rows, self._store, key, request, _own(values, request)) for key, values in pairs]
+        table = pa.concat_tables(list(self._each(reads)))
+        if late:
+            table = newest_rows(table, role.dimensions)
+            table = filter_table(table, matching_rows(table, (late,)))
+        return table.select(list(_columns(context, role)))
+
+    def read_batch(
+        self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles], room: int
+    ) -> tuple[pa.Table, IntArray]:
+        """All rows of a dataset in several aligned partitions, and how many each of them has.
+
+        Raises
+        ------
+        TooLarge
+            If the rows take more than ``room`` bytes.
+        """
+        request = _request(context, role, ())
+        files = [
+            (key, _own(values, request)) for part in parts for key, values in zip(part.keys, part.values, strict=True)
+        ]
+        table, counts = read_together(self._store, files, request, room)
+        ends = np.cumsum([len(part.keys) for part in parts])
+        return table, np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[ends], prepend=0)
+
+    def _each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+        """Results of some reads in order, each when it is asked for; of a remote store side by side."""
+        if len(reads) > 1 and self._store.is_remote:
+            return map_in_threads(lambda read: read(), reads, store=self._store)
+        return (read() for read in reads)
+
+
+def _columns(context: GroupContext, role: DatasetRole) -> tuple[str, ...]:
+    """The columns that are read of a dataset: without those that have one value in an aligned partition."""
+    return tuple(c for c in role.columns if c not in context.partition_columns)
+
+
+def _request(context: GroupContext, role: DatasetRole, clauses: tuple[Clause, ...], more: Any = ()) -> FileRequest:
+    uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{role.id}"
+    columns = tuple(dict.fromkeys((*_columns(context, role), *more)))
+    return FileRequest(uuid, role.schema, columns, (clauses,) if clauses else None)
+
+
+def _own(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
+    """The partition values of a file that are columns of its dataset."""
+    return {c: v for c, v in values.items() if c in request.schema.names}
+
+
+def _is_parquet(files: DatasetFiles) -> bool:
+    """Whether this is one Parquet file."""
+    return len(files.keys) == 1 and files.keys[0].endswith(_PARQUET.file_suffix)
+
+
+def _whole_file(
+    context: GroupContext, role: DatasetRole, files: DatasetFiles
+) -> tuple[str, FileRequest, dict[str, Any]]:
+    """The key of the only file, what to read of it, and its partition values."""
+    request = _request(context, role, ())
+    return files.keys[0], request, _own(files.values[0], request)
+
+
+def _may_share_keys(context: GroupContext, seed: DatasetRole, other: DatasetRole) -> bool:
+    """Whether the cells of another dataset may be those of the seed: they have the same dimensions in the same types."""
+    if (
+        is_shared(context, other)
+        or set(other.dimensions) != set(seed.dimensions)
+        or not set(context.cell_columns) <= set(seed.dimensions)
+    ):
+        return False
+    read = set(_columns(context, seed)) & set(_columns(context, other))
+    return set(seed.dimensions) <= read and all(
+        seed.schema.field(c).type.equals(other.schema.field(c).type) for c in seed.dimensions
+    )
+
+
+def is_shared(context: GroupContext, role: DatasetRole) -> bool:
+    """Whether several aligned partitions may need the same file of a dataset."""
+    return not set(context.partition_columns) <= set(role.partition_keys)
+
+
+def is_ordered(context: GroupContext) -> bool:
+    """Whether the rows of an aligned partition are in the order of the result when they are joined, as its seed is sorted by cell."""
+    seed = context.roles[0]
+    cells = context.cell_columns if set(seed.dimensions) - set(context.cell_columns) else seed.dimensions
+    return cells[: len(context.dimension_columns)] == context.dimension_columns
+
+
+def sorted_by_cell(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of the aligned partitions of a group, ordered by dimension columns, then partition columns."""
+    table = pa.concat_tables(tables) if tables else context.schema.empty_table()
+    if len(tables) < 2 and is_ordered(context):
+        return table
+    return ordered_rows(table, (*context.dimension_columns, *context.partition_columns))
+
+
+def clauses_of(role: DatasetRole, part: GroupPartition, key: Mapping[str, Any]) -> tuple[Clause, ...]:
+    """The dataset's conditions without those that the partition's values have answered, and those of the group."""
+    rest = tuple(c for c in role.clauses if c.column not in part.values)
+    return (*rest, *(Clause(c, "==", v) for c, v in key.items() if c in role.schema.names and c not in part.values))
+
+
+def ordered_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows sorted by some columns; the table itself where they are already."""
+    if table.num_rows < 2:
+        return table
+    order = stable_order(pack_one(table, columns))
+    return table if order is None else table.take(pa.array(order))

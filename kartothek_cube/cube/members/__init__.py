@@ -1,0 +1,1 @@
+"""The datasets of a cube: found, checked against each other, and read in one consistent state."""

@@ -1,0 +1,182 @@
+"""Which datasets belong to a cube, and what their metadata say of it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kartothek_cube.core.arguments import converter_str_set_optional
+from kartothek_cube.core.metadata.naming import JSON_SUFFIX, MSGPACK_SUFFIX
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.snapshots.loader import load_snapshot
+from kartothek_cube.core.snapshots.time_travel import check_as_of
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.cube.cube import (
+    KTK_CUBE_METADATA_DIMENSION_COLUMNS,
+    KTK_CUBE_METADATA_KEY_IS_SEED,
+    KTK_CUBE_METADATA_PARTITION_COLUMNS,
+    KTK_CUBE_METADATA_SUPPRESS_INDEX_ON,
+    KTK_CUBE_UUID_SEPERATOR,
+    LEGACY_DIMENSION_COLUMNS,
+    LEGACY_IS_SEED,
+    LEGACY_PARTITION_COLUMNS,
+    LEGACY_TIMESTAMP_PAYLOAD,
+    Cube,
+    require_cube,
+)
+from kartothek_cube.cube.members.consistency import check_infos, infos_of
+from kartothek_cube.cube.members.consistent_read import members_at, read_consistent
+from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
+
+__all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members", "load_named", "read_members"]
+
+_PREFIX = re.compile(r"(.*?)\+\+(?!\+)")
+_LOGGER = logging.getLogger(__name__)
+
+
+def dataset_ids(uuid_prefix: str, store: Store) -> set[str]:
+    """Ids of the datasets whose uuid begins with ``<uuid_prefix>++``; one listing, no content is read."""
+    start = uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+    keys = (entry.key for entry in store.list(start).entries)
+    ids = {
+        key.removeprefix(start).removesuffix(s)
+        for key in keys
+        for s in (JSON_SUFFIX, MSGPACK_SUFFIX)
+        if key.endswith(s)
+    }
+    # "a+++s" is dataset "s" of cube "a+", not "+s" of cube "a": no id begins with a plus.
+    return {i for i in ids if not i.startswith("+")}
+
+
+def list_cube_prefixes(store: Store) -> list[str]:
+    """Prefixes of all cubes in a store; one listing."""
+    uuids = (entry.key for entry in store.list("").entries if entry.key.endswith((JSON_SUFFIX, MSGPACK_SUFFIX)))
+    # "a+++s" is dataset "s" of cube "a+": the separator is the last two of a run of plus signs.
+    return sorted({found[1] for uuid in uuids if (found := _PREFIX.match(uuid))})
+
+
+def load_members(
+    uuid_prefix: str, store: Store, only: Iterable[str] | str | None = None, *, skip_broken: bool = False
+) -> dict[str, Snapshot]:
+    """Snapshots of the datasets of a cube by id, in the order of the ids.
+
+    With ``skip_broken`` a dataset whose files are incomplete is left out with a warning in the log,
+    as in kartothek; without, the error says which dataset is broken and why.
+    """
+    wanted = converter_str_set_optional(only)
+    return load_named(
+        uuid_prefix,
+        store,
+        [i for i in dataset_ids(uuid_prefix, store) if wanted is None or i in wanted],
+        skip_broken=skip_broken,
+    )
+
+
+def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broken: bool = False) -> dict[str, Snapshot]:
+    """What `load_members` says of these datasets, without a listing."""
+    names = sorted(ids)
+
+    def load(name: str) -> Snapshot | None:
+        uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
+        try:
+            return load_snapshot(store, uuid)
+        except KeyNotFound as error:
+            if not skip_broken:
+                raise
+            _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
+            return None
+
+    return {
+        name: found
+        for name, found in zip(names, map_in_threads(load, names, store=store), strict=True)
+        if found is not None
+    }
+
+
+def read_members(
+    uuid_prefix: str,
+    store: Store,
+    only: Iterable[str] | str | None = None,
+    *,
+    skip_broken: bool = False,
+    as_of: object = None,
+) -> dict[str, Snapshot]:
+    """What `load_members` says, for a reader: of a write to several datasets all or nothing, as far as a few more looks can tell; or an older state.
+
+    Raises
+    ------
+    InvalidInput
+        If the history of a dataset does not reach back to ``as_of``.
+    """
+    wanted = check_as_of(as_of)
+    if wanted is None:
+        return read_consistent(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
+    names = converter_str_set_optional(only)
+    # A commit's id may be that of a dataset which was not asked for.
+    everything = load_members(uuid_prefix, store, None if isinstance(wanted, str) else names, skip_broken=skip_broken)
+    return {i: s for i, s in members_at(uuid_prefix, store, everything, wanted).items() if names is None or i in names}
+
+
+def load_cube(
+    cube: Cube, store: Store, only: Iterable[str] | str | None = None, *, as_of: object = None
+) -> dict[str, Snapshot]:
+    """Snapshots of the datasets of a valid cube; `InvalidInput` if one asked for is missing or they do not fit together, and as of `read_members`."""
+    members = read_members(require_cube(cube).uuid_prefix, store, only, as_of=as_of)
+    missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
+    if missing:
+        when = "" if as_of is None else f" as of {as_of}"
+        raise InvalidInput(f"Could not find the following requested datasets{when}: {', '.join(missing)}")
+    check_infos(infos_of(members), cube)
+    return members
+
+
+def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
+    """Reconstruct the `Cube` from the metadata of its datasets."""
+    seed = _seed_of(uuid_prefix, members)
+    metadata = members[seed].document.metadata
+    dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS)
+    if dimensions is None:
+        raise InvalidInput(f'Could not recover dimension columns from seed dataset ("{seed}") of cube "{uuid_prefix}".')
+    partitions = _partition_columns(seed, members[seed])
+    indexed = {c for s in members.values() for c in s.secondary_columns}
+    index_columns = indexed - set(dimensions) - set(partitions) - {LEGACY_TIMESTAMP_PAYLOAD}
+    suppressed = metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or ()
+    return Cube(dimensions, partitions, uuid_prefix, seed, index_columns, suppressed)
+
+
+def _seed_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> str:
+    seeds = [
+        i
+        for i, s in sorted(members.items())
+        if _first(s.document.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
+    ]
+    if not seeds:
+        raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".')
+    if len(seeds) > 1:
+        raise InvalidInput(f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}')
+    return seeds[0]
+
+
+def _first(metadata: Mapping[str, Any], key: str, legacy: str) -> Any:
+    return metadata.get(key, metadata.get(legacy))
+
+
+def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
+    stored = _first(snapshot.document.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS)
+    if stored is not None:
+        return stored
+    keys = snapshot.partition_keys
+    if not keys:
+        raise InvalidInput(f'Seed dataset ("{seed}") has no partition keys.')
+    if len(keys) == 1:
+        raise InvalidInput(
+            f'Seed dataset ("{seed}") has only a single partition key ({keys[0]}) but should have at least 2.'
+        )
+    if keys[-1] != LEGACY_TIMESTAMP_PAYLOAD:
+        raise Unsupported(
+            f"Can only read old cubes if the timestamp column is '{LEGACY_TIMESTAMP_PAYLOAD}', but '{keys[-1]}' was detected."
+        )
+    return keys[:-1]

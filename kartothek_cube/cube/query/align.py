@@ -1,0 +1,142 @@
+"""Steps 4 and 5 of planning: partitions of all datasets side by side, grouped by the ``partition_by`` values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.arrow.sort_keys import (
+    IntArray,
+    expand_ranges,
+    group_starts,
+    pack,
+    pack_one,
+    stable_order,
+    take_rows,
+)
+from kartothek_cube.core.expressions.predicates import Clause
+from kartothek_cube.core.expressions.sorted_search import matching_ranges
+from kartothek_cube.cube.query.partitions import DatasetPartitions
+
+__all__ = ["Aligned", "align", "sort_into_groups"]
+
+# Left rows fewer by this factor are searched among the right ones: sorting all of these would cost
+# more.
+_FEW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Partitions of several datasets side by side.
+
+    ``keys`` has one row an aligned partition (the cube's partition columns, the ``partition_by``
+    columns); ``parts`` says for each dataset which of its partitions stands there, -1 for none.
+    """
+
+    keys: pa.Table
+    parts: Mapping[str, IntArray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parts.values())))
+
+    def take(self, positions: IntArray | None) -> Aligned:
+        """The aligned partitions at these positions; None for all as they are."""
+        return (
+            self
+            if positions is None
+            else Aligned(take_rows(self.keys, positions), {i: p[positions] for i, p in self.parts.items()})
+        )
+
+
+def start(seed: str, partitions: DatasetPartitions) -> Aligned:
+    """The seed alone."""
+    return Aligned(partitions.keys, {seed: np.arange(len(partitions), dtype=np.int64)})
+
+
+def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool) -> Aligned:
+    """Join one more dataset on all shared key columns; without one, every partition meets every partition."""
+    rows, parts = _match(left.keys, len(left), right.keys, len(right), inner=inner)
+    joined = left.take(rows)
+    keys = {c: joined.keys.column(c) for c in joined.keys.column_names}
+    new = [c for c in right.keys.column_names if c not in keys]
+    if not new:
+        return Aligned(joined.keys, {**joined.parts, dataset: parts})
+    positions = pa.array(parts, mask=parts < 0)
+    keys.update({c: right.keys.column(c).take(positions) for c in new})
+    return Aligned(pa.table(keys), {**joined.parts, dataset: parts})
+
+
+def _match(
+    left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool
+) -> tuple[IntArray | None, IntArray]:
+    """Pairs of positions with equal shared columns; a left row without a partner is dropped or meets -1. None for each left row once."""
+    shared = [c for c in left.column_names if c in right.column_names]
+    if not shared:
+        return _pairs(np.zeros(n_left, np.int64), np.full(n_left, n_right), inner=inner)
+    if len(shared) == right.num_columns and left.select(shared).equals(right.select(shared)):
+        return None, np.arange(n_right)  # no two partitions of a dataset are alike
+    skipped, near = _near(left, right) if n_left * _FEW < n_right else (0, right)
+    left_keys, right_keys = pack([left, near], shared)
+    order = stable_order(right_keys)
+    first, counts = _equal_keys(left_keys, right_keys if order is None else right_keys[order])
+    rows, parts = _pairs(first, counts, inner=inner)
+    # The last one is for those without a partner.
+    places = np.append(np.arange(len(right_keys)) if order is None else order, -1 - skipped) + skipped
+    return rows, places[parts]
+
+
+def _equal_keys(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+    """For each left key where the right keys begin that are equal, and how many they are; right keys are sorted."""
+    starts = group_starts(right)
+    if not len(starts):
+        return np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
+    found = np.minimum(np.searchsorted(right[starts], left), len(starts) - 1)
+    first = starts[found]
+    return first, np.where(right[first] == left, np.diff(np.append(starts, len(right)))[found], 0)
+
+
+def _pairs(first: IntArray, counts: IntArray, *, inner: bool) -> tuple[IntArray | None, IntArray]:
+    """For each row as many positions from its first one on; without any the row is dropped or meets -1. Rows are None if it is each of them once."""
+    if len(counts) and counts.max() <= 1 and (not inner or counts.min() == 1):
+        return None, np.where(counts > 0, first, -1)
+    rows, positions = expand_ranges(first, counts if inner else np.maximum(counts, 1))
+    return rows, np.where(counts[rows] > 0, positions, -1)
+
+
+def _near(left: pa.Table, right: pa.Table) -> tuple[int, pa.Table]:
+    """How many rows of ``right`` come before those that may meet a left row by their first column, and these; they are in the order of their columns."""
+    column = right.column_names[0]
+    if column not in left.column_names or not left.num_rows:
+        return 0, right
+    wanted, there = left.column(column), right.column(column)
+    if wanted.null_count or wanted.type != there.type or pa.types.is_floating(there.type) or there.num_chunks != 1:
+        return 0, right
+    span = pc.min_max(wanted).as_py()
+    known = there.chunk(0).slice(0, len(there) - there.null_count)  # nulls come last
+    found = matching_ranges(known, [Clause(column, ">=", span["min"]), Clause(column, "<=", span["max"])])
+    low, high = found[0] if found else (0, 0)
+    return low, right.slice(low, high - low)
+
+
+def sort_into_groups(
+    aligned: Aligned, partition_by: Sequence[str], partition_columns: Sequence[str]
+) -> tuple[Aligned, IntArray]:
+    """Aligned partitions in the order of their groups, and where each group begins (with the end as last entry).
+
+    A group is one combination of ``partition_by`` values, else one aligned partition. Without a
+    value a row is in no group.
+    """
+    if partition_by:
+        valid = np.logical_and.reduce([aligned.keys.column(c).is_valid().to_numpy() for c in partition_by])
+        aligned = aligned.take(np.flatnonzero(valid))
+    by = list(partition_by) or list(partition_columns)
+    full = [*by, *(c for c in partition_columns if c not in by)]
+    keys = pack_one(aligned.keys, full)
+    order = stable_order(keys)
+    aligned, keys = (aligned, keys) if order is None else (aligned.take(order), keys[order])
+    starts = group_starts(keys if by == full else pack_one(aligned.keys, by))
+    return aligned, np.append(starts, len(aligned)).astype(np.int64)

@@ -1,0 +1,242 @@
+"""A validated query: every error in the arguments of a query is raised here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.arguments import converter_str_set_optional, converter_str_tupleset
+from kartothek_cube.core.arrow.schema import check_literal
+from kartothek_cube.core.expressions.conjunction import Conjunction
+from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
+from kartothek_cube.core.text import did_you_mean, join_names
+from kartothek_cube.cube.cube import Cube, get_payload_subset
+from kartothek_cube.cube.members.consistency import DatasetInfo
+from kartothek_cube.errors import InvalidInput, InvalidType
+
+__all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryArguments:
+    """What a query verb was asked for, as the user gave it.
+
+    Attributes as the arguments of `query_cube`.
+    """
+
+    cube: Cube
+    conditions: Any = None
+    datasets: Any = None
+    dimension_columns: Any = None
+    partition_by: Any = None
+    payload_columns: Any = None
+    as_of: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRole:
+    """What one dataset does in a query.
+
+    Attributes
+    ----------
+    id : str
+        The dataset.
+    is_seed, restricts : bool
+        The seed decides which cells exist; a restricting dataset is joined inner, any other one
+        left.
+    dimensions : tuple of str
+        The cube's dimension columns that the dataset has, in the order of the cube: the key of its
+        cells.
+    partition_keys : tuple of str
+        Its partition keys, in order.
+    columns : tuple of str
+        What is loaded of it, in alphabetical order.
+    clauses : tuple of Clause
+        Conditions on its columns.
+    schema : pyarrow.Schema
+        Types of all its columns.
+    """
+
+    id: str
+    is_seed: bool
+    restricts: bool
+    dimensions: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    clauses: tuple[Clause, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """A query whose arguments have been checked against the datasets of the cube.
+
+    ``roles`` has the seed first, then the restricting datasets, then the others, each in the order
+    of the datasets; ``left_out`` are those that give nothing to this query.
+    """
+
+    cube: Cube
+    dimension_columns: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    output_columns: tuple[str, ...]
+    conjunction: Conjunction
+    roles: tuple[DatasetRole, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types of the result."""
+        fields = {f.name: f for role in reversed(self.roles) for f in role.schema}
+        return pa.schema([fields[c] for c in self.output_columns])
+
+
+def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) -> Intention:
+    """Check the arguments of a query in kartothek's order and resolve them.
+
+    Raises
+    ------
+    InvalidInput
+        For columns that are unknown, not indexed, or cannot be kept in a projection.
+    InvalidType
+        For a constant that does not fit its column, or a set where an order is needed.
+    """
+    cube, conditions = arguments.cube, arguments.conditions
+    available = {c for info in infos.values() for c in info.columns}
+    dims = _dimension_columns(cube, arguments.dimension_columns)
+    by = _partition_by(infos, available, cube, arguments.partition_by)
+    if isinstance(conditions, (str, bytes)):
+        raise InvalidType(
+            f'Conditions are objects, as in C("UNITS") > 0; a text like {conditions!r} becomes one by Conjunction.from_string.'
+        )
+    conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
+    _check_conditions(conjunction, infos, available)
+    payload = _payload_columns(cube, dims, available, arguments.payload_columns)
+    output = tuple(sorted({*by, *dims, *payload, *cube.partition_columns}))
+    roles = [r for i, info in infos.items() if (r := _role(cube, info, dims, by, output, conjunction)) is not None]
+    roles.sort(key=lambda r: (not r.is_seed, not r.restricts))
+    left_out = tuple(i for i in infos if i not in {r.id for r in roles})
+    return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)
+
+
+def _dimension_columns(cube: Cube, given: object) -> tuple[str, ...]:
+    if given is None:
+        return cube.dimension_columns
+    dims = converter_str_tupleset(given)
+    missing = sorted(set(dims) - set(cube.dimension_columns))
+    if missing:
+        raise InvalidInput(
+            f"Following dimension columns were requested but are missing from the cube: {', '.join(missing)}"
+        )
+    if not dims:
+        raise InvalidInput("Dimension columns cannot be empty.")
+    return dims
+
+
+def _partition_by(
+    infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: object
+) -> tuple[str, ...]:
+    by = converter_str_tupleset(given)
+    missing = sorted(set(by) - set(available))
+    if missing:
+        text = f"Following partition-by columns were requested but are missing from the cube: {', '.join(missing)}."
+        raise InvalidInput(f"{text} {_columns_of(available, missing)}")
+    unindexed = sorted(c for c in by if not _is_groupable(c, infos, cube))
+    if unindexed:
+        indexed = join_names(c for c in available if _is_groupable(c, infos, cube))
+        raise InvalidInput(
+            f"Following partition-by columns are not indexed and cannot be used: {', '.join(unindexed)}. Indexed are: {indexed}."
+        )
+    return by
+
+
+def _columns_of(available: Collection[str], missing: Collection[str]) -> str:
+    return f"The cube has: {join_names(available)}.{did_you_mean(missing, available)}"
+
+
+def _is_groupable(column: str, infos: Mapping[str, DatasetInfo], cube: Cube) -> bool:
+    # The index of an enrichment knows only the enrichment's cells: the values of a dimension are
+    # those of the seed.
+    owners = [infos[cube.seed_dataset]] if column in cube.dimension_columns else infos.values()
+    return any(column in info.secondary or column in info.partition_keys for info in owners)
+
+
+def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo], available: Collection[str]) -> None:
+    missing = sorted(set(conjunction.columns) - set(available))
+    if missing:
+        raise InvalidInput(
+            f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. {_columns_of(available, missing)}"
+        )
+    for clause in conjunction.clauses:
+        for value in constants_of(clause):
+            _check_value(clause, value, infos)
+
+
+def _check_value(clause: Clause, value: object, infos: Mapping[str, DatasetInfo]) -> None:
+    for name, info in sorted(infos.items()):
+        if clause.column in info.schema.names and not is_null(value):
+            kind = info.schema.field(clause.column).type
+            try:
+                check_literal(value, kind, clause.column, f' of dataset "{name}"', strict=True)
+            except InvalidType as error:
+                text = f"{clause.column} {clause.op} {clause.value}"
+                raise InvalidType(
+                    f"Condition `{text}` has wrong type. {str(error).removeprefix('Unexpected type for predicate: ')}"
+                ) from None
+
+
+def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: object) -> frozenset[str]:
+    if given is None:
+        return frozenset(get_payload_subset(available, cube))
+    payload = converter_str_set_optional(given) or frozenset()
+    missing = sorted(payload - set(available))
+    if missing:
+        raise InvalidInput(
+            f"Cannot find the following requested payload columns: {', '.join(missing)}. {_columns_of(available, missing)}"
+        )
+    dropped = sorted((payload & set(cube.dimension_columns)) - set(dims))
+    if dropped:
+        raise InvalidInput(
+            f"Cannot give the dimension columns {', '.join(dropped)} as payload of a projection to {', '.join(dims)}: "
+            "a projected cell has many values of them. Add them to dimension_columns."
+        )
+    return payload
+
+
+def _role(
+    cube: Cube,
+    info: DatasetInfo,
+    dims: tuple[str, ...],
+    by: tuple[str, ...],
+    output: tuple[str, ...],
+    conjunction: Conjunction,
+) -> DatasetRole | None:
+    """The dataset's part in the query; None if it gives neither payload nor condition."""
+    is_seed = info.id == cube.seed_dataset
+    columns = set(info.columns)
+    clauses = tuple(c for c in conjunction.clauses if c.column in columns)
+    inner = get_payload_subset({c.column for c in clauses} | (set(by) & columns), cube)
+    wanted = columns & {*output, *dims, *inner}
+    payload = get_payload_subset(wanted, cube)
+    if not is_seed and not payload:
+        return None
+    own = tuple(c for c in cube.dimension_columns if c in columns)
+    if payload and not set(own) <= set(dims):
+        raise InvalidInput(
+            f'Cannot project dataset "{info.id}" with dimensionality [{", ".join(sorted(own))}] to [{", ".join(sorted(dims))}] '
+            f"while keeping the following payload intact: {', '.join(sorted(payload))}"
+        )
+    # Partition columns come from the seed alone.
+    load = {*own, *(wanted & set(output))} if is_seed else {*own, *(payload & set(output))}
+    return DatasetRole(
+        info.id,
+        is_seed,
+        bool(inner) and not is_seed,
+        own,
+        info.partition_keys,
+        tuple(sorted(load)),
+        clauses,
+        info.schema,
+    )

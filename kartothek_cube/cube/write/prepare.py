@@ -1,0 +1,224 @@
+"""From rows to checked, sorted, split partitions of one dataset of a cube. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.pandas import null_count
+from kartothek_cube.core.arrow.sort_keys import IntArray, ascends, pack_one, stable_order
+from kartothek_cube.core.io.file_format import FileFormat
+from kartothek_cube.core.io.parquet import AdaptiveParquetFormat
+from kartothek_cube.core.metadata.index import index_type
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, data_key, index_key
+from kartothek_cube.core.stores.contract import check_key
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.core.write.partitioner import split_rows
+from kartothek_cube.core.write.prepare import check_partition_types
+from kartothek_cube.core.write.receipt import PartitionRows
+from kartothek_cube.core.write.stage import StageRequest, dataset_schema
+from kartothek_cube.cube.cube import KTK_CUBE_COMPRESSION, Cube, get_payload_subset, visible_columns
+from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
+
+__all__ = [
+    "DatasetWrite",
+    "check_columns",
+    "check_no_nulls",
+    "check_payload",
+    "check_repeated",
+    "check_visible",
+    "make_write",
+    "prepare_parts",
+]
+
+_FORMAT = AdaptiveParquetFormat(KTK_CUBE_COMPRESSION)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetWrite:
+    """How rows of one dataset of a cube are checked and stored; picklable, so that it can travel to an executor.
+
+    Attributes
+    ----------
+    id : str
+        The dataset.
+    schema : pyarrow.Schema
+        The columns that the rows have, in stored types.
+    dimensions : tuple of str
+        The cube's dimension columns among them.
+    sort_columns : tuple of str
+        Partition and dimension columns of the cube among them: rows are sorted by these, and no two
+        may be equal in all.
+    null_free : tuple of (str, str)
+        Columns in which no null may stand, with the word for their role.
+    request : StageRequest
+        How the files are staged.
+    """
+
+    id: str
+    schema: pa.Schema
+    dimensions: tuple[str, ...]
+    sort_columns: tuple[str, ...]
+    null_free: tuple[tuple[str, str], ...]
+    request: StageRequest
+
+
+def make_write(
+    cube: Cube,
+    name: str,
+    schema: pa.Schema,
+    partition_on: tuple[str, ...],
+    serializer: FileFormat | None = None,
+    indexed: Collection[str] | None = None,
+) -> DatasetWrite:
+    """How a dataset with these columns is written.
+
+    ``indexed``: the indices that it has, if it exists already.
+    """
+    columns = set(schema.names)
+    dims = tuple(c for c in cube.dimension_columns if c in columns)
+    wanted = (cube.index_columns & columns) - set(partition_on)
+    if name == cube.seed_dataset:
+        wanted |= set(dims) - cube.suppress_index_on - set(partition_on)
+    secondary = tuple(sorted(wanted if indexed is None else indexed))
+    for column in dims:
+        if pa.types.is_nested(schema.field(column).type):
+            raise InvalidType(
+                f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted."
+            )
+    _check_indices(schema, secondary, cube.ktk_dataset_uuid(name))
+    check_partition_types(schema, partition_on, name)
+    roles = (
+        [(c, "partition") for c in partition_on]
+        + [(c, "dimension") for c in sorted(dims)]
+        + [(c, "index") for c in sorted(cube.index_columns & columns)]
+    )
+    sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
+    checked = _checked(serializer)
+    checked.check(pa.schema([f for f in schema if f.name not in partition_on]))
+    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, checked)
+    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
+
+
+def _check_indices(schema: pa.Schema, columns: Sequence[str], uuid: str) -> None:
+    for column in columns:
+        check_key(index_key(uuid, column, datetime(2000, 1, 1)))  # noqa: DTZ001 - keys have UTC without a zone
+        # All values null, or no row at all: both are refused later, with a better message.
+        if not pa.types.is_null(schema.field(column).type):
+            index_type(schema.field(column).type, column, uuid)
+
+
+def _checked(serializer: FileFormat | None) -> FileFormat:
+    if serializer is not None and not isinstance(serializer, FileFormat):
+        raise InvalidType(
+            f'df_serializer should be a ParquetSerializer or a CsvSerializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.'
+        )
+    return serializer or _FORMAT
+
+
+def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str]) -> None:
+    """Dimension and partition columns that have to be there."""
+    missing = sorted(set(cube.dimension_columns) - set(columns))
+    if name == cube.seed_dataset and missing:
+        raise InvalidInput(f'Missing dimension columns in seed data "{name}": {", ".join(missing)}')
+    if len(missing) == len(cube.dimension_columns):
+        dims = ", ".join(cube.dimension_columns)
+        raise InvalidInput(f'Dataset "{name}" must have at least 1 of the following dimension columns: {dims}')
+    absent = sorted(set(partition_on) - set(columns))
+    if absent:
+        hint = (
+            ""
+            if name == cube.seed_dataset
+            else f" A dataset without them is written with partition_on={{{name!r}: {[c for c in partition_on if c in columns]}}}."
+        )
+        raise InvalidInput(f'Missing partition columns in dataset "{name}": {", ".join(absent)}.{hint}')
+    if set(columns) == set(partition_on):
+        raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {name!r}.")
+
+
+def check_visible(cube: Cube, name: str, columns: Collection[str]) -> None:
+    """Columns with a role that no query would see."""
+    roles = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns} & set(columns)
+    hidden = sorted(roles - set(visible_columns(roles)))
+    if hidden:
+        raise InvalidInput(
+            f'Columns of dataset "{name}" that are dimension, partition or index columns would be hidden in every query: {", ".join(hidden)}. '
+            'Names must not begin with "__" nor be KLEE_TS. Rename them.'
+        )
+
+
+def check_payload(
+    cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str], existing: Collection[str]
+) -> None:
+    """Payload that another dataset of the cube has already, and partition columns that are not partitioned on."""
+    shared = sorted(get_payload_subset(visible_columns(columns), cube) & set(existing))
+    if shared:
+        raise InvalidInput(f'Payload written in "{name}" is already present in cube: {", ".join(shared)}')
+    surplus = sorted((set(columns) & set(cube.partition_columns)) - set(partition_on))
+    if surplus:
+        raise InvalidInput(f"Unspecified but provided partition columns in {name}: {', '.join(surplus)}")
+
+
+def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
+    """Refuse nulls (and NaN) in partition, dimension and index columns."""
+    for column, role in write.null_free:
+        nulls = null_count(table.column(column))
+        if nulls:
+            raise InvalidInput(
+                f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" ({nulls:,} of {table.num_rows:,} rows).'
+            )
+
+
+def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[PartitionRows]:
+    """Check rows, sort them, refuse duplicate cells, and split them into physical partitions."""
+    check_no_nulls(write, table)
+    if not table.num_rows:
+        return []
+    ordered = _sorted(
+        write, table.select(write.schema.names) if set(table.column_names) != set(write.schema.names) else table
+    )
+    columns = ", ".join(write.request.partition_on)
+    try:
+        parts = split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
+        for part in parts:
+            check_key(data_key(write.request.uuid, SINGLE_TABLE, part.label))
+    except Unsupported as error:
+        raise Unsupported(f"Partition columns {columns} of dataset {write.id!r}: {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"Partition columns {columns} of dataset {write.id!r}: a value makes no valid key. {error}"
+        ) from None
+    return parts
+
+
+def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
+    if ascends(table, write.sort_columns):
+        return table
+    keys = pack_one(table, write.sort_columns)
+    order = stable_order(keys)
+    if order is not None:
+        table, keys = table.take(pa.array(order)), keys[order]
+    check_repeated(write, table, keys)
+    return table
+
+
+def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
+    """Refuse a cell that two rows have which follow each other; ``keys`` are the packed sort columns."""
+    repeated = np.flatnonzero(keys[1:] == keys[:-1])
+    if len(repeated):
+        _raise_repeated(write, table, int(repeated[0]), len(repeated))
+
+
+def _raise_repeated(write: DatasetWrite, table: pa.Table, first: int, count: int) -> None:
+    rows = table.slice(first, 2).to_pylist()
+    keys = {c: rows[0][c] for c in write.sort_columns}
+    differing = {c: (rows[0][c], rows[1][c]) for c in table.column_names if rows[0][c] != rows[1][c]}
+    detail = f"they differ in {differing}" if differing else "they are equal in every column"
+    raise InvalidInput(
+        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {pluralize(count, "row")} with a cell that another one has. '
+        f"Example: {keys} occurs twice; {detail}. A cell may occur once."
+    )

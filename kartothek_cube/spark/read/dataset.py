@@ -1,0 +1,259 @@
+"""Reading one table of a dataset into a lazy Spark data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arguments import as_list, check_flag
+from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
+from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
+from kartothek_cube.core.expressions.predicates import Predicates, parse_predicates
+from kartothek_cube.core.io.reader import FileRequest
+from kartothek_cube.core.kartothek.factory import DatasetFactory
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.scan.arguments import GroupArguments, check_table, checked_categoricals, names_of
+from kartothek_cube.core.scan.execute import stream_tables
+from kartothek_cube.core.scan.groups import GroupPlan, TableRead, make_group_plan
+from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store, store_factory
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.errors import InvalidInput
+from kartothek_cube.spark.actions import Job
+from kartothek_cube.spark.read.shuffle import ShufflePlan, run_regrouped
+from kartothek_cube.spark.session import cores, find_session
+from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
+from kartothek_cube.spark.types import to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_dataset_as_spark"]
+
+
+def read_dataset_as_spark(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    table: str = SINGLE_TABLE,
+    columns: ColumnsByTable = None,
+    categoricals: ColumnsByTable = None,
+    dates_as_object: bool = False,
+    predicates: IntoPredicates | None = None,
+    dispatch_by: Columns = None,
+    factory: DatasetFactory | None = None,
+    *,
+    blocksize: int | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> DataFrame:
+    """Read one table of a dataset and get a lazy Spark data frame.
+
+    The read is checked and planned on the driver when this is called: partition values and
+    secondary indices leave files out there, statistics and rows in the tasks. The plan names exact
+    files, so that every action on the data frame sees the dataset as it was then.
+
+    Parameters
+    ----------
+    dataset_uuid, store, table, columns, predicates, factory, as_of
+        As in `kartothek_cube.api.dataset.read_table`. The executors open the same store, so it has
+        to be one that other processes see.
+    categoricals, dates_as_object
+        Accepted from kartothek and checked; they say how pandas shows a column and mean nothing in
+        Spark, where a column has the type of its values.
+    dispatch_by : list of str, optional
+        Indexed columns: all rows of one combination of their values come from one task, one after
+        the other, in ascending order of the values. Rows without a value in one of the columns are
+        left out. Where many groups share files, each file is read once and its rows are shuffled.
+    blocksize : int, optional
+        Files, with ``dispatch_by`` groups, in one task. By default they are packed into about four
+        tasks for each core.
+    spark : SparkSession, optional
+        By default the active session; classic or Connect.
+    parallelism : int, optional
+        How many tasks run at once; by default what the session says.
+    options : Overrides, optional
+        Of `kartothek_cube.options`: for planning, and for the tasks.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Columns as asked for, else in the order of the dataset's schema. Naive timestamps are
+        ``timestamp_ntz``; unsigned integers come in the next wider type. Spark prunes no columns
+        here: name those that you need in ``columns``. Without ``dispatch_by`` files come in the
+        order of the dataset.
+
+    Raises
+    ------
+    DatasetNotFound, KeyNotFound, UnknownColumn, InvalidInput, InvalidType
+        As in `read_table`; also for a store that other processes cannot open, and for an empty list
+        of columns.
+    InvalidRequest
+        If a column of ``dispatch_by`` has no index.
+    Unsupported
+        For a column whose type Spark does not have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> from kartothek_cube.spark import read_dataset_as_spark
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset("hfs://store", "sales", [sales], partition_on=["COUNTRY_CODE"])
+    >>> read_dataset_as_spark("sales", "hfs://store", columns=["PRODUCT_ID", "UNITS"], predicates=[[("COUNTRY_CODE", "==", "FR")]]).collect()
+    [Row(PRODUCT_ID=2, UNITS=4)]
+    """
+    with operation("read_dataset_as_spark", options):
+        names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
+        asked = parse_predicates(predicates)
+        check_flag(dates_as_object, "dates_as_object")
+        source = dataset_ref(dataset_uuid, store, factory, as_of)
+        executors = _Executors(
+            find_session(spark), store_factory(source.store if factory is not None else store), parallelism, blocksize
+        )
+        if dispatch_by is None:
+            return _by_file(executors, source, table, names, categories, asked)
+        check_table(source.snapshot(), table)
+        columns, by_table = _by_table(table, names), _by_table(table, categories)
+        arguments = GroupArguments([table], columns, by_table, asked, dispatch_by=as_list(dispatch_by, "dispatch_by"))
+        return _by_group(executors, make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep))
+
+
+def _by_table(table: str, names: list[str] | None) -> dict[str, list[str]] | None:
+    return None if names is None else {table: names}
+
+
+@dataclass(frozen=True, slots=True)
+class _Executors:
+    """Where the work goes, and how it is cut."""
+
+    session: SparkSession
+    store: Store | Callable[[], Store]
+    parallelism: int | None
+    blocksize: int | None
+
+    def count(self, items: int, nbytes: int | None = None, *, natural: bool = False) -> int:
+        """Into how many tasks a number of items goes; ``natural`` ones whatever the user asked of the others."""
+        return task_count(items, cores(self.session, self.parallelism), None if natural else self.blocksize, nbytes)
+
+
+def _wire(request: FileRequest) -> pa.Schema:
+    if not request.columns:
+        raise InvalidInput(
+            f"Name at least one column of dataset {request.dataset!r}: a row without columns is nothing in Spark. It has {request.schema.names}."
+        )
+    return wire_schema(_fields(request), f"dataset {request.dataset!r}")
+
+
+def _fields(request: FileRequest) -> pa.Schema:
+    return pa.schema([request.schema.field(c) for c in request.columns])
+
+
+def _job(request: FileRequest, detail: str) -> Job:
+    return Job("read", f"dataset {request.dataset!r}", detail)
+
+
+# --- file by file -----------------------------------------------------------------------------------------------------
+
+
+def _by_file(
+    executors: _Executors,
+    source: DatasetRef,
+    table: str,
+    names: list[str] | None,
+    categories: list[str] | None,
+    predicates: Predicates | None,
+) -> DataFrame:
+    plan = make_file_plan(source.store, source.snapshot(), table, names, predicates, keep=source.keep)
+    request, store, wire = plan.request, executors.store, _wire(plan.request)
+    checked_categoricals(categories, request.columns, request.schema, source.uuid)
+    tasks = plan.tasks()
+    chunks = pack(tasks, executors.count(len(tasks), sampled_bytes(store, tasks, lambda task: (task.key,))))
+    return run_packed(
+        executors.session,
+        chunks,
+        lambda tasks: _rows(store, request, tasks, wire),
+        wire,
+        _job(request, pluralize(len(plan), "file")),
+    )
+
+
+def _rows(
+    store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some files, piece by piece."""
+    for piece in _pieces(store, request, tasks):
+        yield from to_spark(piece, wire, f"dataset {request.dataset!r}")
+
+
+def _pieces(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
+    yield from stream_tables(open_store(store), request, tasks)
+
+
+# --- group by group ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _FileGroup:
+    """The files of one group, and what they are asked for: only rows of the group."""
+
+    predicates: Predicates | None
+    files: tuple[ScanTask, ...]
+
+
+def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
+    read = plan.reads[0]
+    wire = _wire(read.request)
+    if plan.groups.amplification() > AMPLIFICATION_LIMIT:
+        return _regrouped(executors, plan, read, wire)
+    request, store = read.request, executors.store
+    groups = [
+        _FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i))))
+        for i in range(len(plan.groups))
+    ]
+    chunks = pack(groups, executors.count(len(groups)))
+    return run_packed(
+        executors.session,
+        chunks,
+        lambda groups: _group_rows(store, request, groups, wire),
+        wire,
+        _job(request, pluralize(len(groups), "group")),
+    )
+
+
+def _group_rows(
+    store: StoreLike, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    opened: Store = open_store(store)
+    for group in groups:
+        yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)
+
+
+def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa.Schema) -> DataFrame:
+    """Groups that share files: each file is read once."""
+    columns, store = list(read.request.columns), executors.store
+    request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.dispatch_columns))))
+    tasks = plan.tasks(read, np.unique(plan.groups.positions))
+    n = len(plan.groups)
+    regrouping = ShufflePlan(plan.groups.keys, _fields(request), executors.count(n))
+    chunks = pack(tasks, executors.count(len(tasks), natural=True))
+
+    def load(tasks: list[ScanTask]) -> Iterator[pa.Table]:
+        return _pieces(store, request, tasks)
+
+    def select(key: dict[str, object], table: pa.Table) -> Iterator[pa.Table]:
+        del key
+        yield table.select(columns)
+
+    return run_regrouped(
+        executors.session, chunks, load, regrouping, select, wire, _job(request, pluralize(n, "group"))
+    )

@@ -1,0 +1,176 @@
+"""Groups that share files: every file is read once, its rows are shuffled to the tasks of their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.grouping import group_numbers
+from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.execute.partition_loader import PartitionLoader
+from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.spark.actions import Job
+from kartothek_cube.spark.tasks import as_task, pack, run_packed, task_count, unpack
+from kartothek_cube.spark.types import spark_schema, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Call", "ShufflePlan", "job_of", "run_grouped", "run_regrouped"]
+
+Call = Callable[[dict[str, Any], pa.Table], Iterator[pa.Table]]
+
+_NUMBER = "__kartothek_cube_group"
+# Rows go through the shuffle as Arrow messages: Spark would turn every value into a row and back,
+# which costs more than all the rest.
+_MESSAGES = pa.schema([("task", pa.int32()), ("rows", pa.binary())])
+_MESSAGE_BYTES = 4 * 2**20
+
+
+def run_grouped(
+    session: SparkSession,
+    plan: QueryPlan,
+    store: Store | Callable[[], Store],
+    width: int,
+    blocksize: int | None,
+    call: Call,
+    wire: pa.Schema,
+    verb: str,
+) -> DataFrame:
+    """A lazy data frame of what ``call`` makes of each group of a query that has rows."""
+    order = (*plan.context.dimension_columns, *plan.context.partition_columns)
+    regrouping = ShufflePlan(plan.group_keys(), plan.schema, task_count(len(plan.groups), width, blocksize), order)
+    chunks = pack(plan.slices, task_count(len(plan.slices), width))
+    return run_regrouped(
+        session,
+        chunks,
+        lambda slices: map(PartitionLoader(open_store(store)).load, slices),
+        regrouping,
+        call,
+        wire,
+        job_of(verb, plan, len(plan.groups)),
+    )
+
+
+def job_of(verb: str, plan: QueryPlan, units: int) -> Job:
+    """How a step of a query is called in Spark's plans."""
+    return Job(
+        verb,
+        f"cube {plan.context.uuid_prefix!r}",
+        pluralize(units, "group" if plan.context.partition_by else "partition"),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShufflePlan:
+    """How rows come to their groups.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        One row a group, ascending.
+    schema : pyarrow.Schema
+        Columns and types of the rows on their way, those of the keys among them.
+    n_tasks : int
+        Over how many tasks the groups are spread. Neighbouring ones share a task, so that the
+        result comes in the order of the groups.
+    order : tuple of str
+        Columns by which the rows of a group are sorted.
+    """
+
+    keys: pa.Table
+    schema: pa.Schema
+    n_tasks: int
+    order: tuple[str, ...] = ()
+
+
+def run_regrouped(
+    session: SparkSession,
+    chunks: Sequence[bytes],
+    load: Callable[[list[Any]], Iterable[pa.Table]],
+    regrouping: ShufflePlan,
+    call: Call,
+    wire: pa.Schema,
+    job: Job | None = None,
+) -> DataFrame:
+    """A lazy data frame of what ``call`` makes of each group that has rows; ``load`` gives the rows of the items of one chunk, as they come."""
+    packed = pack([regrouping.keys], 1)[0]
+    schema, order, n_tasks = (
+        regrouping.schema.append(pa.field(_NUMBER, pa.int64())),
+        regrouping.order,
+        regrouping.n_tasks,
+    )
+
+    def sent(items: list[Any]) -> Iterator[pa.RecordBatch]:
+        return _messages(load(items), unpack(packed)[0], n_tasks)
+
+    def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keys = unpack(packed)[0]
+        for number, table in _collected(batches, schema, order):
+            key = keys.slice(number, 1).to_pylist()[0]
+            for result in call(key, table):
+                yield from to_spark(result, wire, f"the result of group {key}")
+
+    messages = run_packed(session, chunks, sent, _MESSAGES, job, len(packed))
+    return messages.repartitionById(n_tasks, "task").mapInArrow(as_task(called, job), spark_schema(wire))
+
+
+def _messages(tables: Iterable[pa.Table], keys: pa.Table, n_tasks: int) -> Iterator[pa.RecordBatch]:
+    """Rows, cut by the tasks to which they go."""
+    for table in tables:
+        numbers = group_numbers(keys, table)
+        # -1 is in no group and no task.
+        tasks = numbers * n_tasks // max(keys.num_rows, 1)
+        rows = np.argsort(tasks, kind="stable")
+        numbered = table.append_column(_NUMBER, pa.array(numbers))
+        for task, positions in _cut(rows, tasks[rows]):
+            if task >= 0:
+                yield from _encoded(task, numbered.take(pa.array(positions)))
+
+
+def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Positions cut where their numbers change."""
+    starts = group_starts(numbers)
+    ends = [*starts[1:].tolist(), len(numbers)]
+    for start, end in zip(starts.tolist(), ends[: len(starts)], strict=True):
+        yield int(numbers[start]), positions[start:end]
+
+
+def _encoded(task: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    rows = max(1, _MESSAGE_BYTES * table.num_rows // max(1, table.nbytes))
+    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
+        yield pa.record_batch([pa.array([task], pa.int32()), _one_value(batch.serialize())], schema=_MESSAGES)
+
+
+def _one_value(buffer: pa.Buffer) -> pa.Array:
+    """An array of one binary value, without a copy."""
+    return pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(np.array([0, buffer.size], dtype=np.int32)), buffer]
+    )
+
+
+def _decoded(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for message in batch.column("rows"):
+            yield pa.ipc.read_record_batch(message.as_buffer(), schema)
+
+
+def _collected(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: Sequence[str]
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of one task, group by group, in order."""
+    table = pa.Table.from_batches(_decoded(batches, schema), schema=schema).combine_chunks()
+    if not table.num_rows:
+        return
+    numbers = table.column(_NUMBER).to_numpy()
+    rows = np.argsort(pack_one(table, (_NUMBER, *order)), kind="stable")
+    table = table.drop_columns([_NUMBER])
+    for number, positions in _cut(rows, numbers[rows]):
+        yield number, table.take(pa.array(positions))

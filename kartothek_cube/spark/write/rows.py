@@ -1,0 +1,157 @@
+"""What a task does with rows of a dataset, of a cube or of its own: check them, and stage them in memory or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.schema import ordered
+from kartothek_cube.core.arrow.sort_keys import pack_one
+from kartothek_cube.core.commit.dataset_write import stage_prepared
+from kartothek_cube.core.metadata.naming import new_id
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.input_rows import InputPartition
+from kartothek_cube.core.write.prepare import Schemas, WriteRequest, check_final, prepare
+from kartothek_cube.core.write.receipt import PartitionRows, Receipt
+from kartothek_cube.core.write.stage import StageRequest, dataset_schema
+from kartothek_cube.cube.write.prepare import DatasetWrite, check_no_nulls, check_repeated, prepare_parts
+from kartothek_cube.cube.write.stage import stage_table
+
+__all__ = ["CubeRows", "DatasetRows", "Rows", "checked_schemas", "full_schema", "stored_schema"]
+
+
+class Rows(Protocol):
+    """How the rows of one dataset are checked and stored; a small picklable value."""
+
+    @property
+    def id(self) -> str:
+        """The name by which receipts are told apart."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that the rows have, in the types in which they are stored."""
+
+    @property
+    def request(self) -> StageRequest:
+        """How files are staged."""
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        """The columns by which the rows of a file are sorted."""
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The columns whose hash gives the bucket of a row, unless the caller says which."""
+
+    def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
+        """Check, sort, split and stage rows that are in memory."""
+
+    def part(self, first: pa.Table) -> PartitionRows:
+        """The physical partition of rows that have one, without its rows."""
+
+    def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Rows of one physical partition, in the order of its file, checked as they pass."""
+
+
+def checked_schemas(request: WriteRequest, table: str, columns: pa.Schema) -> Schemas:
+    """The schemas of a dataset with rows of these columns.
+
+    Whatever the eager verb refuses in rows of these types is refused here: it prepares none.
+    """
+    schemas = Schemas(request)
+    schemas.add(prepare(request, InputPartition(new_id(), {table: columns.empty_table()})).schemas)
+    check_final(request, schemas.tables)
+    return schemas
+
+
+def full_schema(rows: Rows) -> pa.Schema:
+    """The schema of the dataset."""
+    return ordered(dataset_schema(rows.schema, rows.request.partition_on), rows.request.partition_on)
+
+
+def stored_schema(rows: Rows) -> pa.Schema:
+    """The columns inside its files."""
+    return pa.schema([f for f in rows.schema if f.name not in rows.request.partition_on])
+
+
+@dataclass(frozen=True, slots=True)
+class CubeRows:
+    """Rows of a dataset of a cube: no nulls in its keys, no cell twice."""
+
+    write: DatasetWrite
+
+    @property
+    def id(self) -> str:
+        return self.write.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.write.schema
+
+    @property
+    def request(self) -> StageRequest:
+        return self.write.request
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        return self.write.sort_columns
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return self.write.dimensions
+
+    def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
+        return stage_table(store, self.write, table)
+
+    def part(self, first: pa.Table) -> PartitionRows:
+        return prepare_parts(self.write, first, new_id())[0]
+
+    def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        last: pa.Table | None = None
+        for piece in pieces:
+            check_no_nulls(self.write, piece)
+            rows = piece if last is None else pa.concat_tables([last, piece])
+            keys = pack_one(rows, self.sort_columns)
+            check_repeated(self.write, rows, keys)
+            last = piece.slice(piece.num_rows - 1)
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRows:
+    """Rows of one table of a dataset.
+
+    ``write`` has no base, which would make it as large as the dataset has partitions.
+    """
+
+    write: WriteRequest
+    table: str
+    schema: pa.Schema
+
+    @property
+    def id(self) -> str:
+        return self.write.uuid
+
+    @property
+    def request(self) -> StageRequest:
+        return self.write.stage_request(self.table, fresh=True)
+
+    @property
+    def sort_columns(self) -> tuple[str, ...]:
+        return self.write.sort_columns
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
+
+    def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
+        return stage_prepared(store, self.write, prepare(self.write, InputPartition(new_id(), {self.table: table})))
+
+    def part(self, first: pa.Table) -> PartitionRows:
+        return prepare(self.write, InputPartition(new_id(), {self.table: first})).parts[self.table][0]
+
+    def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        return iter(pieces)
