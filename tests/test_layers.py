@@ -62,7 +62,9 @@ MODULES_LOADED = 60
 
 
 def room_of(name: str) -> str | None:
-    """The room of a module; None for other packages, and for the ``__init__`` of the package and of its layers."""
+    """The room of a module; None for other packages, and for the ``__init__`` of the package and of
+    its layers.
+    """
     inside = name.removeprefix("kartothek_cube.")
     return max((room for room in ROOMS if f"{inside}.".startswith(f"{room}.")), key=len, default=None)
 
@@ -73,7 +75,9 @@ def top_level(name: str) -> set[str]:
 
 # The types of public signatures name classes of all rooms, for type checkers only.
 TYPES = "kartothek_cube.typing"
-NAMED = [name for name in MODULES if name not in {"kartothek_cube", "kartothek_cube.core", "kartothek_cube.cube", TYPES}]
+NAMED = [
+    name for name in MODULES if name not in {"kartothek_cube", "kartothek_cube.core", "kartothek_cube.cube", TYPES}
+]
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -120,7 +124,10 @@ def test_api_holds_imports_only(name):
 
 def test_the_types_import_only_the_standard_library():
     loaded = modules_after(f"import {TYPES}")
-    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {"kartothek_cube", TYPES}
+    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {
+        "kartothek_cube",
+        TYPES,
+    }
 
 
 def test_the_modules_import_each_other_without_a_cycle():
@@ -138,7 +145,9 @@ def test_the_modules_import_each_other_without_a_cycle():
 def modules_after(statement: str) -> set[str]:
     """What a fresh interpreter loads by a statement."""
     code = f"import sys, json; before = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - before)))"
-    return set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
+    return set(
+        json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    )
 
 
 def test_importing_the_package_loads_nothing_heavy():

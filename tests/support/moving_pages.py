@@ -31,7 +31,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Names of old modules and where they are now; a row without names covers all others of the modules."""
+    """Names of old modules and where they are now; a row without names covers all others of the
+    modules.
+    """
 
     modules: tuple[str, ...]
     names: tuple[str, ...]
@@ -82,7 +84,9 @@ def names_of(library: str) -> dict[str, list[str]]:
 
 
 def heirs_of(module: str, name: str) -> tuple[str, ...] | None:
-    """Where a name is now: in the row that names it, else in that of its whole module; None if the page lacks both."""
+    """Where a name is now: in the row that names it, else in that of its whole module; None if the
+    page lacks both.
+    """
     found = [row for row in rows() if module in row.modules]
     for row in sorted(found, key=lambda row: not row.names):
         if name in row.names or (not row.names and not row.is_same):

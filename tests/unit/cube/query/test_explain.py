@@ -138,7 +138,7 @@ def test_there_is_no_snapshot_that_nobody_looks_at():
     )
 
 
-# --- rows in no group -------------------------------------------------------------------------------------------------
+# --- rows in no group -----------------------------------------------------------------------------
 
 
 def rows_of(plan, title):
@@ -198,7 +198,7 @@ def test_an_overwritten_value_does_not_count_for_its_newer_file():
     assert list(iter_cube(bare, store, partition_by="i1")) == []
 
 
-# --- formats ----------------------------------------------------------------------------------------------------------
+# --- formats --------------------------------------------------------------------------------------
 
 
 def test_json_has_everything():

@@ -58,7 +58,7 @@ def store():
     return MemoryStore()
 
 
-# --- what is stored ---------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def test_a_bare_frame_is_the_seed(store):  # cube 44
@@ -284,7 +284,7 @@ def test_the_schema_file_has_normalised_types(store):
     assert stored_rows(store, files(store)[0]).schema.field("x").type == pa.int8()
 
 
-# --- overwriting ------------------------------------------------------------------------------------------------------
+# --- overwriting ----------------------------------------------------------------------------------
 
 
 def test_an_existing_cube_is_not_overwritten(store):  # cube 78
@@ -370,7 +370,7 @@ def test_cubes_with_similar_prefixes_do_not_meet(store):
     )
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 WRONG_FRAMES = {
     "no dimension column y": (SEED.drop_columns(["y"]), InvalidInput, ["seed", "y"]),
