@@ -23,6 +23,7 @@ endif
 OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
+UNIT := tests/unit tests/test_layers.py tests/test_shape.py
 
 # Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 6 runs one case in six of each test; how many processes run the tests (0: this one, for a debugger).
 ARGS ?=
@@ -32,6 +33,8 @@ SIZE ?= full
 STORE ?=
 # How many damaged stores the fuzzer reads.
 COUNT ?= 100000
+# How often `make flaky` runs the suite.
+REPEATS ?= 3
 # How long each state machine of the soak runs.
 SOAK_SECONDS ?= 300
 
@@ -78,9 +81,21 @@ test: $(VENV)/.full ## every test, newest versions, with Spark and the real kart
 test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' environments; PYTHON=python3.13 for another interpreter
 	$(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
+.PHONY: test-unit
+test-unit: $(VENV)/.quick ## every unit test, of those with many cases one in six, in under a minute: the loop while you work; ARGS="--thin 1" for all cases
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-short} $(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) --thin 6 $(UNIT) $(ARGS)
+
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
+
+.PHONY: coverage
+coverage: $(VENV)/.quick ## which lines the unit and contract tests reach, as a table of the modules that are not wholly covered
+	$(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) --cov --cov-report=term-missing:skip-covered $(UNIT) tests/contract $(ARGS)
+
+.PHONY: flaky
+flaky: $(VENV)/.full ## every test again and again, in another order each time, with more processes than cores; REPEATS=3, ARGS="tests/unit/commit"
+	for repeat in $$(seq $(REPEATS)); do $(VENV)/bin/python -m pytest -n $$((2 * $(WORKERS) + 1)) --random-order $(ARGS) || exit 1; done
 
 .PHONY: lint
 lint: $(VENV)/.full ## ruff (rules and format) and mypy --strict
@@ -111,20 +126,20 @@ notebook: $(VENV)/.demo ## runs examples/grocery.ipynb; the notebook with its ou
 
 .PHONY: bench
 bench: $(VENV)/.full ## the benchmarks, each against its peers on the same files; the figures go to docs/benchmarks.md; ARGS="--only cube", ARGS=--small
-	-$(VENV)/bin/python -c "from tests.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
+	-$(VENV)/bin/python -c "from tests.integration.interop.environments import KARTOTHEK, find_or_create; find_or_create(KARTOTHEK)"
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
 .PHONY: soak
 soak: $(VENV)/.full ## long runs: interleaved writers and readers over faulty stores, many processes, killed writers; SOAK_SECONDS=300 for each of the first two
-	$(VENV)/bin/python -m tests.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
-	$(VENV)/bin/python -m tests.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
-	$(VENV)/bin/python -m tests.soak.processes
-	$(VENV)/bin/python -m tests.soak.kills
+	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world dataset --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.robustness.soak.state_machine --world cube --seconds $(SOAK_SECONDS)
+	$(VENV)/bin/python -m tests.robustness.soak.processes
+	$(VENV)/bin/python -m tests.robustness.soak.kills
 
 .PHONY: fuzz
 fuzz: $(VENV)/.quick ## long runs of the property tests and of the fuzzer of damaged stores, with fresh random data; COUNT=100000 damaged stores
 	HYPOTHESIS_PROFILE=fuzz $(VENV)/bin/python -m pytest -m "hypothesis and not spark" $(ARGS)
-	$(VENV)/bin/python -m tests.fuzz --count $(COUNT)
+	$(VENV)/bin/python -m tests.robustness.fuzz --count $(COUNT)
 
 .PHONY: system-deps
 system-deps: ## Chromium, Node and, in .node, the test server of Azure; Java comes from the Python package index where the system has none
@@ -132,5 +147,5 @@ system-deps: ## Chromium, Node and, in .node, the test server of Azure; Java com
 
 .PHONY: clean
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-* .node docs/_build build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts *.egg-info
+	rm -rf .venv .venv-* .node docs/_build build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse artifacts *.egg-info
 	find kartothek_cube tests examples benchmarks scripts docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.naming import document_key, index_key, schema_key
 from kartothek_cube.core.schema_file import common_metadata_bytes
+from kartothek_cube.core.snapshots import _cache
 from kartothek_cube.core.store import Store
 
 KEYS = ("WEEK", "PRODUCT_ID", "DAY")
@@ -138,3 +139,9 @@ def write_cells(place: Place, partition: int) -> None:
         path = place.root / place.cube.ktk_dataset_uuid(name) / "table" / f"{empty_labels(partition + 1)[-1]}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"PRODUCT_ID": np.arange(partition, partition + 100), payload: np.random.default_rng(1).random(100)}), path)
+
+
+def forget() -> None:
+    """Drop the snapshots that this process has cached, so that documents are read anew."""
+    with _cache._lock:  # noqa: SLF001
+        _cache._entries.clear()  # noqa: SLF001

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from data import EMPTY, PAYLOAD, Place, empty_cube
+from data import EMPTY, PAYLOAD, Place, empty_cube, forget
 from pairs import Row, absent, faster, turns, within
 from pipe import start_kartothek, where
 from script import Bench, run
 
 from kartothek_cube import C, plan_cube_query
 from kartothek_cube.core.naming import document_key
-from kartothek_cube.core.snapshots import forget
 
 ONE = C("DAY") == 7
 
 
 def forgotten(place: Place) -> Place:
     """The same as nobody has seen it before."""
-    forget(place.store)
+    forget()
     return place
 
 

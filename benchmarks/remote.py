@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
-from data import LONG, Place, tables
+from data import LONG, Place, forget, tables
 from pairs import Row, beside, limited, turns
 from script import Bench, run
 
 from kartothek_cube import C, build_cube, copy_cube, open_store, query_cube_arrow
-from kartothek_cube.core.snapshots import forget
 from kartothek_cube.core.store import Store
 
 LATENCY = 0.02
@@ -31,7 +31,7 @@ BUCKET, KEY, REGION = "bench", "any", "us-east-1"
 DATASETS = ("seed", "stock", "forecast")
 SERVER = """
 import json, sys
-from kartothek_cube.testing.remote import RemoteStandIn
+from tests.support.remote import RemoteStandIn
 with RemoteStandIn() as remote:
     print(remote.endpoint, flush=True)
     for line in sys.stdin:
@@ -62,7 +62,8 @@ class Server:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    repository = Path(__file__).parents[1]
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=repository) as process:
         yield Server(process)
         process.stdin.close()  # type: ignore[union-attr]
 
@@ -96,7 +97,7 @@ class Remote:
 
     def cold(self, condition: Any) -> int:
         """As nobody has seen the cube before."""
-        forget(self.store)
+        forget()
         return self.query(condition)
 
 

@@ -106,8 +106,8 @@ class Reading:
 
     def ready(self) -> DataFrame:
         """As many rows, the first partition of each task again and again: what Spark takes for rows that need neither be read nor joined."""
-        from kartothek_cube.cube.load import Loader
-        from kartothek_cube.cube.plan import Group
+        from kartothek_cube.cube.groups import Group
+        from kartothek_cube.cube.load import PartitionLoader
         from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
         from kartothek_cube.spark.types import to_spark, wire_schema
 
@@ -116,7 +116,7 @@ class Reading:
         wire, units = wire_schema(plan.schema, "the cube"), plan.slices
 
         def again(groups: list[Any]) -> Iterator[pa.RecordBatch]:
-            table = Loader(open_store(url)).load(groups[0])
+            table = PartitionLoader(open_store(url)).load(groups[0])
             for _ in groups:
                 yield from to_spark(table, wire)
 

@@ -14,8 +14,12 @@ import hypothesis
 import pytest
 
 import kartothek_cube
-from kartothek_cube.testing import servers
-from tests.spark_sessions import prepare, started
+
+# Before they are imported: a failure shows the values.
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support import servers  # noqa: E402
+from tests.support.spark_sessions import prepare, started  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +33,7 @@ hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=2000, p
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # The quick environment has no PySpark.
-collect_ignore_glob = [] if importlib.util.find_spec("pyspark") else ["spark/*", "drivers/test_spark_*"]
+collect_ignore_glob = [] if importlib.util.find_spec("pyspark") else ["unit/spark/*", "integration/spark/*"]
 
 MARKER_OF_FIXTURE = {
     "spark": "spark",
@@ -43,11 +47,11 @@ MARKER_OF_FIXTURE = {
 
 # Tests that share something dear, a session or servers or an environment or the built documentation: one process of a parallel run gets them all.
 TOGETHER = {
-    "spark": ("tests/spark/", "tests/drivers/", "tests/examples/", "tests/test_docs.py", "tests/core/test_store_review.py"),
-    "interop": ("tests/interop/",),
+    "spark": ("tests/integration/spark/", "tests/integration/examples/", "tests/docs/test_examples_run.py", "tests/robustness/hostile/test_store_misuse.py"),
+    "interop": ("tests/integration/interop/",),
     "docs": ("tests/docs/",),
-    "wheel": ("tests/test_wheel.py",),
-    "servers": ("tests/core/test_servers.py", "tests/soak/"),
+    "wheel": ("tests/integration/test_wheel.py",),
+    "servers": ("tests/integration/servers/", "tests/robustness/soak/"),
 }
 
 
@@ -114,10 +118,10 @@ def store(store_url: str) -> Any:
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for another writer looks again at once: for tests in which that writer has crashed."""
-    from kartothek_cube.core import publish
+    from kartothek_cube.core import commit
     from kartothek_cube.cube import settle
 
-    for module in (publish, settle):
+    for module in (commit, settle):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from tests.source import MODULES, functions
+from tests.support.source import MODULES, functions
 
 MEDIAN_LINES = 8
 LONGEST_FUNCTION = 60

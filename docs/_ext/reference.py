@@ -25,10 +25,10 @@ MODULES = (
     "kartothek_cube.api.serialization",
     "kartothek_cube.spark",
     "kartothek_cube.errors",
+    "kartothek_cube.typing",
     "kartothek_cube.testing.stores",
     "kartothek_cube.testing.drivers",
     "kartothek_cube.testing.model",
-    "kartothek_cube.testing.remote",
 )
 # A word that is also a plain word, as `history`, is a name only if it is called.
 NAME = re.compile(r"^(?P<name>[A-Za-z_]+)(?P<call>\(.*\))?$")

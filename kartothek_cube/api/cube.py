@@ -24,9 +24,10 @@ from kartothek_cube.cube.constants import (
     KTK_CUBE_UUID_SEPERATOR,
 )
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.plan import Group, QueryPlan
-from kartothek_cube.cube.prepare import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.plan import QueryPlan
 from kartothek_cube.cube.verbs.append import append_to_cube, remove_partitions, update_cube
+from kartothek_cube.cube.verbs.build import CUBE_SERIALIZER as KTK_CUBE_DF_SERIALIZER
 from kartothek_cube.cube.verbs.build import build_cube, extend_cube
 from kartothek_cube.cube.verbs.cleanup import CleanupReport, cleanup_cube
 from kartothek_cube.cube.verbs.compact import compact_cube

@@ -19,16 +19,15 @@ from kartothek_cube.core.compat.stores import ensure_store, lazy_store
 from kartothek_cube.core.dataset.build_indices import build_dataset_indices
 from kartothek_cube.core.dataset.collect_garbage import garbage_collect_dataset
 from kartothek_cube.core.dataset.commit import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.compact import compact_dataset
 from kartothek_cube.core.dataset.convert import convert_metadata_format
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.delete import delete_dataset
 from kartothek_cube.core.dataset.header import create_empty_dataset_header
 from kartothek_cube.core.dataset.history import history
 from kartothek_cube.core.dataset.listing import list_datasets
-from kartothek_cube.core.dataset.plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.dataset.read_frames import read_dataset_as_dataframes, read_dataset_as_dataframes__iterator
+from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.statistics import collect_dataset_metadata, hash_dataset
 from kartothek_cube.core.dataset.store import store_dataframes_as_dataset, store_dataframes_as_dataset__iter
@@ -36,9 +35,10 @@ from kartothek_cube.core.dataset.stream import stream_table
 from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.update import update_dataset_from_dataframes, update_dataset_from_dataframes__iter
 from kartothek_cube.core.dataset.verify import verify_dataset
-from kartothek_cube.core.maintenance.compact_report import CompactionPlan, CompactionReport
+from kartothek_cube.core.maintenance.compaction_report import CompactionPlan, CompactionReport
 from kartothek_cube.core.maintenance.garbage import GarbageReport
 from kartothek_cube.core.maintenance.verify_report import Finding, VerifyReport
+from kartothek_cube.cube.verbs.compact import compact_dataset
 
 __all__ = [
     "CompactionPlan",

@@ -55,7 +55,7 @@ def command(ctx: click.Context, deep: bool) -> None:
 def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
     """The verdicts of all datasets and cubes of a store, or of one cube: datasets first, by name."""
     from kartothek_cube.core.dataset.listing import list_datasets
-    from kartothek_cube.core.parallel import run
+    from kartothek_cube.core.parallel import map_in_threads
     from kartothek_cube.core.progress import Phase
     from kartothek_cube.cube.discovery import dataset_ids, list_cube_prefixes
 
@@ -65,7 +65,7 @@ def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
         *(partial(_cube, store, prefix, sorted(uuids), deep=deep) for prefix, uuids in members.items()),
         *(partial(_single, store, uuid, deep=deep) for uuid in single),
     ]
-    found = [verdict for verdicts in run(lambda task: task(), tasks, phase=Phase("verify", "datasets")) for verdict in verdicts]
+    found = [verdict for verdicts in map_in_threads(lambda task: task(), tasks, phase=Phase("verify", "datasets")) for verdict in verdicts]
     return sorted(found, key=lambda verdict: (verdict.kind != "dataset", verdict.name))
 
 

@@ -118,7 +118,7 @@ def _existing(session: Session, target: Store) -> frozenset[str]:
 
 def _check(loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool, dry_run: bool) -> None:
     """Refuse what cannot work before anything is deleted or said."""
-    from kartothek_cube.core.publish import check_store_can_commit
+    from kartothek_cube.core.commit import check_store_can_commit
     from kartothek_cube.cube.verbs.copy import plan_cube_copy, refuse_same_store
     from kartothek_cube.errors import InvalidInput, KartothekCubeError
 

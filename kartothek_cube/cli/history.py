@@ -108,7 +108,7 @@ def history_lines(commits: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield from table(_HEAD, ([_cell(commit[name]) for name in _HEAD] for commit in commits), right=("added", "removed"))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)

@@ -80,7 +80,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) 
     return "  ".join(padded).rstrip()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value as JSON has it: times in ISO form, durations in seconds, bytes in base64, sets sorted; floats that JSON lacks are null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
     return _scalar(value)
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
@@ -103,17 +103,17 @@ def _scalar(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def document(value: Any) -> str:
+def document(value: object) -> str:
     """One JSON document."""
     return json_text(value, indent=2)
 
 
-def json_text(value: Any, indent: int | None = None) -> str:
+def json_text(value: object, indent: int | None = None) -> str:
     """A value in JSON, without control characters."""
     return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(plain(value), indent=indent, ensure_ascii=False))
 
 
-def show(session: Session, value: Any, lines: Callable[[], Iterable[str]]) -> None:
+def show(session: Session, value: object, lines: Callable[[], Iterable[str]]) -> None:
     """Print a value as the session wants it: the JSON document, or the lines of text."""
     if session.json:
         click.echo(document(value))

@@ -48,7 +48,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Parse the text."""
         found = _DURATION.fullmatch(str(value).strip())
         if isinstance(value, timedelta) or found is None or not (found[2] or float(found[1]) == 0):

@@ -90,7 +90,7 @@ def _answer(session: Session, loaded: LoadedCube, conjunction: Conjunction, payl
     _shell(frames[0], embed)
 
 
-def _shell(df: Any, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - used by whoever types into the shell
+def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - used by whoever types into the shell
     """The shell sees the variables of the function that opens it: ``df``."""
     try:
         embed(banner1="Shell:")

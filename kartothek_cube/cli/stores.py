@@ -72,7 +72,7 @@ def store_named(path: str, name: str) -> Store:
     return store_of(stores[name], name)
 
 
-def store_of(entry: Any, name: str) -> Store:
+def store_of(entry: object, name: str) -> Store:
     """The store that an entry describes: a URL, a dict with ``url`` and settings of `open_store`, or arguments of ``storefact.get_store``."""
     from kartothek_cube.core.stores import open_store
     from kartothek_cube.errors import InvalidInput, KartothekCubeError

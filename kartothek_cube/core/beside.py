@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from kartothek_cube.core.files import FileRequest, with_constants
 from kartothek_cube.core.footer import chunk_spans, column_chunks
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.parquet import read_source
 from kartothek_cube.core.parquet_file import ParquetSource, open_file
 from kartothek_cube.core.store import Span, Store
+from kartothek_cube.core.telemetry import record
 
-__all__ = ["Encoded", "read_rest", "read_with"]
+__all__ = ["EncodedColumns", "read_rest", "read_with"]
 
 # Decoding fewer rows takes less time than looking at how they are encoded.
 _FEW_ROWS = 16_384
@@ -24,7 +25,7 @@ _WRITER = "parquet-cpp"
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedColumns:
     """Columns as they lie in a file: the rows of each row group, what else says how bytes are decoded, and the bytes of the column chunks."""
 
     columns: tuple[str, ...]
@@ -33,14 +34,14 @@ class Encoded:
     chunks: list[bytes]
 
 
-def read_with(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], columns: Sequence[str]) -> tuple[pa.Table, Encoded | None]:
+def read_with(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], columns: Sequence[str]) -> tuple[pa.Table, EncodedColumns | None]:
     """All rows of a Parquet file, and how some of the columns lie in it; None where these are no help to `read_rest`."""
     with open_file(store, key, request.dataset) as source:
         table = _read(source, key, request, request.columns, constants)
         return table, _encoded(source, tuple(columns)) if constants.keys().isdisjoint(columns) else None
 
 
-def read_rest(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], known: Encoded) -> tuple[pa.Table, bool]:
+def read_rest(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], known: EncodedColumns) -> tuple[pa.Table, bool]:
     """All rows of a Parquet file, without the known columns where these have the same values in it row by row; and whether they have."""
     with open_file(store, key, request.dataset) as source:
         alike = constants.keys().isdisjoint(known.columns) and _holds(source, known)
@@ -50,11 +51,11 @@ def read_rest(store: Store, key: str, request: FileRequest, constants: Mapping[s
 
 def _read(source: ParquetSource, key: str, request: FileRequest, columns: Sequence[str], constants: Mapping[str, Any]) -> pa.Table:
     table, rows = read_source(source, key, [c for c in columns if c not in constants], request.schema, None)
-    note(rows_read=rows)
+    record(rows_read=rows)
     return with_constants(table, rows, columns, constants, request.schema)
 
 
-def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> Encoded | None:
+def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> EncodedColumns | None:
     """How columns lie in a file. They have been read of it, so that their chunks are sound."""
     rows, places = _rows(source), _places(source, columns)
     if places is None or sum(rows) < _FEW_ROWS:
@@ -63,10 +64,10 @@ def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> Encoded | None:
     layout, spans = _layout(source, columns, places, groups)
     if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow takes another start
         return None
-    return Encoded(columns, rows, layout, [source.packed(span) for span in spans])
+    return EncodedColumns(columns, rows, layout, [source.packed(span) for span in spans])
 
 
-def _holds(source: ParquetSource, known: Encoded) -> bool:
+def _holds(source: ParquetSource, known: EncodedColumns) -> bool:
     """Whether the known columns lie in a file in the same way. Where one of them is damaged they do not: reading it says what is wrong."""
     rows, places = _rows(source), _places(source, known.columns)
     if rows != known.rows or places is None:
@@ -77,7 +78,7 @@ def _holds(source: ParquetSource, known: Encoded) -> bool:
         return False
 
 
-def _is_alike(source: ParquetSource, known: Encoded, places: Sequence[int], groups: Sequence[int]) -> bool:
+def _is_alike(source: ParquetSource, known: EncodedColumns, places: Sequence[int], groups: Sequence[int]) -> bool:
     layout, spans = _layout(source, known.columns, places, column_chunks(source.metadata, source.size, groups, places))
     return layout == known.layout and all(source.packed(span) == chunk for span, chunk in zip(spans, known.chunks, strict=True))
 
@@ -115,7 +116,7 @@ def _kind(column: Any) -> tuple[Any, ...]:
     return column.path, column.physical_type, column.length, str(column.logical_type), column.converted_type, *levels
 
 
-def _shape(chunk: Any, start: int) -> tuple[Any, ...]:
+def _shape(chunk: pq.ColumnChunkMetaData, start: int) -> tuple[Any, ...]:
     """What the footer says of a column chunk, with places counted from its start.
 
     It is not asked for the codec: Arrow ends the process for one that it does not know, and what another codec makes of values of this size are other bytes.

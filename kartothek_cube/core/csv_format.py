@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +16,11 @@ import pyarrow.csv as pa_csv
 import pyarrow.types as pt
 
 from kartothek_cube.core.formats import FileFormat, as_table, readable
-from kartothek_cube.core.journal import note
+from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX
 from kartothek_cube.core.predicates import Predicates
 from kartothek_cube.core.schema import stored_type
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import CorruptData, InvalidType, Unsupported
 
 __all__ = ["SEPARATOR", "CsvFormat", "count_csv_rows", "csv_content", "read_csv_inside"]
@@ -65,7 +66,7 @@ class CsvFormat(FileFormat):
 
     @property
     def file_suffix(self) -> str:
-        return ".csv.gz" if self.compress else ".csv"
+        return CSV_GZIP_SUFFIX if self.compress else CSV_SUFFIX
 
     def check(self, schema: pa.Schema) -> None:
         _check_schema(schema)
@@ -98,7 +99,7 @@ def _check_carried(kind: pa.DataType, name: str) -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: IO[bytes] | gzip.GzipFile) -> int:
     header = io.StringIO()
     csv.writer(header, delimiter=SEPARATOR, lineterminator="\n").writerow(schema.names)
     sink.write(header.getvalue().encode())
@@ -169,7 +170,7 @@ def csv_content(store: Store, key: str, dataset: str | None) -> pa.Buffer:
     """The text of a CSV file."""
     with readable(store, key, dataset):
         data = pa.py_buffer(store.get(key))
-        note(files_read=1, bytes_read=data.size)
+        record(files_read=1, bytes_read=data.size)
         return pa.CompressedInputStream(pa.BufferReader(data), "gzip").read_buffer() if key.endswith(".gz") else data
 
 
@@ -198,7 +199,7 @@ def read_csv_inside(
 
 def _header(content: pa.Buffer, key: str) -> list[str]:
     try:
-        names = next(csv.reader(io.TextIOWrapper(pa.BufferReader(content), encoding="utf-8-sig", newline=""), delimiter=SEPARATOR), [])
+        names = next(csv.reader(io.TextIOWrapper(cast("BinaryIO", pa.BufferReader(content)), encoding="utf-8-sig", newline=""), delimiter=SEPARATOR), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
     if not names or len(set(names)) != len(names):

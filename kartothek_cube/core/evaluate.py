@@ -38,15 +38,11 @@ def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
         return np.ones(table.num_rows, dtype=bool)
     result = np.zeros(table.num_rows, dtype=bool)
     for conjunction in predicates:
-        result |= _all_of(table, conjunction)
+        mask = np.ones(table.num_rows, dtype=bool)
+        for clause in conjunction:
+            mask &= matching_values(table.column(clause.column), clause)
+        result |= mask
     return result
-
-
-def _all_of(table: pa.Table, conjunction: tuple[Clause, ...]) -> Mask:
-    mask = np.ones(table.num_rows, dtype=bool)
-    for clause in conjunction:
-        mask &= matching_values(table.column(clause.column), clause)
-    return mask
 
 
 def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) -> Mask:
@@ -73,7 +69,7 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     return _compared(values, clause)
 
 
-def _matching_codes(values: Any, clause: Clause) -> Mask:
+def _matching_codes(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     """For dictionaries: each of their values is compared once, unless there are more than rows."""
     null = bool(matching_values(pa.nulls(1, values.type.value_type), clause)[0])
     masks = [np.zeros(0, dtype=bool)]
@@ -95,16 +91,16 @@ def _nulls(values: pa.Array | pa.ChunkedArray) -> Any:
     return pc.is_null(values, nan_is_null=pa.types.is_floating(values.type))
 
 
-def _to_numpy(mask: Any) -> Mask:
+def _to_numpy(mask: pa.Array | pa.ChunkedArray) -> Mask:
     out: Mask = mask.to_numpy(zero_copy_only=False) if isinstance(mask, pa.Array) else mask.to_numpy()
     return out.astype(bool, copy=False)
 
 
-def _compare(op: str, values: Any, literal: pa.Scalar) -> Mask:
+def _compare(op: str, values: pa.Array | pa.ChunkedArray, literal: pa.Scalar) -> Mask:
     return _to_numpy(pc.fill_null(_COMPARE[op](values, literal), False))
 
 
-def _compared(values: Any, clause: Clause) -> Mask:
+def _compared(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     """``== < <= > >=``. Where the type has no value that equals the constant, the greatest one below takes its place in an order."""
     place = literal(clause.value, values.type)
     if place.floor is None:
@@ -116,7 +112,7 @@ def _compared(values: Any, clause: Clause) -> Mask:
     return _compare("<=" if clause.op in ("<", "<=") else ">", values, place.floor)
 
 
-def _is_in(values: Any, clause: Clause) -> Mask:
+def _is_in(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
     wanted = _wanted(clause, values.type)
     if len(wanted):
@@ -133,7 +129,7 @@ def _wanted(clause: Clause, kind: pa.DataType) -> pa.Array:
     return known[kind]
 
 
-def _one_zero(values: Any) -> Any:
+def _one_zero(values: pa.Array | pa.ChunkedArray) -> Any:
     # A set tells -0.0 from 0.0; adding zero leaves only the latter.
     return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from kartothek_cube.core.csv_format import count_csv_rows, read_csv_inside
 from kartothek_cube.core.evaluate import clause_on_scalar, filter_table, matching_rows
-from kartothek_cube.core.journal import note
+from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX
 from kartothek_cube.core.parquet import count_parquet_rows, open_parquet_inside, read_parquet_inside
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, resolve_constants
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["FileRequest", "file_rows", "filter_table", "open_rows", "read_rows"]
@@ -38,7 +39,8 @@ def _read_csv(store: Store, key: str, dataset: str | None, columns: Sequence[str
 
 
 _CSV = _Reader(_read_csv, lambda *asked: (True, iter([_read_csv(*asked[:-1])])), count_csv_rows)
-_READERS = {".csv.gz": _CSV, ".csv": _CSV, ".parquet": _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)}
+_PARQUET = _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)
+_READERS = {CSV_GZIP_SUFFIX: _CSV, CSV_SUFFIX: _CSV, DATA_SUFFIX: _PARQUET}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
         return _output_schema(request).empty_table()
     inside = [c for c in request.columns if c not in constants]
     table, rows = reader.read_inside(store, key, request.dataset, inside, request.schema, remaining)
-    note(rows_read=rows)
+    record(rows_read=rows)
     return with_constants(table, rows, request.columns, constants, request.schema)
 
 
@@ -108,7 +110,7 @@ def open_rows(store: Store, key: str, request: FileRequest, nbytes: int, constan
 
 
 def _noted(rows: int) -> int:
-    note(rows_read=rows)
+    record(rows_read=rows)
     return rows
 
 

@@ -153,7 +153,7 @@ def unpacked_bytes(chunks: Sequence[Any]) -> int:
     return sum(max(chunk.total_uncompressed_size, chunk.num_values * (_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER)) for chunk in chunks)
 
 
-def statistics(chunk: Any, column: Any) -> tuple[Any, Any, bool]:
+def statistics(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> tuple[Any, Any, bool]:
     """Minimum, maximum (None: unknown), and whether there may be nulls; ``column`` is what the schema of the file says of the column of the chunk."""
     if chunk.physical_type != column.physical_type:  # Arrow would throw
         raise pa.ArrowInvalid(f"Its footer contradicts itself about column {column.path!r}, which is {column.physical_type}")

@@ -5,32 +5,33 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.naming import column_name
 from kartothek_cube.core.schema import stored_schema
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "no_frame", "null_count", "to_frame", "to_table"]
+__all__ = ["concat_blocks", "concat_encoded", "encoded", "is_block", "is_frame", "is_series", "no_frame", "null_count", "plain_frame", "to_frame", "to_table"]
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Whether this is a pandas frame. Whoever has one has imported pandas, so that it is not imported to ask."""
     return _is_of_pandas(data, "DataFrame")
 
 
-def is_series(data: Any) -> bool:
+def is_series(data: object) -> bool:
     """Whether this is a pandas series."""
     return _is_of_pandas(data, "Series")
 
 
-def _is_of_pandas(data: Any, kind: str) -> bool:
+def _is_of_pandas(data: object, kind: str) -> bool:
     return isinstance(data, getattr(sys.modules.get("pandas"), kind, ()))
 
 
@@ -60,20 +61,20 @@ def to_table(data: Any, dataset: str) -> pa.Table:
     return _stored(table, dataset)
 
 
-def no_frame(data: Any, dataset: str, reason: object = None) -> InvalidType:
+def no_frame(data: object, dataset: str, reason: object = None) -> InvalidType:
     """The error for what is no block of rows."""
     end = "." if reason is None else f": {reason}"
     return InvalidType(f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(data).__name__}" (dataset {dataset!r}){end}')
 
 
-def _from_stream(data: Any, dataset: str) -> pa.Table:
+def _from_stream(data: object, dataset: str) -> pa.Table:
     try:
         return pa.table(data)
     except pa.ArrowInvalid as error:  # a stream of single values, or a type that only its library knows
         raise no_frame(data, dataset, error) from None
 
 
-def is_block(data: Any) -> bool:
+def is_block(data: object) -> bool:
     """Whether this is one block of rows, and not a collection of blocks."""
     if is_series(data):
         raise InvalidType('Provided DataFrame is not a pandas.DataFrame or None, but is a "Series". Call .to_frame() first.')
@@ -109,7 +110,22 @@ def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
     return pa.table(arrays, names=names) if arrays else pa.table({})
 
 
-def _text_name(name: Any, dataset: str) -> str:
+def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """The frame with text as column names, as kartothek's datasets stored it.
+
+    Raises
+    ------
+    Unsupported
+        If its rows have several labels.
+    """
+    if frame.index.nlevels > 1:
+        raise Unsupported(f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; row labels are not stored.")
+    given: list[Any] = list(frame.columns)
+    names = [column_name(name) for name in given]
+    return frame if names == given else frame.set_axis(names, axis=1)
+
+
+def _text_name(name: object, dataset: str) -> str:
     if isinstance(name, bytes):
         return name.decode("utf-8")
     if not isinstance(name, str):
@@ -226,8 +242,8 @@ def _categorical_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _one_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
     if not column.num_chunks:  # Arrow makes no empty array for every type of dictionary
         return pa.DictionaryArray.from_arrays(pa.array([], type=column.type.index_type), pa.array([], type=column.type.value_type))
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+    combined = cast("pa.DictionaryArray | pa.ChunkedArray", column.combine_chunks())
+    return cast("pa.DictionaryArray", combined.chunk(0)) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:

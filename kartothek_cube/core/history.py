@@ -12,7 +12,7 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.history import HistoryEntry, decode_entry, document_before, history_key
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
 from kartothek_cube.core.naming import index_key
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.schema_file import parse_embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
@@ -21,7 +21,7 @@ from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Ke
 __all__ = [
     "AsOf",
     "BeforeCreation",
-    "State",
+    "PastState",
     "check_as_of",
     "is_wanted",
     "known_since",
@@ -41,7 +41,7 @@ _NEVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as in the keys of indices
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PastState:
     """A dataset after one commit, found by going back.
 
     ``commit`` and ``time`` are None where a foreign writer came last, ``parent`` also for the first commit; ``entry`` says how it differs from the state
@@ -113,7 +113,7 @@ def snapshot_at(store: Store, newest: Snapshot, as_of: AsOf) -> Snapshot:
     """
     if _is_newest(newest, as_of):
         return newest
-    last: State | None = None
+    last: PastState | None = None
     for state in states(store, newest):
         if is_wanted(state.commit, state.time, state.cube, as_of):
             return newest if last is None else older_snapshot(store, newest, state.document)
@@ -136,14 +136,14 @@ def is_wanted(commit: str | None, time: datetime | None, cube: CubeCommit | None
     return as_of in (commit, None if cube is None else cube.id)
 
 
-def _unknown(newest: Snapshot, as_of: AsOf, oldest: State) -> InvalidInput:
+def _unknown(newest: Snapshot, as_of: AsOf, oldest: PastState) -> InvalidInput:
     what = as_of.isoformat() if isinstance(as_of, datetime) else f"commit {as_of!r}"
     text = f"Dataset {newest.uuid!r} cannot be read as of {what}: {known_since(newest, oldest)}. `history` lists the commits that are kept."
     made = oldest.entry is not None and oldest.entry.before is None
     return BeforeCreation(text) if made and isinstance(as_of, datetime) else InvalidInput(text)
 
 
-def known_since(newest: Snapshot, oldest: State) -> str:
+def known_since(newest: Snapshot, oldest: PastState) -> str:
     """Why nothing before the oldest state is known."""
     if newest.has_foreign_commit:
         return "a writer that keeps no history (kartothek, plateau) came last"
@@ -155,7 +155,7 @@ def known_since(newest: Snapshot, oldest: State) -> str:
     return f"history is kept since commit {oldest.commit}{when}"
 
 
-def states(store: Store, newest: Snapshot) -> Iterator[State]:
+def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
     """The newest state and those before it, as far as entries are kept.
 
     Raises
@@ -165,7 +165,7 @@ def states(store: Store, newest: Snapshot) -> Iterator[State]:
     """
     document = replace(newest.document, partitions=newest.partitions)
     if newest.has_foreign_commit:
-        yield State(None, None, None, None, document, None)
+        yield PastState(None, None, None, None, document, None)
         return
     known = {c.id: c for c in newest.chain}
     commit = newest.chain[-1]
@@ -190,10 +190,10 @@ def _leads_to(parent: Commit, entry: HistoryEntry, commit: Commit, before: Docum
     return not parent.fingerprint or parent.fingerprint == fingerprint(listed)
 
 
-def _state(commit: Commit, document: Document, entry: HistoryEntry | None) -> State:
+def _state(commit: Commit, document: Document, entry: HistoryEntry | None) -> PastState:
     if entry is None:
-        return State(commit.id, commit.parent, commit.time, commit.cube, document, None)
-    return State(commit.id, entry.parent, commit.time or entry.time, commit.cube or entry.cube, document, entry)
+        return PastState(commit.id, commit.parent, commit.time, commit.cube, document, None)
+    return PastState(commit.id, entry.parent, commit.time or entry.time, commit.cube or entry.cube, document, entry)
 
 
 def _entries(store: Store, newest: Snapshot) -> Iterator[HistoryEntry | CorruptDocument | None]:
@@ -219,7 +219,7 @@ def _read_ahead(store: Store, uuid: str, ids: Sequence[str]) -> Iterator[History
             return error
 
     for start in range(0, len(ids), _READ_AHEAD):
-        yield from run(read, ids[start : start + _READ_AHEAD], at=store)
+        yield from map_in_threads(read, ids[start : start + _READ_AHEAD], store=store)
 
 
 def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
@@ -244,7 +244,7 @@ def older_snapshot(store: Store, newest: Snapshot, document: Document) -> Snapsh
     """An older state of a dataset as a snapshot. It has no version, so that nothing takes it for the newest one."""
     schemas = parse_embedded_schemas(str(document.metadata.get(SCHEMA_KEY)), document.uuid)
     columns = list(document.indices)
-    there = run(lambda column: _has_index(store, newest, document.indices[column], column), columns, at=store)
+    there = map_in_threads(lambda column: _has_index(store, newest, document.indices[column], column), columns, store=store)
     lost = frozenset(column for column, found in zip(columns, there, strict=True) if not found)
     # An index that was superseded before it was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}

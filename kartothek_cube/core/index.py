@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -96,7 +96,7 @@ def _to_bytes(table: pa.Table) -> bytes:
 def _from_bytes(column: str, data: bytes) -> SecondaryIndex:
     table = pa.ipc.open_stream(data).read_all().combine_chunks()
     values, labels = (c.chunk(0) if c.num_chunks else pa.array([], type=c.type) for c in table.columns)
-    return SecondaryIndex(column, values, labels)
+    return SecondaryIndex(column, values, cast("pa.DictionaryArray", labels))
 
 
 def index_type(kind: pa.DataType, column: str, where: str | None = None) -> pa.DataType:
@@ -132,9 +132,9 @@ def column_index(column: str, values: pa.Array | pa.ChunkedArray, labels: pa.Arr
 def merge_indices(indices: Sequence[SecondaryIndex]) -> SecondaryIndex:
     """All pairs of several indices on one column; their types must agree."""
     first = indices[0]
-    labels = pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks()
+    labels = cast("pa.DictionaryArray | pa.ChunkedArray", pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks())
     values = pa.concat_arrays([i.values.cast(first.values.type) for i in indices])
-    return SecondaryIndex(first.column, values, labels.chunk(0) if isinstance(labels, pa.ChunkedArray) else labels)
+    return SecondaryIndex(first.column, values, cast("pa.DictionaryArray", labels.chunk(0)) if isinstance(labels, pa.ChunkedArray) else labels)
 
 
 def drop_labels(index: SecondaryIndex, removed: pa.Array) -> SecondaryIndex:

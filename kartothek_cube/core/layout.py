@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 
@@ -50,7 +49,7 @@ def check_overlap(columns: Sequence[str], partition_on: Sequence[str], uuid: str
         raise InvalidRequest(f"Cannot create secondary index on partition columns {overlap} of dataset {uuid!r}: they are indexed by their paths.")
 
 
-def check_table_name(table: Any, uuid: str) -> str:
+def check_table_name(table: object, uuid: str) -> str:
     """Refuse table names that make no folder of their own; the key of the table's schema file."""
     if not isinstance(table, str) or not _TABLE.fullmatch(table):
         raise InvalidInput(f"{table!r} is no name for a table of dataset {uuid!r}: letters, digits and `+-._=@~` are, the first one no underscore.")

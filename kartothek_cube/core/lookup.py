@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.rowkeys import PACKED_LIMIT, BoolArray, IntArray, as_int64, is_plain_integer, pack, ranks, scratch, stable_order
 
-__all__ = ["Lookup", "Positions", "index_type"]
+__all__ = ["KeyIndex", "Positions", "index_type"]
 
 Positions = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 """Row numbers; -1 where there is no row."""
@@ -68,13 +68,13 @@ class _Ranks:
         return found, 0
 
 
-class Lookup:
+class KeyIndex:
     """The last row of a table for each combination of values of some columns.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> Lookup(pa.table({"x": [3, 1, 1]}), ["x"]).positions(pa.table({"x": [1, 2, 3]})).tolist()
+    >>> KeyIndex(pa.table({"x": [3, 1, 1]}), ["x"]).positions(pa.table({"x": [1, 2, 3]})).tolist()
     [2, -1, 0]
     """
 

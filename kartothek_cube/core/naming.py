@@ -17,9 +17,11 @@ from kartothek_cube.errors import InvalidInput
 __all__ = [
     "SINGLE_TABLE",
     "check_uuid",
+    "column_name",
     "data_key",
     "document_format",
     "document_key",
+    "file_suffix",
     "fresh_id",
     "index_key",
     "is_data_key",
@@ -37,6 +39,8 @@ JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
 INDEX_SUFFIX = ".by-dataset-index.parquet"
 DATA_SUFFIX = ".parquet"
+CSV_SUFFIX = ".csv"
+CSV_GZIP_SUFFIX = ".csv.gz"
 SCHEMA_FILE = "_common_metadata"
 
 _MOST_LISTED = 12
@@ -51,12 +55,42 @@ def check_uuid(uuid: str) -> str:
     return uuid
 
 
+def column_name(name: Any) -> str:
+    """The name of a column as text, of bytes in UTF-8 or anything else that has a text.
+
+    Raises
+    ------
+    InvalidInput
+        If the bytes are no text.
+
+    Examples
+    --------
+    >>> column_name(b"UNITS"), column_name(2024)
+    ('UNITS', '2024')
+    """
+    try:
+        return name.decode("utf-8") if isinstance(name, bytes) else str(name)
+    except UnicodeDecodeError:
+        raise InvalidInput(f"The name of a column is text, in bytes as UTF-8, not {name!r}.") from None
+
+
 def fresh_id() -> str:
     """A new random identifier of 32 lower-case hexadecimal digits."""
     return uuid_module.uuid4().hex
 
 
-def quote(value: Any) -> str:
+def file_suffix(key: str) -> str:
+    """The suffix of an index file or a data file; empty for any other key.
+
+    Examples
+    --------
+    >>> file_suffix("sales++seed/table/week-18.csv.gz")
+    '.csv.gz'
+    """
+    return next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, CSV_GZIP_SUFFIX, CSV_SUFFIX) if key.endswith(s)), "")
+
+
+def quote(value: object) -> str:
     """Percent-encode a column name or partition value for a key.
 
     Examples

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from kartothek_cube.core.progress import Progress
 from kartothek_cube.errors import InvalidInput, InvalidType
@@ -18,12 +18,12 @@ __all__ = ["Options", "Overrides", "current_options", "options", "use_options"]
 _MOST_THREADS = 8
 
 
-def _check_type(name: str, value: Any, expected: type) -> None:
+def _check_type(name: str, value: object, expected: type) -> None:
     if not isinstance(value, expected):
         raise InvalidType(f"Option {name} is a {expected.__name__}, not {type(value).__name__}: {value!r}.")
 
 
-def _check_int(name: str, value: Any, least: int) -> None:
+def _check_int(name: str, value: int, least: int) -> None:
     if isinstance(value, bool):
         raise InvalidType(f"Option {name} is an int, not bool: {value!r}.")
     _check_type(name, value, int)
@@ -31,7 +31,7 @@ def _check_int(name: str, value: Any, least: int) -> None:
         raise InvalidInput(f"Option {name} is at least {least}, not {value}.")
 
 
-def _check_duration(name: str, value: Any) -> None:
+def _check_duration(name: str, value: timedelta) -> None:
     _check_type(name, value, timedelta)
     if value < timedelta(0):
         raise InvalidInput(f"Option {name} is not negative; it is {value}.")

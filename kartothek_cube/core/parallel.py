@@ -1,54 +1,75 @@
-"""Run a function on many items in threads, or wherever a driver takes them: ordered results, bounded work in flight, progress."""
+"""Run a function on many items, in threads or wherever an executor runs it: ordered results, bounded work in flight."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from kartothek_cube.core.collecting import is_collecting, notice_collections
+from kartothek_cube.core.gc_guard import is_collecting, watch_collections
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.watch import told
-from kartothek_cube.errors import InvalidInput
+from kartothek_cube.core.progress import Phase, with_progress
+from kartothek_cube.core.telemetry import progress_reporter
 
-__all__ = ["DELETE_FILES", "READ_FILES", "Driver", "Weight", "Work", "run", "run_bundles", "spread", "thread_count", "use_driver"]
+__all__ = [
+    "DELETE_FILES",
+    "READ_FILES",
+    "THREADS",
+    "Executor",
+    "MaybeRemote",
+    "SizeEstimate",
+    "Task",
+    "ThreadExecutor",
+    "map_batches",
+    "map_files",
+    "map_in_threads",
+    "thread_count",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 # How many items may start before the first one has shown how large they are.
 _FIRST_ITEMS = 8
-# Requests that are on their way at a time: they wait for a server and not for a core, so that their number is about latency.
+# Requests in flight to a remote store. They wait for a server and not for a core, so their number is about latency.
 _REMOTE_THREADS = 32
 
-# Threads that a task may use for tasks of its own; unset outside of any task.
+# The share of the threads that a task has for tasks of its own; unset outside of any task. It is a context variable since
+# nested runs are far apart: a task reads a file by functions that know nothing of threads, and these may start others.
+# The option ``threads`` cannot carry it, because tasks divide ``bytes_in_flight`` by the number of all threads.
 _SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
-
 
 READ_FILES, DELETE_FILES = Phase("read", "files"), Phase("delete", "files")
 
 
+class MaybeRemote(Protocol):
+    """What this module needs to know of a store."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether an operation waits for a server."""
+
+
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done with each of some items, in this process or in another one.
+class Task:
+    """What an executor does with each of some items.
 
     Attributes
     ----------
     func : Callable
-        Called with one item. It can be pickled, as the items and its results can.
+        Called with one item. The function, the items and the results can be pickled.
     heavy : bool
-        Whether it takes seconds an item, so that few of them are worth the way to another process; else it is about one call of the store.
+        Whether one item takes seconds, so that a few items are worth the way to another process. Otherwise an item is
+        about one call of the store.
     weight : Callable | None
-        As of `run`; it can be pickled, too.
+        As of `map_in_threads`; can be pickled, too.
     phase : Phase
-        What is told of it to whoever watches.
+        How progress is reported.
     """
 
     func: Callable[[Any], Any]
@@ -57,14 +78,63 @@ class Work:
     phase: Phase = READ_FILES
 
 
-Driver: TypeAlias = Callable[[Work, Sequence[Any]], Generator[Any, None, None] | None]
-"""Does work elsewhere, with results and errors as `run` gives them; None if these items are not worth it."""
+class Executor(Protocol):
+    """Where the work per file of a maintenance verb runs: in threads of this process, or in tasks of Spark."""
 
-_DRIVER: ContextVar[Driver | None] = ContextVar("kartothek_cube_driver", default=None)
+    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
+        """Iterate over the results in the order of the items, with errors as of `map_in_threads`.
+
+        ``store`` is the store that the task waits for.
+        """
 
 
-class Weight:
-    """A ``weight`` for `run` where no one knows sizes beforehand: what the largest item so far took."""
+class ThreadExecutor:
+    """Runs tasks in threads of this process."""
+
+    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
+        """As of `Executor`."""
+        return map_in_threads(task.func, items, store=store, weight=task.weight, phase=task.phase)
+
+
+THREADS = ThreadExecutor()
+
+
+def map_files(
+    func: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    executor: Executor = THREADS,
+    heavy: bool = False,
+    store: MaybeRemote | None = None,
+    weight: Callable[[T], int] | None = None,
+    phase: Phase = READ_FILES,
+) -> Generator[R, None, None]:
+    """Call a function on every item where the executor runs it; results and errors are those of `map_in_threads`.
+
+    Parameters
+    ----------
+    func : Callable
+        A function at module level, a method of a store, or a `functools.partial` of these over small values that can be
+        pickled; so can its results. It may be called twice for one item, even where the first call has succeeded.
+    items : Sequence
+        Small values that can be pickled.
+    executor : Executor
+        By default threads.
+    heavy, weight, phase
+        As of `Task`.
+    store
+        As of `map_in_threads`.
+
+    Examples
+    --------
+    >>> list(map_files(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
+    ['country_code', 'sales_date']
+    """
+    return executor.map(Task(func, heavy, weight, phase), items, store)
+
+
+class SizeEstimate:
+    """A ``weight`` where nobody knows sizes beforehand: the size of the largest item so far."""
 
     def __init__(self) -> None:
         self._guess = max(1, current_options().bytes_in_flight // _FIRST_ITEMS)
@@ -74,24 +144,24 @@ class Weight:
         return self._largest or self._guess
 
     def measured(self, nbytes: int) -> None:
-        """Learn what an item took."""
+        """Learn the size of an item."""
         self._largest = max(self._largest, nbytes)
 
 
-def run(
+def map_in_threads(
     func: Callable[[T], R],
     items: Iterable[T],
     *,
-    threads: int | None = None,
-    at: Store | None = None,
+    store: MaybeRemote | None = None,
     weight: Callable[[T], int] | None = None,
     phase: Phase | None = None,
 ) -> Generator[R, None, None]:
     """Call a function on every item in threads and iterate over the results in the order of the items.
 
-    Nothing happens before the first result is asked for, and items are taken only as far ahead as the bounds allow. The first error, of whatever item,
-    cancels the rest and is raised; closing the iterator or Ctrl-C does the same. All threads have ended when the iterator has.
-    A task that calls ``run`` itself gets its share of the threads.
+    Nothing happens before the first result is asked for, and items are taken only as far ahead as the bounds allow. The
+    first error, of whatever item, cancels the rest and is raised; closing the iterator or Ctrl-C does the same. All
+    threads have ended when the iterator has. The number of threads is the option ``threads``; a task that calls
+    ``map_in_threads`` itself gets its share of them.
 
     Parameters
     ----------
@@ -99,55 +169,57 @@ def run(
         Called with one item; sees the caller's context variables, so also the options.
     items : Iterable
         May be lazy; it is advanced in the calling thread only.
-    threads : int | None
-        Default: the option ``threads``.
-    at : Store | None
-        The store that the work waits for. Where it is remote and the option ``threads`` is not set, there are 32 threads.
+    store : MaybeRemote | None
+        The store that the work waits for. If it is remote and the option ``threads`` is not set, there are 32 threads.
     weight : Callable | None
-        Bytes that an item needs from its start until its result is given up; their sum stays within the option ``bytes_in_flight``, but one item always runs.
+        Bytes that an item needs from its start until its result is released. The sum stays within the option
+        ``bytes_in_flight``, but one item always runs.
     phase : Phase | None
-        What is told to those who watch by the option ``progress``, in the calling thread; a run that belongs to a task of another one tells nothing.
+        How progress is reported, in the calling thread. A run inside a task of another one reports nothing.
 
     Examples
     --------
-    >>> list(run(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
+    >>> list(map_in_threads(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
     ['country_code', 'sales_date']
     """
-    if threads is not None and threads < 1:
-        raise InvalidInput(f"threads={threads} is not positive.")
     total = len(items) if isinstance(items, Sized) else None
-    return _told(_results(func, items, total, threads or thread_count(at), weight), phase, total)
+    return _reported(_results(func, items, total, store, weight), phase, total)
 
 
-def run_bundles(
+def map_batches(
     func: Callable[[list[T]], Iterable[R]],
     items: Sequence[T],
-    most: Callable[[], int],
+    limit: Callable[[], int],
     *,
-    at: Store | None = None,
+    store: MaybeRemote | None = None,
     weight: Callable[[T], int] | None = None,
     phase: Phase | None = None,
 ) -> Generator[R, None, None]:
-    """What `run` does, for items of which several at a time take less than one after the other; one result for each item.
+    """What `map_in_threads` does, for items that are cheaper in batches; one result for each item.
 
-    ``most`` says again and again how many are taken at a time from here on. That number grows with the number of those before, so that
-    who wants only the first results does not wait for many.
+    ``limit`` is asked before each batch for its largest size. A batch is never larger than the number of items before
+    it, so that a reader of the first results does not wait for many.
 
     Examples
     --------
-    >>> list(run_bundles(lambda words: [word.lower() for word in words], ["COUNTRY_CODE", "SALES_DATE"], lambda: 2))
+    >>> list(map_batches(lambda words: [word.lower() for word in words], ["COUNTRY_CODE", "SALES_DATE"], lambda: 2))
     ['country_code', 'sales_date']
     """
-    heavy = None if weight is None else lambda bundle: sum(map(weight, bundle))
-    results = _results(func, _bundles(items, most), len(items), thread_count(at), heavy)
-    return _told(_flat(results), phase, len(items))
+    batch_weight = None if weight is None else lambda batch: sum(map(weight, batch))
+    results = _results(func, _batches(items, limit), len(items), store, batch_weight)
+    return _reported(_flat(results), phase, len(items))
 
 
-def _bundles(items: Sequence[T], most: Callable[[], int]) -> Iterator[list[T]]:
+def _reported(results: Generator[R, None, None], phase: Phase | None, total: int | None) -> Generator[R, None, None]:
+    report = None if phase is None or _SHARE.get() is not None else progress_reporter(phase)
+    return results if report is None else with_progress(results, report, total)
+
+
+def _batches(items: Sequence[T], limit: Callable[[], int]) -> Iterator[list[T]]:
     begin, rest = 0, iter(items)
-    while bundle := list(islice(rest, max(1, min(most(), begin)))):
-        yield bundle
-        begin += len(bundle)
+    while batch := list(islice(rest, max(1, min(limit(), begin)))):
+        yield batch
+        begin += len(batch)
 
 
 def _flat(results: Generator[Iterable[R], None, None]) -> Generator[R, None, None]:
@@ -156,76 +228,45 @@ def _flat(results: Generator[Iterable[R], None, None]) -> Generator[R, None, Non
             yield from found
 
 
-def _results(func: Callable[[T], R], items: Iterable[T], total: int | None, threads: int, weight: Callable[[T], int] | None) -> Generator[R, None, None]:
-    share = _SHARE.get()
+def thread_count(store: MaybeRemote | None = None) -> int:
+    """The number of threads for work that waits for a store: the option ``threads``, or its default."""
+    settings = current_options()
+    is_remote = settings.threads is None and store is not None and store.is_remote
+    return _REMOTE_THREADS if is_remote else settings.thread_count
+
+
+def _results(
+    func: Callable[[T], R],
+    items: Iterable[T],
+    total: int | None,
+    store: MaybeRemote | None,
+    weight: Callable[[T], int] | None,
+) -> Generator[R, None, None]:
+    threads, share = thread_count(store), _SHARE.get()
     available = threads if share is None else min(threads, share)
     workers = max(1, min(available, total if total is not None else available))
-    call = _in_context(func, max(1, available // workers))
-    return _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, current_options().bytes_in_flight)
-
-
-def spread(
-    func: Callable[[T], R],
-    items: Sequence[T],
-    *,
-    heavy: bool = False,
-    at: Store | None = None,
-    weight: Callable[[T], int] | None = None,
-    phase: Phase = READ_FILES,
-) -> Generator[R, None, None]:
-    """What `run` does, for work that may be done in another process; where is up to the driver of `use_driver`. Without one it is done in threads here.
-
-    So is work that belongs to a task of ``run`` or ``spread``.
-
-    Parameters
-    ----------
-    func : Callable
-        A function at module level, a method of a store, or a `functools.partial` of these over small values that can be pickled; so can its results.
-        It may be called again for an item that it was called for before, even where that has succeeded.
-    items : Sequence
-        Small values that can be pickled.
-    heavy, weight, phase
-        As of `Work`.
-    at
-        As of `run`.
-
-    Examples
-    --------
-    >>> list(spread(str.lower, ["COUNTRY_CODE", "SALES_DATE"]))
-    ['country_code', 'sales_date']
-    """
-    driver = _DRIVER.get() if _SHARE.get() is None else None
-    elsewhere = None if driver is None else driver(Work(func, heavy, weight, phase), items)
-    return run(func, items, at=at, weight=weight, phase=phase) if elsewhere is None else elsewhere
-
-
-def thread_count(at: Store | None = None) -> int:
-    """The number of threads for work that waits for a store, where the option does not say it."""
-    settings = current_options()
-    return _REMOTE_THREADS if settings.threads is None and at is not None and at.is_remote else settings.thread_count
-
-
-@contextmanager
-def use_driver(driver: Driver) -> Iterator[None]:
-    """Let a driver have the work of `spread` in a block."""
-    token = _DRIVER.set(driver)
-    try:
-        yield
-    finally:
-        _DRIVER.reset(token)
-
-
-def _in_context(func: Callable[[T], R], share: int) -> Callable[[T], R]:
     context = copy_context()
-    context.run(_SHARE.set, share)
+    context.run(_SHARE.set, max(1, available // workers))
+
     # A context cannot be entered twice at a time, hence one copy for each task.
-    return lambda item: context.copy().run(func, item)
+    def call(item: T) -> R:
+        return context.copy().run(func, item)
+
+    budget = current_options().bytes_in_flight
+    return _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, budget)
 
 
 class _Flight(Generic[T, R]):
-    """The tasks that were started and whose results were not given up yet, in order."""
+    """The started tasks whose results were not released yet, in order."""
 
-    def __init__(self, start: Callable[[T], Future[R]], items: Iterable[T], limit: int, weight: Callable[[T], int] | None, budget: int) -> None:
+    def __init__(
+        self,
+        start: Callable[[T], Future[R]],
+        items: Iterable[T],
+        limit: int,
+        weight: Callable[[T], int] | None,
+        budget: int,
+    ) -> None:
         self._start, self._items, self._limit, self._budget = start, iter(items), limit, budget
         self._weight = weight or (lambda _: 0)
         self._next: deque[tuple[T, int]] = deque()
@@ -262,7 +303,7 @@ class _Flight(Generic[T, R]):
             wait([future for future in futures if not future.done()], return_when=FIRST_COMPLETED)
 
     def drop_head(self) -> None:
-        """Give up the first result."""
+        """Release the first result."""
         self._used -= self._tasks.popleft()[1]
 
 
@@ -272,7 +313,7 @@ def _inline(call: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, No
 
 
 def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Callable[[T], int] | None, budget: int) -> Generator[R, None, None]:
-    notice_collections()
+    watch_collections()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="kartothek_cube")
     flight: _Flight[T, R] = _Flight(lambda item: pool.submit(call, item), items, 2 * workers, weight, budget)
     try:
@@ -282,9 +323,6 @@ def _pooled(call: Callable[[T], R], items: Iterable[T], workers: int, weight: Ca
             flight.drop_head()
             flight.fill()
     finally:
-        # Results that nobody wants may end up in the garbage collector. The code that it interrupts may hold any lock, also one that a thread needs to end.
+        # An abandoned iterator may be closed by the garbage collector. The interrupted code may hold any lock, also one
+        # that a thread needs to end, so waiting for the threads could deadlock.
         pool.shutdown(wait=not is_collecting(), cancel_futures=True)
-
-
-def _told(results: Generator[R, None, None], phase: Phase | None, total: int | None) -> Generator[R, None, None]:
-    return results if phase is None or _SHARE.get() is not None else told(results, phase, total)

@@ -97,7 +97,7 @@ class ParquetFormat(FileFormat):
         pq.write_table(table.replace_schema_metadata(None), sink, compression=self._codec(table), row_group_size=self.chunk_size, **_WRITER)
         return sink.getvalue()
 
-    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
+    def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: object) -> int:
         plain = schema.remove_metadata()
         groups = _row_groups(batches, plain, self.chunk_size or _GROUP_ROWS)
         first = next(groups, plain.empty_table())
@@ -310,7 +310,7 @@ def _unpacked(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([piece.cast(kind) for chunk in column.chunks for piece in _short(chunk)], kind)
 
 
-def _short(chunk: pa.DictionaryArray) -> list[pa.DictionaryArray]:
+def _short(chunk: pa.Array) -> list[pa.Array]:
     values = chunk.dictionary
     is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
     longest = (pc.max(pc.binary_length(values)).as_py() or 0) if is_text else 0

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.footer import check_rows, chunk_spans, column_chunks, column_positions, repeats_texts
 from kartothek_cube.core.formats import readable
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.store import Span, Store
+from kartothek_cube.core.telemetry import record
 
 __all__ = ["ParquetSource", "open_file"]
 
@@ -34,7 +34,7 @@ class ParquetSource:
 
     is_near = True
 
-    def __init__(self, handle: Any, size: int) -> None:
+    def __init__(self, handle: pa.NativeFile, size: int) -> None:
         self._handle = handle
         self._file = pq.ParquetFile(handle, **_READER)
         self.size = size
@@ -121,7 +121,7 @@ class _DistantSource(ParquetSource):
 
     is_near = False
 
-    def __init__(self, store: Store, key: str, footer: Any, size: int) -> None:
+    def __init__(self, store: Store, key: str, footer: object, size: int) -> None:
         self._bytes = _DistantFile(store, key, footer, size)
         super().__init__(pa.PythonFile(self._bytes, mode="r"), size)
 
@@ -219,7 +219,7 @@ def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSo
 
 
 def _noted(source: ParquetSource) -> ParquetSource:
-    note(files_read=1, bytes_read=source.size)
+    record(files_read=1, bytes_read=source.size)
     return source
 
 

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.schema import check_literals
+from kartothek_cube.core.naming import column_name
+from kartothek_cube.core.schema import WrongOperand, check_literals
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [
@@ -34,10 +35,6 @@ OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is distinct from
 _DENIES = {"!=": "==", "is distinct from": "==", "not in": "in"}
 _LISTS = ("in", "not in")
 _ORDERS = ("<", "<=", ">", ">=")
-
-
-class WrongOperand(InvalidType, InvalidInput):
-    """A list where one constant belongs, or the reverse: a TypeError for kartothek's callers, a ValueError for plateau's."""
 
 
 class Constants(tuple[Any, ...]):  # noqa: SLOT001 - a tuple can have no slots with names
@@ -87,7 +84,7 @@ class Clause:
 Predicates = tuple[tuple[Clause, ...], ...]
 
 
-def is_null(value: Any) -> bool:
+def is_null(value: object) -> bool:
     """Whether a literal is one of the spellings of null: None, NaN, NaT, NA."""
     if value is None or isinstance(value, np.ndarray):
         return value is None
@@ -128,7 +125,7 @@ def parse_predicates(predicates: Any) -> Predicates | None:
     return tuple(_parse_conjunction(i, conjunction) for i, conjunction in enumerate(predicates))
 
 
-def _parse_conjunction(i: int, conjunction: Any) -> tuple[Clause, ...]:
+def _parse_conjunction(i: int, conjunction: object) -> tuple[Clause, ...]:
     if not isinstance(conjunction, list):
         raise InvalidInput(f"Conjunction {i} should be a list of 3-tuples, got object of type {type(conjunction).__name__} instead.")
     if not conjunction:
@@ -136,18 +133,19 @@ def _parse_conjunction(i: int, conjunction: Any) -> tuple[Clause, ...]:
     return tuple(_parse_clause(f"Clause {j} in conjunction {i}", clause) for j, clause in enumerate(conjunction))
 
 
-def _parse_clause(place: str, clause: Any) -> Clause:
+def _parse_clause(place: str, clause: object) -> Clause:
     if not isinstance(clause, tuple) or len(clause) != 3:
         raise InvalidInput(f"{place} should be a 3-tuple (column, operator, value), got {clause!r}.")
     column, op, value = clause
     if op not in OPERATORS:
         raise Unsupported(f"{place}: the operator {op!r} on column {column!r} is not supported, use one of {', '.join(OPERATORS)}.")
-    parsed = Clause(str(column), op, _constants(place, column, op, value) if op in _LISTS else _constant(place, column, op, value))
+    column = column_name(column)
+    parsed = Clause(column, op, _constants(place, column, op, value) if op in _LISTS else _constant(place, column, op, value))
     _refuse_nul_bytes(place, constants_of(parsed))
     return parsed
 
 
-def _constants(place: str, column: Any, op: str, values: Any) -> tuple[Any, ...]:
+def _constants(place: str, column: str, op: str, values: Any) -> tuple[Any, ...]:
     if not _is_collection(values):
         raise WrongOperand(f"{place}: {op!r} on column {column!r} needs a list of values, got {values!r}. Write [{values!r}] for a single one.")
     if isinstance(values, Iterator):
@@ -155,11 +153,11 @@ def _constants(place: str, column: Any, op: str, values: Any) -> tuple[Any, ...]
     return Constants(values.to_pylist() if hasattr(values, "to_pylist") else map(_plain, values))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return value.as_py() if hasattr(value, "as_py") else value  # a scalar of Arrow
 
 
-def _constant(place: str, column: Any, op: str, value: Any) -> Any:
+def _constant(place: str, column: object, op: str, value: object) -> Any:
     value = _plain(value)
     if _is_collection(value):
         raise WrongOperand(f"{place}: {op!r} on column {column!r} needs one value, got {value!r}. For several there are 'in' and 'not in'.")
@@ -170,7 +168,7 @@ def _constant(place: str, column: Any, op: str, value: Any) -> Any:
     return value
 
 
-def _is_collection(values: Any) -> bool:
+def _is_collection(values: object) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, (str, bytes)) and getattr(values, "ndim", 1) > 0
 
 

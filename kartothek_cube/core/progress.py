@@ -1,12 +1,21 @@
-"""How far a verb is: what a function that watches it is told."""
+"""Progress of an operation, reported to a function of the user or shown as a bar."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["Phase", "Progress"]
+from kartothek_cube.errors import MissingExtra
+
+__all__ = ["Bar", "Phase", "Progress", "ProgressReporter", "require_tqdm", "with_progress"]
+
+R = TypeVar("R")
+
+# Phases in which rows and bytes are the written ones.
+_WRITING = frozenset({"copy", "write"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +29,18 @@ class Progress:
     subject : str
         The prefix of its cube, or the uuid of its dataset.
     phase : str
-        What it does now: ``"read"``, ``"write"``, ``"copy"``, ``"delete"``, ``"index"`` or ``"verify"``. Some verbs have several phases, one after the other.
+        What it does now: ``"read"``, ``"write"``, ``"copy"``, ``"delete"``, ``"index"`` or ``"verify"``. Some verbs have
+        several phases, one after the other.
     unit : str
-        What is counted: ``"files"``, ``"partitions"``, ``"groups"``, ``"merges"``, ``"datasets"``, ``"indices"``, ``"commits"``, and in Spark ``"tasks"``.
+        What is counted: ``"files"``, ``"partitions"``, ``"groups"``, ``"merges"``, ``"datasets"``, ``"indices"``,
+        ``"commits"``, and in Spark ``"tasks"``.
     done : int
         How many of them are done in this phase.
     total : int | None
         How many there are, where that is known.
     rows, bytes : int
-        Rows and bytes of the files that the verb has read so far, or, in the phases ``"write"`` and ``"copy"``, has written. Bytes are those of whole files.
+        Rows and bytes of the files that the verb has read so far, or, in the phases ``"write"`` and ``"copy"``, has
+        written. Bytes are those of whole files.
 
     Examples
     --------
@@ -59,12 +71,107 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What is told of some work: what is done, and with what.
+    """How some work is reported: what is done, and what is counted.
 
-    Where a result stands for several of these, ``size`` says of how many, and ``total`` how many there are.
+    Where one result stands for several units, ``size`` says for how many, and ``total`` how many units there are.
     """
 
     name: str
     unit: str
     total: int | None = None
     size: Callable[[Any], int] | None = None
+
+
+def require_tqdm() -> Any:
+    """The class of bars that suits the terminal or notebook.
+
+    Raises
+    ------
+    MissingExtra
+        If tqdm is not installed.
+    """
+    try:
+        return importlib.import_module("tqdm.auto").tqdm
+    except ImportError as error:
+        raise MissingExtra("options(progress=True) needs the package tqdm, which is not installed: pip install 'kartothek-cube[progress]'") from error
+
+
+class Bar:
+    """Draws one phase with tqdm: on stderr if that is a terminal, and in notebooks. The bar is removed at its end."""
+
+    def __init__(self) -> None:
+        self._make = require_tqdm()
+        self._bar: Any = None
+
+    def __call__(self, event: Progress) -> None:
+        """Draw the progress."""
+        if self._bar is None:  # a bar without a total has no truth value
+            # tqdm takes a notebook for no terminal.
+            in_notebook = any(base.__module__ == "tqdm.notebook" for base in self._make.__mro__)
+            self._bar = self._make(
+                desc=event.heading,
+                unit=f" {event.unit}",
+                total=event.total,
+                leave=False,
+                dynamic_ncols=True,
+                disable=False if in_notebook else None,
+            )
+        self._bar.total = event.total
+        self._bar.update(event.done - self._bar.n)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class ReportedOperation(Protocol):
+    """What a reporter needs to know of an operation."""
+
+    verb: str
+    subject: str
+    reporter: ProgressReporter | None
+
+    def rows_and_bytes(self, *, written: bool) -> tuple[int, int]:
+        """Rows and bytes of the files that were written, or read, so far."""
+
+
+class ProgressReporter:
+    """Reports one phase of an operation.
+
+    A phase inside another one, as of a query in a generator of rows that are written, is not reported.
+    """
+
+    def __init__(self, sink: Callable[[Progress], object] | Bar, phase: Phase, operation: ReportedOperation | None) -> None:
+        self._sink, self.phase, self._operation = sink, phase, operation
+
+    def __enter__(self) -> None:
+        if self._operation is not None and self._operation.reporter is None:
+            self._operation.reporter = self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._operation is not None and self._operation.reporter is self:
+            self._operation.reporter = None
+        if isinstance(self._sink, Bar):
+            self._sink.close()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Report how much is done."""
+        operation, name, unit = self._operation, self.phase.name, self.phase.unit
+        if operation is None:
+            self._sink(Progress("", "", name, unit, done, total))
+        elif operation.reporter is self:
+            rows, nbytes = operation.rows_and_bytes(written=name in _WRITING)
+            self._sink(Progress(operation.verb, operation.subject, name, unit, done, total, rows, nbytes))
+
+
+def with_progress(results: Generator[R, None, None], report: ProgressReporter, total: int | None) -> Generator[R, None, None]:
+    """The results; while they are iterated over, their number is reported."""
+    size, total, done = report.phase.size, total if report.phase.total is None else report.phase.total, 0
+    with closing(results), report:
+        if total != 0:
+            report(0, total)
+        for result in results:
+            done += 1 if size is None else size(result)
+            report(done, total)
+            yield result

@@ -26,13 +26,11 @@ _UPPER = {"==": "<=", "<=": "<=", "<": "<"}
 
 def can_be_searched(clauses: Sequence[Clause]) -> bool:
     """Whether what satisfies the comparisons are a few ranges, without nulls."""
-    return all(_is_range(clause) for clause in clauses)
-
-
-def _is_range(clause: Clause) -> bool:
-    constants = list(constants_of(clause))
-    known = clause.op in _LOWER or clause.op in _UPPER or clause.op == "in"
-    return known and len(constants) <= _MOST_CONSTANTS and not any(map(is_null, constants))
+    for clause in clauses:
+        constants = list(constants_of(clause))
+        if clause.op not in {*_LOWER, *_UPPER, "in"} or len(constants) > _MOST_CONSTANTS or any(map(is_null, constants)):
+            return False
+    return True
 
 
 def matching_ranges(values: pa.Array, clauses: Sequence[Clause]) -> Ranges:
@@ -45,19 +43,11 @@ def matching_ranges(values: pa.Array, clauses: Sequence[Clause]) -> Ranges:
     """
     found = [(0, len(values))] if len(values) else []
     for clause in clauses:
-        found = _both(found, _ranges(values, clause))
+        alternatives = [Clause(clause.column, "==", v) for v in constants_of(clause)] if clause.op == "in" else [clause]
+        ranges = [_range(values, alternative) for alternative in alternatives]
+        common = [(max(a, c), min(b, d)) for a, b in found for c, d in ranges]
+        found = sorted({(low, high) for low, high in common if low < high})
     return found
-
-
-def _both(left: Ranges, right: Ranges) -> Ranges:
-    common = [(max(a, c), min(b, d)) for a, b in left for c, d in right]
-    return sorted({(low, high) for low, high in common if low < high})
-
-
-def _ranges(values: pa.Array, clause: Clause) -> Ranges:
-    if clause.op == "in":
-        return [_range(values, Clause(clause.column, "==", value)) for value in constants_of(clause)]
-    return [_range(values, clause)]
 
 
 def _range(values: pa.Array, clause: Clause) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,19 @@ import pyarrow.compute as pc
 from kartothek_cube.core.change import Change
 from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.metadata.txn import is_done
+from kartothek_cube.core.metadata.txn import is_applied
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidType
 
-__all__ = ["changed_labels", "check_indices", "is_reapplied", "is_same", "needs_indices", "rebase", "refuse", "without_own"]
+__all__ = [
+    "changed_labels",
+    "check_indices",
+    "conflict",
+    "is_reapplied",
+    "is_same",
+    "minus_own_files",
+    "needs_indices",
+    "rebase",
+]
 
 
 def is_same(base: Snapshot | None, newest: Snapshot | None) -> bool:
@@ -53,20 +62,20 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
     if is_same(base, newest):
         return change
     if newest is None:
-        refuse(change, base, newest, "the dataset was deleted")
+        raise conflict(change, base, newest, "the dataset was deleted")
     if base is None:
         return _added(change, newest)
-    if is_done(change.txn, base.document.metadata):  # so its rows may not have been staged at all
-        refuse(change, base, newest, "the number of this write is gone, and with it perhaps the rows")
+    if is_applied(change.txn, base.document.metadata):  # so its rows may not have been staged at all
+        raise conflict(change, base, newest, "the number of this write is gone, and with it perhaps the rows")
     if change.replace:
         _check_replacement(change, base, newest)
         return _with_metadata(change, newest)
     if not change.explicit and not change.receipts:
-        refuse(change, base, newest, "the dataset was changed")
+        raise conflict(change, base, newest, "the dataset was changed")
     if newest.partition_keys != change.partition_keys:
-        refuse(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
+        raise conflict(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
     _check_labels(change, base, newest)
-    changed = {"removed": _removed(change, base, newest), "schemas": _schemas(change, base), **_indices(change, base, newest)}
+    changed: dict[str, Any] = {"removed": _removed(change, base, newest), "schemas": _schemas(change, base), **_indices(change, base, newest)}
     return _with_metadata(replace(change, **changed), newest)
 
 
@@ -95,7 +104,7 @@ def check_indices(change: Change, base: Snapshot | None) -> None:
         raise InvalidInput(f"Dataset {change.uuid!r} has secondary indices on {outdated}, which this change would leave outdated.")
 
 
-def without_own(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Snapshot | None:
+def minus_own_files(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Snapshot | None:
     """A state whose partitions were found by listing the store, without the files that were staged for this change since its base."""
     if newest is None or newest.document.partitions is not None or not change.receipts:
         return newest
@@ -111,22 +120,23 @@ def without_own(change: Change, base: Snapshot | None, newest: Snapshot | None) 
 def _added(change: Change, newest: Snapshot) -> Change:
     """The rows of a dataset that somebody else has made in the meantime, added to it."""
     if change.creates or not change.receipts:
-        refuse(change, None, newest, "the dataset was created")
+        raise conflict(change, None, newest, "the dataset was created")
     if newest.partition_keys != change.partition_keys:
-        refuse(change, None, newest, f"the dataset was created with the partition keys {list(newest.partition_keys)}, not {list(change.partition_keys)}")
+        keys = f"{list(newest.partition_keys)}, not {list(change.partition_keys)}"
+        raise conflict(change, None, newest, f"the dataset was created with the partition keys {keys}")
     if newest.secondary_columns != set(change.index_columns):
         indices = sorted(newest.secondary_columns)
-        refuse(change, None, newest, f"the dataset was created with secondary indices on {indices}, not on {sorted(change.index_columns)}")
+        raise conflict(change, None, newest, f"the dataset was created with secondary indices on {indices}, not on {sorted(change.index_columns)}")
     taken = pa.array(change.labels, type=pa.string())
     taken = taken.filter(pc.is_in(taken, value_set=newest.partitions.labels))
     if len(taken) and change.on_conflict == "raise":
-        refuse(change, None, newest, f"the partition {taken[0].as_py()!r} was added")
+        raise conflict(change, None, newest, f"the partition {taken[0].as_py()!r} was added")
     return _with_metadata(replace(change, msgpack=newest.is_msgpack), newest)
 
 
 def _check_replacement(change: Change, base: Snapshot, newest: Snapshot) -> None:
     if change.on_conflict == "raise" and not _equal(base.partitions, newest.partitions):
-        refuse(change, base, newest, "partitions were added or removed, which this commit would remove unseen")
+        raise conflict(change, base, newest, "partitions were added or removed, which this commit would remove unseen")
 
 
 def _check_labels(change: Change, base: Snapshot, newest: Snapshot) -> None:
@@ -136,47 +146,46 @@ def _check_labels(change: Change, base: Snapshot, newest: Snapshot) -> None:
     labels = pa.array(change.labels, type=pa.string())
     changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), base, newest)
     if len(changed):
-        refuse(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
+        raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
 
 
 def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
     if change.scope is None:
         changed = changed_labels(change.removed, base.partitions, newest.partitions)
         if len(changed):
-            refuse(change, base, newest, f"the partition {changed[0].as_py()!r} was replaced or removed")
+            raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was replaced or removed")
         return change.removed
     removed = _in_scope(change, base, newest)
     if change.on_conflict == "raise":
         theirs, known = (_others_of(change, found, base, newest) for found in (removed, change.removed))
         changed = changed_labels(pc.unique(pa.concat_arrays([theirs, known])), base.partitions, newest.partitions)
         if len(changed):
-            refuse(change, base, newest, f"the partition {changed[0].as_py()!r} inside the scope was added, replaced or removed")
+            raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} inside the scope was added, replaced or removed")
         if len(theirs) != len(known):
-            refuse(change, base, newest, "other partitions are inside the scope now")
+            raise conflict(change, base, newest, "other partitions are inside the scope now")
     return removed
 
 
 def _in_scope(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
     assert change.scope is not None
     try:
-        removed = change.scope(newest)
+        return change.scope(newest)
     except (InvalidInput, InvalidType) as error:
-        refuse(change, base, newest, f"the scope does not fit any more ({error})")
-    return removed
+        raise conflict(change, base, newest, f"the scope does not fit any more ({error})") from error
 
 
 def _indices(change: Change, base: Snapshot, newest: Snapshot) -> dict[str, object]:
     """The indices after the change; those that it builds or drops, and those that others have built or dropped since."""
     if change.built and not _equal(base.partitions, newest.partitions):
-        refuse(change, base, newest, "partitions were added or removed, which the new index does not know")
+        raise conflict(change, base, newest, "partitions were added or removed, which the new index does not know")
     known = {c for c in change.index_columns if c in base.document.indices}
     new = set(change.index_columns) - known
     unknown = sorted(new - newest.secondary_columns - change.built.keys())
     if unknown and len(newest.partitions):
-        refuse(change, base, newest, f"partitions were added, which the new indices on {unknown} do not know")
+        raise conflict(change, base, newest, f"partitions were added, which the new indices on {unknown} do not know")
     foreign = newest.secondary_columns - base.secondary_columns - new
     if foreign and change.receipts:
-        refuse(change, base, newest, f"there are new secondary indices on {sorted(foreign)}, for which this commit has no values")
+        raise conflict(change, base, newest, f"there are new secondary indices on {sorted(foreign)}, for which this commit has no values")
     kept = (known & newest.secondary_columns) | new | foreign
     return {"index_columns": tuple(sorted(kept - change.dropped)), "dropped": change.dropped & newest.secondary_columns}
 
@@ -207,13 +216,9 @@ def changed_labels(labels: pa.Array, old: PartitionColumns, new: PartitionColumn
     before, after = (pc.index_in(labels, value_set=partitions.labels) for partitions in (old, new))
     same = pc.equal(pc.is_null(before), pc.is_null(after))
     for table in {**old.files, **new.files}:
-        same = pc.and_(same, pc.equal(_files(old, table, before), _files(new, table, after)))
+        one, other = (p.file_column(table).take(i).fill_null("") for p, i in ((old, before), (new, after)))
+        same = pc.and_(same, pc.equal(one, other))
     return labels.filter(pc.invert(same))
-
-
-def _files(partitions: PartitionColumns, table: str, positions: pa.Array) -> pa.Array:
-    keys = partitions.files[table].take(positions) if table in partitions.files else pa.nulls(len(positions), pa.string())
-    return keys.fill_null("")
 
 
 def _equal(one: PartitionColumns, other: PartitionColumns) -> bool:
@@ -221,11 +226,11 @@ def _equal(one: PartitionColumns, other: PartitionColumns) -> bool:
     return len(one) == len(other) and not len(changed_labels(one.labels, one, other))
 
 
-def refuse(change: Change, base: Snapshot | None, newest: Snapshot | None, reason: str) -> NoReturn:
-    """Raise the conflict between a change and what came before it."""
-    raise CommitConflict(
-        f"Dataset {change.uuid!r}: {change.describe()} was made for an older state, and {_others(base, newest)} came first: {reason}. "
-        "Nothing of it is visible. Read the dataset again and repeat the write."
+def conflict(change: Change, base: Snapshot | None, newest: Snapshot | None, reason: str) -> CommitConflict:
+    """The error that says why a change cannot come after ``newest``."""
+    return CommitConflict(
+        f"Dataset {change.uuid!r}: {change.describe()} was made for an older state, and {_others(base, newest)} came first: "
+        f"{reason}. Nothing of it is visible. Read the dataset again and repeat the write."
     )
 
 

@@ -1,4 +1,4 @@
-"""Staged files that waited for long: garbage collection may take them, so they are looked for, and copied before they are committed."""
+"""Staged files that have waited for long: garbage collection may delete them, so they are copied before they are committed."""
 
 from __future__ import annotations
 
@@ -6,43 +6,45 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from kartothek_cube.core.change import Change, Receipt
-from kartothek_cube.core.naming import DATA_SUFFIX, fresh_id
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.naming import file_suffix, fresh_id
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound, StagedFilesLost
 
-__all__ = ["check_staged", "is_copy", "renewed"]
+__all__ = ["check_staged", "is_copy", "with_fresh_copies"]
 
-_READABLE = 200  # characters of a name that a copy keeps; a part of a key has at most 255
+_READABLE = 200  # characters of a name that a copy keeps; a segment of a key has at most 255
 
 
 def check_staged(store: Store, change: Change) -> None:
-    """Files that lay around for long may have been taken for garbage."""
+    """Raise `StagedFilesLost` if files of the change are gone; files are looked for only if one has waited for long."""
     if _old_receipts(change):
         keys = [receipt.key for receipt in change.receipts]
-        _refuse_lost(change, [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there])
+        _check_none_lost(change, [key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there])
 
 
-def renewed(store: Store, change: Change) -> Change:
-    """The change with young copies in place of files that lay around for long.
+def with_fresh_copies(store: Store, change: Change) -> Change:
+    """The change with new copies in place of files that have waited for long.
 
-    Whoever collects garbage may have decided already to delete those; that they are still there means nothing.
+    Garbage collection may have decided to delete the old files already, even if they still exist.
 
     Raises
     ------
     StagedFilesLost
-        If some of them are gone.
+        If some of the old files are gone.
     """
     old = _old_receipts(change)
-    if not old or not current_options().grace:  # without a grace period nobody is safe
+    if not old or not current_options().grace:  # without a grace period no file is safe
         return change
-    keys = {receipt.key: _fresh_key(receipt.key) for receipt in old}
+    copies = {receipt.key: _copy_key(receipt.key) for receipt in old}
     now = datetime.now(UTC)
-    done = run(lambda pair: _copied(store, *pair), keys.items())
-    _refuse_lost(change, [key for key, copied in zip(keys, done, strict=True) if not copied])
-    return replace(change, receipts=tuple(replace(r, key=keys[r.key], staged=now) if r.key in keys else r for r in change.receipts))
+    done = map_in_threads(lambda pair: _copied(store, *pair), copies.items())
+    _check_none_lost(change, [key for key, copied in zip(copies, done, strict=True) if not copied])
+    receipts = (replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts)
+    return replace(change, receipts=tuple(receipts))
 
 
 def _old_receipts(change: Change) -> list[Receipt]:
@@ -51,22 +53,18 @@ def _old_receipts(change: Change) -> list[Receipt]:
 
 
 def is_copy(key: str, original: str) -> bool:
-    """Whether a key is that of a copy that `renewed` made of another file."""
+    """Whether a key is that of a copy that `with_fresh_copies` made of another file."""
     return key.startswith(f"{_stem(original)}-") and "/" not in key[len(_stem(original)) :]
 
 
-def _fresh_key(key: str) -> str:
-    """Another name in the same folder, whose path says the partition values."""
-    return f"{_stem(key)}-{fresh_id()}{_suffix(key)}"
+def _copy_key(key: str) -> str:
+    """Another name in the same folder, since the path has the partition values."""
+    return f"{_stem(key)}-{fresh_id()}{file_suffix(key)}"
 
 
 def _stem(key: str) -> str:
-    folder, slash, name = key.removesuffix(_suffix(key)).rpartition("/")
+    folder, slash, name = key.removesuffix(file_suffix(key)).rpartition("/")
     return f"{folder}{slash}{name[:_READABLE]}"
-
-
-def _suffix(key: str) -> str:
-    return next(suffix for suffix in (DATA_SUFFIX, ".csv.gz", ".csv", "") if key.endswith(suffix))
 
 
 def _copied(store: Store, source: str, target: str) -> bool:
@@ -77,9 +75,10 @@ def _copied(store: Store, source: str, target: str) -> bool:
     return True
 
 
-def _refuse_lost(change: Change, lost: Sequence[str]) -> None:
+def _check_none_lost(change: Change, lost: Sequence[str]) -> None:
     if lost:
         raise StagedFilesLost(
-            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in the store any more, e.g. {lost[0]!r}: "
-            "they waited longer than the grace period of garbage collection. Nothing of it is visible. Write the rows again."
+            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in the store "
+            f"any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection. Nothing of it is "
+            "visible. Write the rows again."
         )

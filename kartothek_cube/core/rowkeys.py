@@ -93,7 +93,8 @@ def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int, int
     """Order-preserving codes, the least one, and how many there may be from there."""
     if all(map(is_plain_integer, columns)):
         return _integers([as_int64(c) for c in columns])
-    return _ranked(columns)
+    codes, values = ranks(pa.chunked_array([chunk for c in columns for chunk in c.chunks], type=columns[0].type))
+    return np.split(codes, np.cumsum([len(c) for c in columns])[:-1]), 0, len(values) + 1
 
 
 def is_plain_integer(column: pa.ChunkedArray) -> bool:
@@ -124,12 +125,6 @@ def _integers(arrays: list[IntArray]) -> tuple[list[IntArray], int, int]:
         codes, width = _compress(arrays)
         return codes, 0, width
     return arrays, low, high - low + 1
-
-
-def _ranked(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int, int]:
-    """Ranks among the sorted distinct values; null comes after all of them."""
-    codes, values = ranks(pa.chunked_array([chunk for c in columns for chunk in c.chunks], type=columns[0].type))
-    return np.split(codes, np.cumsum([len(c) for c in columns])[:-1]), 0, len(values) + 1
 
 
 def ranks(column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,7 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import meant
 from kartothek_cube.core.predicates import Clause, Predicates, accepts_null, by_column, check_constants, columns_of
-from kartothek_cube.core.rowkeys import take_rows
+from kartothek_cube.core.rowkeys import IntArray, take_rows
 from kartothek_cube.errors import UnknownColumn
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "conjunction_masks",
     "index_mask",
     "indexed_clauses",
+    "labels_by_key",
     "needed_indices",
     "partition_mask",
     "plan_scan",
@@ -70,6 +71,10 @@ class FilePlan:
         rows = self.values.to_pylist() if self.values.num_columns else [{}] * len(self.files)
         return [ScanTask(key, constants) for key, constants in zip(self.files.to_pylist(), rows, strict=True)]
 
+    def take(self, positions: IntArray) -> FilePlan:
+        """The plan with these of its files, in this order."""
+        return replace(self, files=self.files.take(pa.array(positions)), values=take_rows(self.values, positions))
+
 
 def rejects_null(clause: Clause) -> bool:
     """Whether a null never satisfies the comparison."""
@@ -101,6 +106,12 @@ def partition_mask(snapshot: Snapshot, conjunction: Sequence[Clause]) -> Mask:
     return mask
 
 
+def labels_by_key(snapshot: Snapshot, conjunction: Sequence[Clause]) -> dict[str, IntArray]:
+    """For each partition key with clauses the positions of the labels whose value satisfies these, ascending."""
+    clauses = by_column(conjunction)
+    return {c: snapshot.labels_with(c, own) for c, own in clauses.items() if c in snapshot.partition_keys}
+
+
 def plan_scan(snapshot: Snapshot, table: str, columns: Sequence[str], predicates: Predicates | None, indices: Mapping[str, SecondaryIndex]) -> FilePlan:
     """The files that may hold matching rows. ``indices`` has those that `needed_indices` asked for."""
     schema = snapshot.schemas[table]
@@ -124,23 +135,27 @@ def conjunction_masks(
     masks = [among & partition_mask(snapshot, conjunction) for conjunction in conjunctions]
     counts.append(_count(masks))
     for column in sorted(indices):
-        masks = [mask & _index_mask(indices[column], conjunction, snapshot) for mask, conjunction in zip(masks, conjunctions, strict=True)]
+        for i, conjunction in enumerate(conjunctions):
+            clauses = indexed_clauses(conjunction, frozenset([column])).get(column)
+            if clauses:
+                masks[i] = masks[i] & index_mask(indices[column], clauses, snapshot.partitions)
         counts.append(_count(masks))
     return masks, tuple(ScanStep(*step) for step in zip([None, *sorted(indices)], counts, counts[1:], strict=False))
-
-
-def _index_mask(index: SecondaryIndex, conjunction: Sequence[Clause], snapshot: Snapshot) -> Mask:
-    clauses = indexed_clauses(conjunction, frozenset([index.column])).get(index.column)
-    return index_mask(index, clauses, snapshot.partitions) if clauses else np.ones(len(snapshot.partitions), dtype=bool)
 
 
 def _count(masks: Sequence[Mask]) -> int:
     return int(np.logical_or.reduce(masks).sum())
 
 
-def needed_indices(snapshot: Snapshot, predicates: Predicates | None) -> frozenset[str]:
-    """Secondary indices that can exclude files."""
-    return frozenset(c for conjunction in predicates or () for c in indexed_clauses(conjunction, snapshot.pruning_columns))
+def needed_indices(snapshot: Snapshot, predicates: Predicates | None, also: Collection[str] = (), *, pruning: bool = True) -> dict[str, Sequence[Clause]]:
+    """Secondary indices to read: those that can exclude files, unless ``pruning`` is not wanted, and ``also`` these.
+
+    Each comes with clauses that limit what is read of it. With several conjunctions nothing does.
+    """
+    conjunctions = predicates or ()
+    excluding = (c for conjunction in conjunctions for c in indexed_clauses(conjunction, snapshot.pruning_columns))
+    clauses = by_column(conjunctions[0]) if len(conjunctions) == 1 else {}
+    return {c: clauses.get(c, ()) for c in sorted({*(excluding if pruning else ()), *also})}
 
 
 def check_predicate_columns(predicates: Predicates | None, schema: pa.Schema, dataset: str) -> None:

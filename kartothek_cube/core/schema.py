@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 __all__ = [
     "Literal",
+    "WrongOperand",
     "check_literal",
     "check_literals",
+    "check_shared_columns",
     "compared_type",
     "literal",
     "literal_array",
@@ -103,6 +105,14 @@ def compatible(left: pa.DataType, right: pa.DataType) -> bool:
 
 # --- literals ---------------------------------------------------------------------------------------------------------
 
+
+class WrongOperand(InvalidType, InvalidInput):
+    """A constant in a wrong form: a list where one value belongs, the reverse, a text that is no date.
+
+    It is a TypeError for kartothek's callers and a ValueError for plateau's.
+    """
+
+
 _SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -110,11 +120,24 @@ _NUMPY_MOMENTS = {np.dtype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", 
 _EXACT = decimal.Context(prec=100)
 
 
-def _is_integer(value: Any, _kind: pa.DataType) -> bool:
+def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
+    """Refuse columns that have different types in two tables of a dataset."""
+    seen: dict[str, tuple[str, pa.DataType]] = {}
+    for table, schema in schemas.items():
+        for column in schema:
+            other, kind = seen.get(column.name, (table, column.type))
+            if not compatible(kind, column.type):
+                raise InvalidInput(
+                    f"Found incompatible entries for column {column.name!r} of dataset {uuid!r}: {kind} in table {other!r}, {column.type} in table {table!r}."
+                )
+            seen[column.name] = (table, column.type) if pt.is_null(kind) else (other, kind)
+
+
+def _is_integer(value: object, _kind: pa.DataType) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _is_text(value: Any, _kind: pa.DataType) -> bool:
+def _is_text(value: object, _kind: pa.DataType) -> bool:
     if not isinstance(value, (str, bytes)):
         return False
     try:
@@ -124,18 +147,18 @@ def _is_text(value: Any, _kind: pa.DataType) -> bool:
     return True
 
 
-def _is_date(value: Any, _kind: pa.DataType) -> bool:
+def _is_date(value: object, _kind: pa.DataType) -> bool:
     return (isinstance(value, dt.date) and not isinstance(value, dt.datetime)) or _is_iso_date(value)
 
 
-def _is_iso_date(value: Any) -> bool:
+def _is_iso_date(value: object) -> bool:
     try:
         return isinstance(value, (str, bytes)) and bool(dt.date.fromisoformat(_text(value)))
     except ValueError:
         return False
 
 
-def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
+def _is_timestamp(value: object, kind: pa.DataType) -> bool:
     if not isinstance(value, (dt.datetime, np.datetime64)):
         return False
     return bool(getattr(value, "tzinfo", None) is None or kind.tz is not None)
@@ -164,7 +187,7 @@ _RULES = (
 _INCOMPARABLE = _Rule(lambda _: True, "nothing but null, like all columns of its type", lambda v, _: False)
 
 
-def check_literal(value: Any, kind: pa.DataType, column: str, where: str = "", *, strict: bool = False) -> None:
+def check_literal(value: object, kind: pa.DataType, column: str, where: str = "", *, strict: bool = False) -> None:
     """Raise `InvalidType` unless a constant may be compared with a column of this type.
 
     An integer column takes integers of Python and NumPy, a float column floats, a string column ``str`` (or UTF-8 bytes), a binary
@@ -187,8 +210,10 @@ def check_literals(values: Iterable[Any], kind: pa.DataType, column: str, where:
             raise _misfit(value, kind, column, where, f"It takes {rule.takes}.")
 
 
-def _misfit(value: Any, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
-    return InvalidType(f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}")
+def _misfit(value: object, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
+    # Text may stand for a date: what is wrong is its value then, as well as its type.
+    error = WrongOperand if pt.is_date(kind) and isinstance(value, (str, bytes)) else InvalidType
+    return error(f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}")
 
 
 @dataclass(frozen=True, slots=True)

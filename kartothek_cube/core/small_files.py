@@ -10,8 +10,8 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.files import FileRequest, read_rows
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["TooLarge", "read_together"]
@@ -72,7 +72,7 @@ def _read_quickly(store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], 
     contents = _each(_content, paths)
     tables = _each(_rows, _each(opener.open, contents))
     sizes = [content.size() for content, table in zip(contents, tables, strict=True) if content is not None and table is not None]
-    note(files_read=len(sizes), bytes_read=sum(sizes), rows_read=sum(len(table) for table in tables if table is not None))
+    record(files_read=len(sizes), bytes_read=sum(sizes), rows_read=sum(len(table) for table in tables if table is not None))
     return tables
 
 

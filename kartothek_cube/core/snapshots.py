@@ -8,24 +8,25 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.change import distinct_values
+from kartothek_cube.core.document_store import read_document
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.formats import check_named_key
 from kartothek_cube.core.index import SecondaryIndex, build_index, index_from_table, index_type, merge_indices
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
-from kartothek_cube.core.metadata.document import Document, parse_document
+from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column
 from kartothek_cube.core.naming import DATA_SUFFIX, SCHEMA_FILE, DecodedKey, decode_key, document_key, is_data_key, label_of, schema_key
-from kartothek_cube.core.parallel import run, spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.parquet import stream_columns
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.progress import Phase
+from kartothek_cube.core.receipt import distinct_values
 from kartothek_cube.core.schema import normal_schema, ordered, stored_schema
 from kartothek_cube.core.schema_file import parse_common_metadata, parse_embedded_schemas
 from kartothek_cube.core.store import Store
@@ -36,11 +37,9 @@ __all__ = [
     "built_indices",
     "file_entries",
     "find_snapshot",
-    "forget",
     "is_current",
     "load_index",
     "load_snapshot",
-    "read_document",
     "remember",
     "resolve_document",
     "snapshot_of",
@@ -48,7 +47,6 @@ __all__ = [
 ]
 
 _CACHE_SIZE = 64
-_READS_BEFORE_CORRUPT = 3
 
 
 class _Cache:
@@ -70,18 +68,8 @@ class _Cache:
             while len(self._entries) > _CACHE_SIZE:
                 self._entries.popitem(last=False)
 
-    def drop(self, store: Store) -> None:
-        with self._lock:
-            for key in [k for k in self._entries if k[0] == store.identity]:
-                del self._entries[key]
-
 
 _cache = _Cache()
-
-
-def forget(store: Store) -> None:
-    """Drop everything that is cached of a store."""
-    _cache.drop(store)
 
 
 def remember(store: Store, snapshot: Snapshot) -> Snapshot:
@@ -112,18 +100,14 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
     cached = _cache.get(store, uuid)
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
-    return remember(store, _read_snapshot(store, uuid))
+    stored = read_document(store, uuid)
+    return remember(store, snapshot_of(store, stored.document, stored.key, stored.token))
 
 
 def is_current(store: Store, snapshot: Snapshot) -> bool:
     """Whether the snapshot's document is unchanged, and still the one that counts: kartothek updates a msgpack document by a JSON one beside it."""
     json_key = document_key(snapshot.uuid)
     return not store.changed(snapshot.key, snapshot.token) and (snapshot.key == json_key or not store.contains(json_key))
-
-
-def _read_snapshot(store: Store, uuid: str) -> Snapshot:
-    document, key, token = read_document(store, uuid)
-    return snapshot_of(store, document, key, token)
 
 
 def snapshot_of(store: Store, document: Document, key: str, token: Hashable = None) -> Snapshot:
@@ -140,29 +124,6 @@ def resolve_document(store: Store, document: Document) -> tuple[Document, Partit
     if document.partition_keys is None:
         document = replace(document, partition_keys=_inferred_keys(partitions, document.uuid))
     return document, partitions
-
-
-def read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
-    """The newest document of a dataset as it is stored, its key and version token; errors as of `load_snapshot`."""
-    document, key, token = _read_document(store, uuid)
-    if document.uuid != uuid:
-        raise CorruptDocument(f"The document {key} says that its dataset is {document.uuid!r}, but its key says {uuid!r}.")
-    return document, key, token
-
-
-def _read_document(store: Store, uuid: str) -> tuple[Document, str, Hashable]:
-    """The JSON document, else the msgpack one. A torn write of an old local writer heals within a few reads."""
-    for key in (document_key(uuid), document_key(uuid, msgpack=True)):
-        for attempt in range(_READS_BEFORE_CORRUPT):
-            try:
-                data, token = store.get_versioned(key)
-                return parse_document(data, key), key, token
-            except KeyNotFound:
-                break
-            except CorruptDocument:
-                if attempt == _READS_BEFORE_CORRUPT - 1:
-                    raise
-    raise DatasetNotFound(f"Dataset does not exist. Tried {document_key(uuid)} and {document_key(uuid, msgpack=True)} in the store {store.name}.")
 
 
 def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
@@ -224,7 +185,7 @@ def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Sn
     missing = [c for c in columns if c not in snapshot.indices]
     if not missing:
         return snapshot
-    loaded = run(lambda column: load_index(store, snapshot, column)[0], missing, at=store)
+    loaded = map_in_threads(lambda column: load_index(store, snapshot, column)[0], missing, store=store)
     return remember(store, snapshot.with_indices(dict(zip(missing, loaded, strict=True))))
 
 
@@ -255,7 +216,7 @@ def load_index(store: Store, snapshot: Snapshot, column: str, clauses: Sequence[
     return merge_indices([index for index in found if len(index)] or found[:1]), whole and not clauses
 
 
-def _embedded_index(column: str, kind: pa.DataType, mapping: Any, uuid: str) -> SecondaryIndex:
+def _embedded_index(column: str, kind: pa.DataType, mapping: object, uuid: str) -> SecondaryIndex:
     """An index that stands in the document itself, its values as text."""
     if not isinstance(mapping, Mapping) or not all(isinstance(labels, list) for labels in mapping.values()):
         raise CorruptDocument(f"The index on {column!r} of dataset {uuid!r} should be a key or a map from values to lists of labels.")
@@ -270,13 +231,15 @@ Entries: TypeAlias = dict[tuple[str, tuple[str, ...]], dict[str, pa.Array]]
 """What files are known to have in some columns."""
 
 
-def built_indices(store: Store, base: Snapshot, columns: Sequence[str], known: Entries | None = None) -> dict[str, SecondaryIndex]:
+def built_indices(
+    store: Store, base: Snapshot, columns: Sequence[str], known: Entries | None = None, executor: Executor = THREADS
+) -> dict[str, SecondaryIndex]:
     """Whole indices on columns of a snapshot, from these columns of its files; those in ``known``, which grows, are not read again."""
     tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
     files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
     known = {} if known is None else known
     new = [(table, key) for _, table, key in files if (key, tuple(tables[table])) not in known]
-    read = spread(partial(_entries, store, base.uuid, base.schemas, tables), new, heavy=True, phase=Phase("index", "files"))
+    read = map_files(partial(_entries, store, base.uuid, base.schemas, tables), new, executor=executor, heavy=True, phase=Phase("index", "files"))
     known.update(zip([(key, tuple(tables[table])) for table, key in new], read, strict=True))
     entries = [known[key, tuple(tables[table])] for _, table, key in files]
     pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
@@ -292,7 +255,7 @@ def _entries(store: Store, uuid: str, schemas: Mapping[str, pa.Schema], columns:
 
 
 def _files_of(base: Snapshot, table: str) -> list[tuple[str, str]]:
-    keys = base.partitions.files.get(table, pa.nulls(len(base.partitions), pa.string()))
+    keys = base.partitions.file_column(table)
     return [(label, key) for label, key in zip(base.partitions.labels.to_pylist(), keys.to_pylist(), strict=True) if key is not None]
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.change import Part
 from kartothek_cube.core.metadata.partition_values import partition_text
 from kartothek_cube.core.naming import label_of
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one
 from kartothek_cube.errors import InvalidInput, Unsupported
 
@@ -21,11 +21,13 @@ __all__ = ["split_rows"]
 _COUNTED = 2**16
 
 
-def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, where: str) -> list[Part]:
+def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, where: str) -> list[PartitionRows]:
     """Cut rows by their partition values; order inside a part is kept, parts come in order of their values."""
     if not partition_on:
-        return [Part({}, base_label, table)]
-    _refuse_nulls(table, partition_on, where)
+        return [PartitionRows({}, base_label, table)]
+    nulls = [column for column in partition_on if pc.any(pc.is_null(table.column(column), nan_is_null=pt.is_floating(table.schema.field(column).type))).as_py()]
+    if nulls:
+        raise InvalidInput(f"There are nulls in the partition columns {nulls} of dataset {where!r}; a path cannot name them.")
     table, starts = _grouped(table, partition_on)
     firsts = _distinct_rows(table.select(list(partition_on)).take(pa.array(starts)), where)
     payload = table.drop_columns(list(partition_on))
@@ -58,12 +60,6 @@ def _run_starts(table: pa.Table, by: Sequence[str]) -> IntArray:
     return np.concatenate(([0], np.flatnonzero(changed) + 1)).astype(np.int64)
 
 
-def _refuse_nulls(table: pa.Table, columns: Sequence[str], where: str) -> None:
-    nulls = [c for c in columns if pc.any(pc.is_null(table.column(c), nan_is_null=pt.is_floating(table.schema.field(c).type))).as_py()]
-    if nulls:
-        raise InvalidInput(f"There are nulls in the partition columns {nulls} of dataset {where!r}; a path cannot name them.")
-
-
 def _distinct_rows(rows: pa.Table, where: str) -> list[dict[str, Any]]:
     columns = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -76,12 +72,12 @@ def _distinct_rows(rows: pa.Table, where: str) -> list[dict[str, Any]]:
     return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _part(values: dict[str, Any], schema: pa.Schema, base_label: str, rows: pa.Table, where: str) -> Part:
+def _part(values: dict[str, Any], schema: pa.Schema, base_label: str, rows: pa.Table, where: str) -> PartitionRows:
     pairs = [(c, _named_text(v, schema.field(c), where)) for c, v in values.items()]
-    return Part(values, label_of(pairs, base_label), rows)  # type: ignore[arg-type]
+    return PartitionRows(values, label_of(pairs, base_label), rows)  # type: ignore[arg-type]
 
 
-def _named_text(value: Any, field: pa.Field, where: str) -> str | bytes:
+def _named_text(value: object, field: pa.Field, where: str) -> str | bytes:
     try:
         return partition_text(value, field.type)
     except Unsupported as error:

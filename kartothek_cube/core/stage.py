@@ -5,23 +5,22 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.change import Part, Receipt, distinct_values, index_entries
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.metadata.partition_values import partition_type
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, fresh_id
-from kartothek_cube.core.parallel import run, thread_count
+from kartothek_cube.core.parallel import map_in_threads, thread_count
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.progress import Phase
+from kartothek_cube.core.receipt import PartitionRows, Receipt, distinct_values, index_entries
 from kartothek_cube.core.schema import ordered
-from kartothek_cube.core.store import Store, VersionMismatch
+from kartothek_cube.core.store import Data, Store, VersionMismatch
+from kartothek_cube.core.telemetry import record
 
 # Of a label that a user chose; a part of a key has at most 255 characters.
 _READABLE = 200
@@ -32,7 +31,9 @@ _PIECES = 32
 # What a task has at most where files are small, and how many tasks each thread gets at least: handing over a task takes as long as such a file.
 _BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 8
 
-__all__ = ["StageRequest", "Staging", "bounded_groups", "dataset_schema", "stage_part", "stage_parts", "stage_stream", "stage_together"]
+T = TypeVar("T")
+
+__all__ = ["StageRequest", "Staging", "bounded_groups", "dataset_schema", "drain", "stage_part", "stage_parts", "stage_stream", "stage_together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class StageRequest:
     fresh: bool = True
 
 
-def stage_parts(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
+def stage_parts(store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema) -> list[Receipt]:
     """Write one file per part, in threads, and return their receipts in the same order."""
     return stage_together(store, [Staging(request, parts, schema)])[0]
 
@@ -62,7 +63,7 @@ class Staging(NamedTuple):
     """Parts of one dataset that are to be written, with the columns of the rows that they were cut from."""
 
     request: StageRequest
-    parts: Sequence[Part]
+    parts: Sequence[PartitionRows]
     schema: pa.Schema
 
 
@@ -73,7 +74,17 @@ def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Recei
     most = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
     bundles = [_bundles(staging, most) for staging in stagings]
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
-    staged = iter(list(run(partial(_stage_bundle, store), tasks, at=store, weight=lambda bundle: bundle.nbytes, phase=phase)))
+    staged = iter(
+        list(
+            map_in_threads(
+                lambda bundle: _stage(store, bundle.request, bundle.parts, bundle.schema),
+                tasks,
+                store=store,
+                weight=lambda bundle: bundle.nbytes,
+                phase=phase,
+            )
+        )
+    )
     return [list(chain.from_iterable(islice(staged, len(own)))) for own in bundles]
 
 
@@ -81,13 +92,9 @@ class _Bundle(NamedTuple):
     """Parts that one task stages, and their bytes; the schema is that of the dataset."""
 
     request: StageRequest
-    parts: Sequence[Part]
+    parts: Sequence[PartitionRows]
     schema: pa.Schema
     nbytes: int
-
-
-def _stage_bundle(store: Store, bundle: _Bundle) -> list[Receipt]:
-    return _stage(store, bundle.request, bundle.parts, bundle.schema)
 
 
 def _bundles(staging: Staging, most: int) -> list[_Bundle]:
@@ -108,25 +115,25 @@ def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(f.name, partition_type(f.type)) if f.name in partition_on else f for f in schema])
 
 
-def stage_part(store: Store, request: StageRequest, part: Part, schema: pa.Schema) -> Receipt:
+def stage_part(store: Store, request: StageRequest, part: PartitionRows, schema: pa.Schema) -> Receipt:
     """Write one file."""
     return _stage(store, request, [part], schema)[0]
 
 
-def _stage(store: Store, request: StageRequest, parts: Sequence[Part], schema: pa.Schema) -> list[Receipt]:
-    """Write a few files, step by step: by turns the steps of small files take half as long again, as each finds the processor's caches full of the others."""
+def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema) -> list[Receipt]:
+    """Encode all files, then upload all: interleaving the steps is 50 % slower (CPU cache misses)."""
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]
     keys = [_put(store, request, part.label, data) for part, data in zip(parts, files, strict=True)]
-    note(rows_written=sum(part.table.num_rows for part in parts), files_written=len(files), bytes_written=sum(data.nbytes for data in files))
+    record(rows_written=sum(part.table.num_rows for part in parts), files_written=len(files), bytes_written=sum(data.nbytes for data in files))
     return [
         Receipt(request.uuid, part.label, key, part.values, part.table.num_rows, data.nbytes, schema, found, *lowest_and_highest, request.table)
         for part, key, data, found, lowest_and_highest in zip(parts, keys, files, entries, ends, strict=True)
     ]
 
 
-def _put(store: Store, request: StageRequest, label: str, data: Any) -> str:
+def _put(store: Store, request: StageRequest, label: str, data: Data) -> str:
     suffix = request.serializer.file_suffix
     key = data_key(request.uuid, request.table, label, suffix)
     if request.fresh:
@@ -141,7 +148,7 @@ def _put(store: Store, request: StageRequest, label: str, data: Any) -> str:
     return key
 
 
-def _put_new(store: Store, key: str, data: Any) -> None:
+def _put_new(store: Store, key: str, data: Data) -> None:
     if store.capabilities.conditional_put:
         store.put_if(key, data, None)
     elif store.contains(key):
@@ -156,6 +163,13 @@ def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tup
         return (), ()
     keys = [table.column(name) for name in inside]
     return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
+
+
+def drain(items: list[T]) -> Iterator[T]:
+    """The items in their order; the list lets go of each, so that rows are freed once they are stored."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 # --- a file of any size -----------------------------------------------------------------------------------------------
@@ -176,7 +190,7 @@ def stage_stream(
         size = file.tell()
         file.seek(0)
         store.put_file(key, file)  # type: ignore[arg-type]
-    note(rows_written=rows, files_written=1, bytes_written=size)
+    record(rows_written=rows, files_written=1, bytes_written=size)
     return Receipt(request.uuid, label, key, values, rows, size, schema, noted.values(), noted.low, noted.high, request.table)
 
 

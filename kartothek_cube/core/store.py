@@ -6,16 +6,13 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from types import FunctionType
-from typing import Any, BinaryIO, NoReturn, TypeAlias
+from typing import IO, BinaryIO, NoReturn, TypeAlias
 
-from kartothek_cube.core.journal import current_entry
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, KeyNotFound
 
 __all__ = ["Capabilities", "Entry", "Listing", "Store", "Version", "VersionMismatch", "check_key", "check_prefix", "check_spans", "select"]
@@ -31,13 +28,6 @@ Span: TypeAlias = tuple[int, int]
 # The extended key space of simplekv without the backslash, which Azure stores under another name.
 _CHARACTERS = re.compile(r"""[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+""")
 _LONGEST_SEGMENT = 255
-# What the journal counts.
-_OPERATIONS = {
-    *("changed", "contains", "get", "get_versioned", "leftovers", "list", "local_path", "ranges", "tail"),
-    *("copy", "delete", "put", "put_file", "put_if"),
-}
-# What they are about: the first argument, under one of these names.
-_SUBJECTS = ("key", "prefix", "source")
 
 
 class VersionMismatch(KartothekCubeError):
@@ -96,6 +86,7 @@ class Listing:
 # `Store.list` hides the builtin inside the class body.
 Buffers: TypeAlias = list[Buffer]
 Entries: TypeAlias = list[Entry]
+Keys: TypeAlias = list[str]
 
 
 def check_key(key: str) -> str:
@@ -117,17 +108,13 @@ def check_key(key: str) -> str:
     if not _CHARACTERS.fullmatch(key):
         _refuse(key, "letters, digits, space and `!\"#$%&'()+,-./<=>?@[]^_{}~ are allowed, and at least one of them")
     for segment in key.split("/"):
-        _check_segment(key, segment)
+        if segment in ("", ".", ".."):
+            _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
+        if len(segment) > _LONGEST_SEGMENT:
+            _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
     if key.endswith("~"):
         _refuse(key, "a final '~' marks temporary files")
     return key
-
-
-def _check_segment(key: str, segment: str) -> None:
-    if segment in ("", ".", ".."):
-        _refuse(key, "it must not start or end with '/', nor have an empty, '.' or '..' segment")
-    if len(segment) > _LONGEST_SEGMENT:
-        _refuse(key, f"a segment has at most {_LONGEST_SEGMENT} bytes, one has {len(segment)}")
 
 
 def _refuse(key: str, reason: str) -> NoReturn:
@@ -166,20 +153,6 @@ def select(entries: Iterable[Entry], prefix: str, recursive: bool) -> Listing:
     return Listing(sorted(found, key=lambda entry: entry.key), sorted(prefixes))
 
 
-def _counted(operation: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of a store, counted for the verb that calls it."""
-
-    @wraps(method)
-    def call(store: Store, *arguments: Any, **named: Any) -> Any:
-        entry = current_entry()
-        if entry is None:
-            return method(store, *arguments, **named)
-        key = arguments[0] if arguments else next((named[name] for name in _SUBJECTS if name in named), "")
-        return entry.call(operation, store.identity, key, lambda: method(store, *arguments, **named))
-
-    return call
-
-
 class Store(ABC):
     """A flat space of keys and bytes.
 
@@ -187,15 +160,7 @@ class Store(ABC):
     raises `ReadOnlyStore`. Two stores are equal if they show the same objects. Stores may be shared between threads.
 
     An implementation gives `capabilities`, `name`, `identity`, `get_versioned`, `put`, `put_if`, `delete` and `list`; the rest has defaults in terms of these.
-    The journal of a verb counts what is called of it.
     """
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        for operation in _OPERATIONS & cls.__dict__.keys():
-            method = cls.__dict__[operation]
-            if isinstance(method, FunctionType):  # what is called in another way, as a `staticmethod`, stays as it is
-                setattr(cls, operation, _counted(operation, method))
 
     @property
     @abstractmethod
@@ -299,6 +264,25 @@ class Store(ABC):
         check_prefix(prefix)
         return []
 
+    # --- the names of simplekv, for callers of kartothek ----------------------------------------------------------------
+
+    def iter_keys(self, prefix: str = "") -> Iterator[str]:
+        """Iterate over all keys that start with the prefix, sorted."""
+        return iter(self.list(prefix, recursive=True).keys)
+
+    def keys(self, prefix: str = "") -> Keys:
+        """Return all keys that start with the prefix, sorted."""
+        return self.list(prefix, recursive=True).keys
+
+    def __contains__(self, key: str) -> bool:
+        return self.contains(key)
+
+    def open(self, key: str) -> BinaryIO:
+        """Return the object as a binary file that can be read and sought; it is in memory. Whoever reads a part of it uses `ranges`."""
+        return BytesIO(self.get(key))
+
+    # --- errors ---------------------------------------------------------------------------------------------------------
+
     def missing(self, key: str) -> KeyNotFound:
         """Return the error that says that this store has no such key."""
         return KeyNotFound(f"Key {key!r} is not in store {self.name}.")
@@ -318,7 +302,7 @@ class Store(ABC):
         return f"<{type(self).__name__} {self.name}>"
 
 
-def copy_source(source: Source, target: Any) -> None:
+def copy_source(source: Source, target: IO[bytes]) -> None:
     """Copy a file's path or a binary stream to a binary stream."""
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as file:

@@ -16,7 +16,7 @@ from kartothek_cube.cube.partitions import DatasetPartitions
 
 __all__ = ["Aligned", "align", "sort_into_groups"]
 
-# So many times fewer rows are searched among the others instead of sorted with them.
+# Left rows fewer by this factor are searched among the right ones: sorting all of these would cost more.
 _FEW = 64
 
 
@@ -48,7 +48,13 @@ def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool)
     """Join one more dataset on all shared key columns; without one, every partition meets every partition."""
     rows, parts = _match(left.keys, len(left), right.keys, len(right), inner=inner)
     joined = left.take(rows)
-    return Aligned(_with_new_columns(joined.keys, right.keys, parts), {**joined.parts, dataset: parts})
+    keys = {c: joined.keys.column(c) for c in joined.keys.column_names}
+    new = [c for c in right.keys.column_names if c not in keys]
+    if not new:
+        return Aligned(joined.keys, {**joined.parts, dataset: parts})
+    positions = pa.array(parts, mask=parts < 0)
+    keys.update({c: right.keys.column(c).take(positions) for c in new})
+    return Aligned(pa.table(keys), {**joined.parts, dataset: parts})
 
 
 def _match(left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool) -> tuple[IntArray | None, IntArray]:
@@ -99,14 +105,6 @@ def _near(left: pa.Table, right: pa.Table) -> tuple[int, pa.Table]:
     found = matching_ranges(known, [Clause(column, ">=", span["min"]), Clause(column, "<=", span["max"])])
     low, high = found[0] if found else (0, 0)
     return low, right.slice(low, high - low)
-
-
-def _with_new_columns(keys: pa.Table, right: pa.Table, parts: IntArray) -> pa.Table:
-    new = [c for c in right.column_names if c not in keys.column_names]
-    if not new:
-        return keys
-    positions = pa.array(parts, mask=parts < 0)
-    return pa.table({**{c: keys.column(c) for c in keys.column_names}, **{c: right.column(c).take(positions) for c in new}})
 
 
 def sort_into_groups(aligned: Aligned, partition_by: Sequence[str], partition_columns: Sequence[str]) -> tuple[Aligned, IntArray]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from kartothek_cube.core.history import AsOf, BeforeCreation, State, is_wanted, snapshot_at, states
+from kartothek_cube.core.history import AsOf, BeforeCreation, PastState, is_wanted, snapshot_at, states
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput
 
@@ -49,10 +49,10 @@ def _existing(store: Store, newest: Mapping[str, Snapshot], wanted: Mapping[str,
         except BeforeCreation:
             return None
 
-    return {name: found for name, found in zip(newest, run(load, list(newest), at=store), strict=True) if found is not None}
+    return {name: found for name, found in zip(newest, map_in_threads(load, list(newest), store=store), strict=True) if found is not None}
 
 
-def _found(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, State]:
+def _found(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, PastState]:
     """The datasets that have a commit. Those whose chain is too short to tell are searched, if none of the others knows who took part."""
     named = {name: state for name, snapshot in newest.items() if (state := _in_chain(snapshot, commit)) is not None}
     parts = {uuid for state in named.values() if state.cube is not None and state.cube.id == commit for uuid in state.cube.datasets}
@@ -60,16 +60,16 @@ def _found(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[st
     return named | _searched(store, newest, rest, commit)
 
 
-def _in_chain(snapshot: Snapshot, commit: str) -> State | None:
+def _in_chain(snapshot: Snapshot, commit: str) -> PastState | None:
     of_chain = [c for c in snapshot.chain if is_wanted(c.id, c.time, c.cube, commit)]
     if not of_chain or snapshot.has_foreign_commit:
         return None
-    return State(of_chain[-1].id, of_chain[-1].parent, of_chain[-1].time, of_chain[-1].cube, snapshot.document, None)
+    return PastState(of_chain[-1].id, of_chain[-1].parent, of_chain[-1].time, of_chain[-1].cube, snapshot.document, None)
 
 
-def _searched(store: Store, newest: Mapping[str, Snapshot], names: Iterable[str], commit: str) -> dict[str, State]:
-    def search(name: str) -> State | None:
+def _searched(store: Store, newest: Mapping[str, Snapshot], names: Iterable[str], commit: str) -> dict[str, PastState]:
+    def search(name: str) -> PastState | None:
         return next((s for s in states(store, newest[name]) if is_wanted(s.commit, s.time, s.cube, commit)), None)
 
     names = list(names)
-    return {name: state for name, state in zip(names, run(search, names, at=store), strict=True) if state is not None}
+    return {name: state for name, state in zip(names, map_in_threads(search, names, store=store), strict=True) if state is not None}

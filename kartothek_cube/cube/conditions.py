@@ -142,7 +142,7 @@ class IsNotInCondition(SimpleCondition):
         object.__setattr__(self, "value", _constants(self.column, self.value))
 
 
-def _constants(column: str, given: Any) -> tuple[Any, ...]:
+def _constants(column: str, given: object) -> tuple[Any, ...]:
     values = converter_tuple(given)
     check_values(column, values)
     return values
@@ -242,16 +242,16 @@ class VirtualColumn(NotAValue):
     def __ne__(self, other: object) -> InequalityCondition:  # type: ignore[override]
         return InequalityCondition(self.name, other)
 
-    def __lt__(self, other: Any) -> LessThanCondition:
+    def __lt__(self, other: object) -> LessThanCondition:
         return LessThanCondition(self.name, other)
 
-    def __le__(self, other: Any) -> LessEqualCondition:
+    def __le__(self, other: object) -> LessEqualCondition:
         return LessEqualCondition(self.name, other)
 
-    def __gt__(self, other: Any) -> GreaterThanCondition:
+    def __gt__(self, other: object) -> GreaterThanCondition:
         return GreaterThanCondition(self.name, other)
 
-    def __ge__(self, other: Any) -> GreaterEqualCondition:
+    def __ge__(self, other: object) -> GreaterEqualCondition:
         return GreaterEqualCondition(self.name, other)
 
     def isin(self, other: object) -> IsInCondition:

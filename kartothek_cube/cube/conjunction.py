@@ -41,10 +41,10 @@ class Restriction(NotAValue, ABC):
     def clauses(self) -> tuple[Clause, ...]:
         """The comparisons for the reader."""
 
-    def __and__(self, other: Any) -> Conjunction:
+    def __and__(self, other: object) -> Conjunction:
         return Conjunction.from_two(self, other)
 
-    def __rand__(self, other: Any) -> Conjunction:
+    def __rand__(self, other: object) -> Conjunction:
         return Conjunction.from_two(other, self)
 
     def __or__(self, other: object) -> Never:
@@ -212,7 +212,7 @@ class Conjunction(Restriction):
         return Conjunction, (self.conditions,)
 
     @staticmethod
-    def from_two(left: Any, right: Any) -> Conjunction:
+    def from_two(left: object, right: object) -> Conjunction:
         """The conditions of ``left``, then those of ``right``; the same as ``left & right``.
 
         Examples

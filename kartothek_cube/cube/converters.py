@@ -41,7 +41,7 @@ def converter_str(obj: object) -> str:
     raise InvalidType(f"Object of type {type(obj).__name__} is not a string: {obj}")
 
 
-def converter_tuple(obj: Any) -> tuple[Any, ...]:
+def converter_tuple(obj: object) -> tuple[Any, ...]:
     """The items of an iterable, nothing for None, one item for anything else; text and bytes are one item.
 
     Examples

@@ -138,7 +138,7 @@ class Cube:
         dataset_id = _check_dataset_id("ktk_cube_dataset_id", converter_str(ktk_cube_dataset_id))
         return f"{self.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{dataset_id}"
 
-    def copy(self, **kwargs: Any) -> Cube:
+    def copy(self, **kwargs: object) -> Cube:
         """A cube in which the named attributes have other values; everything is checked again.
 
         Examples

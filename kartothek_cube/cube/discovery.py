@@ -10,7 +10,7 @@ from typing import Any
 from kartothek_cube.core.history import check_as_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.as_of import members_at
@@ -28,7 +28,7 @@ from kartothek_cube.cube.constants import (
 )
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
-from kartothek_cube.cube.settle import settled
+from kartothek_cube.cube.settle import read_consistent
 from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
 
 __all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members", "load_named", "read_members"]
@@ -68,20 +68,16 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
     names = sorted(ids)
 
     def load(name: str) -> Snapshot | None:
-        return _load_member(uuid_prefix, name, store, skip_broken=skip_broken)
+        uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
+        try:
+            return load_snapshot(store, uuid)
+        except KeyNotFound as error:
+            if not skip_broken:
+                raise
+            _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
+            return None
 
-    return {name: found for name, found in zip(names, run(load, names, at=store), strict=True) if found is not None}
-
-
-def _load_member(uuid_prefix: str, name: str, store: Store, *, skip_broken: bool) -> Snapshot | None:
-    uuid = f"{uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{name}"
-    try:
-        return load_snapshot(store, uuid)
-    except KeyNotFound as error:
-        if not skip_broken:
-            raise
-        _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
-        return None
+    return {name: found for name, found in zip(names, map_in_threads(load, names, store=store), strict=True) if found is not None}
 
 
 def read_members(
@@ -96,7 +92,7 @@ def read_members(
     """
     wanted = check_as_of(as_of)
     if wanted is None:
-        return settled(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
+        return read_consistent(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
     names = converter_str_set_optional(only)
     # A commit's id may be that of a dataset which was not asked for.
     everything = load_members(uuid_prefix, store, None if isinstance(wanted, str) else names, skip_broken=skip_broken)

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
 from kartothek_cube.core.files import FileRequest, open_rows
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.rowkeys import pack, pack_one, stable_order
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.prepare import DatasetWrite
 from kartothek_cube.errors import InvalidInput
 
-__all__ = ["overlapping", "refuse_duplicates"]
+__all__ = ["check_duplicates", "overlapping"]
 
 # Below this many bytes of a file at a time, opening files costs more than their rows.
 _LEAST_PIECE = 2**16
@@ -27,7 +27,7 @@ _LEAST_PIECE = 2**16
 _MOST_OPEN = 64
 
 
-def refuse_duplicates(store: Store, write: DatasetWrite, receipts: Sequence[Receipt], places: str = "two blocks") -> None:
+def check_duplicates(store: Store, write: DatasetWrite, receipts: Sequence[Receipt], places: str = "two blocks") -> None:
     """Read the key columns of files that may share cells, and refuse a cell that occurs twice.
 
     Each file has a cell once and is sorted, so files that overlap are read side by side, a piece of each at a time: the
@@ -39,7 +39,7 @@ def refuse_duplicates(store: Store, write: DatasetWrite, receipts: Sequence[Rece
         Naming dataset and cell.
     """
     passes = [files for chain in overlapping(write, receipts) for files in _passes(chain)]
-    for _ in run(lambda files: _check(store, write, files, places), passes):
+    for _ in map_in_threads(lambda files: _check(store, write, files, places), passes):
         pass
 
 
@@ -90,7 +90,7 @@ def _check(store: Store, write: DatasetWrite, files: Sequence[Receipt], places: 
         repeated = np.flatnonzero(keys[1:] == keys[:-1])
         if len(repeated):
             first = int(repeated[0]) if order is None else int(order[repeated[0]])
-            _refuse(write, files[0], cells.slice(first, 1), len(repeated), places)
+            _raise_duplicate(write, files[0], cells.slice(first, 1), len(repeated), places)
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]], columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -115,7 +115,7 @@ def _refilled(head: pa.Table, used: int, stream: Iterator[pa.Table]) -> pa.Table
     return rest if more is None else pa.concat_tables([rest, more])
 
 
-def _refuse(write: DatasetWrite, file: Receipt, row: pa.Table, repeated: int, places: str) -> None:
+def _raise_duplicate(write: DatasetWrite, file: Receipt, row: pa.Table, repeated: int, places: str) -> None:
     cell = {**{c: v for c, v in file.values.items() if c in write.sort_columns}, **row.to_pylist()[0]}
     raise InvalidInput(
         f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {counted(repeated, "row")} with a cell that another one has. '

@@ -67,7 +67,7 @@ def _checked(clause: Clause, kind: pa.DataType) -> Clause:
     return Clause(clause.column, clause.op, suited if isinstance(clause.value, tuple) else suited[0])
 
 
-def _suited(value: Any, kind: pa.DataType, column: str) -> Any:
+def _suited(value: object, kind: pa.DataType, column: str) -> Any:
     if pt.is_timestamp(kind):
         value = _as_timestamp(value, column)
     elif isinstance(value, np.integer):
@@ -76,7 +76,7 @@ def _suited(value: Any, kind: pa.DataType, column: str) -> Any:
     return value
 
 
-def _as_timestamp(value: Any, column: str) -> Any:
+def _as_timestamp(value: object, column: str) -> Any:
     """A frame has no dates, so a timestamp column is compared with dates and their text, too."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001 -- as naive as the date

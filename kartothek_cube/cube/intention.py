@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,20 @@ from kartothek_cube.cube.converters import converter_str_set_optional, converter
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType
 
-__all__ = ["DatasetRole", "Intention", "make_intention"]
+__all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryArguments:
+    """What a query verb was asked for, as the user gave it. Attributes as the arguments of `query_cube`."""
+
+    cube: Cube
+    conditions: Any = None
+    datasets: Any = None
+    dimension_columns: Any = None
+    partition_by: Any = None
+    payload_columns: Any = None
+    as_of: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +89,7 @@ class Intention:
         return pa.schema([fields[c] for c in self.output_columns])
 
 
-def make_intention(
-    cube: Cube,
-    infos: Mapping[str, DatasetInfo],
-    conditions: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
-) -> Intention:
+def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) -> Intention:
     """Check the arguments of a query in kartothek's order and resolve them.
 
     Raises
@@ -93,14 +99,15 @@ def make_intention(
     InvalidType
         For a constant that does not fit its column, or a set where an order is needed.
     """
+    cube, conditions = arguments.cube, arguments.conditions
     available = {c for info in infos.values() for c in info.columns}
-    dims = _dimension_columns(cube, dimension_columns)
-    by = _partition_by(infos, available, cube, partition_by)
+    dims = _dimension_columns(cube, arguments.dimension_columns)
+    by = _partition_by(infos, available, cube, arguments.partition_by)
     if isinstance(conditions, (str, bytes)):
         raise InvalidType(f'Conditions are objects, as in C("UNITS") > 0; a text like {conditions!r} becomes one by Conjunction.from_string.')
     conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
     _check_conditions(conjunction, infos, available)
-    payload = _payload_columns(cube, dims, available, payload_columns)
+    payload = _payload_columns(cube, dims, available, arguments.payload_columns)
     output = tuple(sorted({*by, *dims, *payload, *cube.partition_columns}))
     roles = [r for i, info in infos.items() if (r := _role(cube, info, dims, by, output, conjunction)) is not None]
     roles.sort(key=lambda r: (not r.is_seed, not r.restricts))
@@ -108,7 +115,7 @@ def make_intention(
     return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)
 
 
-def _dimension_columns(cube: Cube, given: Any) -> tuple[str, ...]:
+def _dimension_columns(cube: Cube, given: object) -> tuple[str, ...]:
     if given is None:
         return cube.dimension_columns
     dims = converter_str_tupleset(given)
@@ -120,7 +127,7 @@ def _dimension_columns(cube: Cube, given: Any) -> tuple[str, ...]:
     return dims
 
 
-def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: Any) -> tuple[str, ...]:
+def _partition_by(infos: Mapping[str, DatasetInfo], available: Collection[str], cube: Cube, given: object) -> tuple[str, ...]:
     by = converter_str_tupleset(given)
     missing = sorted(set(by) - set(available))
     if missing:
@@ -152,7 +159,7 @@ def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo]
             _check_value(clause, value, infos)
 
 
-def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -> None:
+def _check_value(clause: Clause, value: object, infos: Mapping[str, DatasetInfo]) -> None:
     for name, info in sorted(infos.items()):
         if clause.column in info.schema.names and not is_null(value):
             kind = info.schema.field(clause.column).type
@@ -163,7 +170,7 @@ def _check_value(clause: Clause, value: Any, infos: Mapping[str, DatasetInfo]) -
                 raise InvalidType(f"Condition `{text}` has wrong type. {str(error).removeprefix('Unexpected type for predicate: ')}") from None
 
 
-def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: Any) -> frozenset[str]:
+def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: object) -> frozenset[str]:
     if given is None:
         return frozenset(get_payload_subset(available, cube))
     payload = converter_str_set_optional(given) or frozenset()
@@ -191,14 +198,10 @@ def _role(cube: Cube, info: DatasetInfo, dims: tuple[str, ...], by: tuple[str, .
         return None
     own = tuple(c for c in cube.dimension_columns if c in columns)
     if payload and not set(own) <= set(dims):
-        _refuse_projection(info, own, dims, payload)
+        raise InvalidInput(
+            f'Cannot project dataset "{info.id}" with dimensionality [{", ".join(sorted(own))}] to [{", ".join(sorted(dims))}] '
+            f"while keeping the following payload intact: {', '.join(sorted(payload))}"
+        )
     # Partition columns come from the seed alone.
     load = {*own, *(wanted & set(output))} if is_seed else {*own, *(payload & set(output))}
     return DatasetRole(info.id, is_seed, bool(inner) and not is_seed, own, info.partition_keys, tuple(sorted(load)), clauses, info.schema)
-
-
-def _refuse_projection(info: DatasetInfo, own: Iterable[str], dims: Iterable[str], payload: Iterable[str]) -> None:
-    raise InvalidInput(
-        f'Cannot project dataset "{info.id}" with dimensionality [{", ".join(sorted(own))}] to [{", ".join(sorted(dims))}] '
-        f"while keeping the following payload intact: {', '.join(sorted(payload))}"
-    )

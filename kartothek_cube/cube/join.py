@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.lookup import Lookup, Positions
+from kartothek_cube.core.lookup import KeyIndex, Positions
 from kartothek_cube.core.rowkeys import BoolArray, ascends, pack_one, stable_order, take_rows
 
-__all__ = ["Joinable", "Joined", "Part", "join_cells", "newest_rows", "rows_at"]
+__all__ = ["BuildSide", "JoinedRows", "RowSelection", "join_cells", "newest_rows", "rows_at"]
 
 
-# So many times fewer rows are moved twice to give up the others.
+# Copy the selected rows when they are under 1/4 of the table, so that the rest can be freed.
 _FEW = 4
 
 
-class Joinable:
+class BuildSide:
     """Rows of one dataset to be found by ``on``. Of several rows of a cell the last one counts.
 
     Those that are ``aligned`` have the keys of the seed row by row; then ``table`` need not have them.
@@ -36,18 +36,18 @@ class Joinable:
         return self.table.drop_columns([c for c in self.on if c in self.table.column_names])
 
     @cached_property
-    def lookup(self) -> Lookup:
+    def key_index(self) -> KeyIndex:
         """Finds the rows; made when it is needed."""
-        return Lookup(self.table, self.on)
+        return KeyIndex(self.table, self.on)
 
     @property
     def nbytes(self) -> int:
         """Memory of the rows and of what finds them."""
-        return int(self.table.nbytes) + self.lookup.nbytes
+        return int(self.table.nbytes) + self.key_index.nbytes
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowSelection:
     """The rows of a table that stand in the rows of a result: all of them in their order, or those at some positions, -1 for none."""
 
     table: pa.Table
@@ -57,28 +57,28 @@ class Part:
         """What `rows_at` takes for these rows."""
         return None if self.positions is None else indices_of(self.positions)
 
-    def slim(self) -> Part:
+    def compacted(self) -> RowSelection:
         """The same with a table of no other rows, where they are few."""
         if self.positions is None or _FEW * len(self.positions) > len(self.table):
             return self
         there = self.positions >= 0
         table = take_rows(self.table, self.positions[there])
-        return Part(table, None if len(table) == len(there) else np.where(there, np.cumsum(there) - 1, -1))
+        return RowSelection(table, None if len(table) == len(there) else np.where(there, np.cumsum(there) - 1, -1))
 
-    def kept(self, rows: BoolArray) -> Part:
+    def where(self, rows: BoolArray) -> RowSelection:
         """The same for some of the rows of the result."""
-        return Part(self.table, np.flatnonzero(rows) if self.positions is None else self.positions[rows])
+        return RowSelection(self.table, np.flatnonzero(rows) if self.positions is None else self.positions[rows])
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedRows:
     """Rows of one aligned partition, before their payload is moved: the seed and then the other datasets side by side, and columns of one value.
 
     ``owners`` says in which part a column is. A column that is nowhere is null.
     """
 
     rows: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RowSelection, ...] = ()
     owners: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Joined:
         indices = {i: self.parts[i].indices() for i in needed}
         return pa.table([self._column(f, indices) for f in schema], schema=schema)
 
-    def filled(self, schema: pa.Schema) -> Joined:
+    def with_constants(self, schema: pa.Schema) -> JoinedRows:
         """The same with constants as columns of the seed."""
         seed, *others = self.parts
         table = seed.table
@@ -96,11 +96,11 @@ class Joined:
             kind = schema.field(name)
             rest = table.drop_columns(name) if name in table.column_names else table
             table = rest.append_column(kind, repeated(self.constants[name], kind.type, len(table)))
-        return Joined(self.rows, (Part(table, seed.positions), *others), {**self.owners, **dict.fromkeys(self.constants, 0)})
+        return JoinedRows(self.rows, (RowSelection(table, seed.positions), *others), {**self.owners, **dict.fromkeys(self.constants, 0)})
 
-    def slim(self, numbers: Collection[int]) -> Joined:
+    def compacted(self, numbers: Collection[int]) -> JoinedRows:
         """The same with only those rows of some parts that are needed, where these are few: the others are not held any longer."""
-        return replace(self, parts=tuple(part.slim() if i in numbers else part for i, part in enumerate(self.parts)))
+        return replace(self, parts=tuple(part.compacted() if i in numbers else part for i, part in enumerate(self.parts)))
 
     def _column(self, wanted: pa.Field, indices: Mapping[int, Indices | None]) -> pa.ChunkedArray | pa.Array:
         if wanted.name in self.constants:
@@ -146,7 +146,7 @@ def _hidden(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
     return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
 
 
-def repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+def repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:
     """One value in so many rows."""
     if not rows or value is None:
         return pa.nulls(rows, kind)
@@ -165,7 +165,7 @@ def newest_rows(table: pa.Table, cells: Sequence[str]) -> pa.Table:
     return table.take(pa.array(order[last]))
 
 
-def has_keys_of(left: pa.Table, right: Joinable, cells: Sequence[str]) -> bool:
+def has_same_keys(left: pa.Table, right: BuildSide, cells: Sequence[str]) -> bool:
     """Whether the keys are the same row by row, and all different as ``cells`` are on the left."""
     if right.aligned:
         return True
@@ -174,39 +174,39 @@ def has_keys_of(left: pa.Table, right: Joinable, cells: Sequence[str]) -> bool:
     return all(left.column(c).equals(right.table.column(c)) for c in right.on)
 
 
-def positions_of(left: pa.Table, right: Joinable, cells: Sequence[str]) -> Positions | None:
+def positions_of(left: pa.Table, right: BuildSide, cells: Sequence[str]) -> Positions | None:
     """For each left row the position of the last right row with the same key, or -1; None if the keys are the same row by row."""
-    return None if has_keys_of(left, right, cells) else right.lookup.positions(left)
+    return None if has_same_keys(left, right, cells) else right.key_index.positions(left)
 
 
-def join_cells(seed: pa.Table, cells: Sequence[str], restricting: Iterable[Joinable], others: Iterable[Joinable], constants: Mapping[str, Any]) -> Joined:
+def join_cells(seed: pa.Table, cells: Sequence[str], restricting: Iterable[BuildSide], others: Iterable[BuildSide], constants: Mapping[str, Any]) -> JoinedRows:
     """The seed's rows that all restricting datasets have, with the rows of all datasets. No two rows of the seed have the same ``cells``.
 
     Where no row is left, the remaining datasets are not asked for.
 
     Constants win over columns of that name, and the seed's columns over those of other datasets.
     """
-    parts = [Part(seed)]
+    parts = [RowSelection(seed)]
     keep = np.ones(seed.num_rows, dtype=bool)
     for other in _while_rows(restricting, keep):
-        parts.append(Part(other.payload, positions_of(seed, other, cells)))
+        parts.append(RowSelection(other.payload, positions_of(seed, other, cells)))
         if parts[-1].positions is not None:
             keep &= parts[-1].positions >= 0
     if not keep.any():
-        return Joined()
+        return JoinedRows()
     all_stay = bool(keep.all())
-    parts = parts if all_stay else [part.kept(keep) for part in parts]
+    parts = parts if all_stay else [part.where(keep) for part in parts]
     for other in others:
-        if has_keys_of(seed, other, cells):
-            parts.append(Part(other.payload) if all_stay else Part(other.payload).kept(keep))
+        if has_same_keys(seed, other, cells):
+            parts.append(RowSelection(other.payload) if all_stay else RowSelection(other.payload).where(keep))
         else:
             left = seed.select(other.on)
-            parts.append(Part(other.payload, other.lookup.positions(left if all_stay else left.filter(pa.array(keep)))))
+            parts.append(RowSelection(other.payload, other.key_index.positions(left if all_stay else left.filter(pa.array(keep)))))
     owners = {c: i for i, part in enumerate(parts) for c in part.table.column_names}
-    return Joined(int(np.count_nonzero(keep)), tuple(parts), owners | dict.fromkeys(seed.column_names, 0), constants)
+    return JoinedRows(int(np.count_nonzero(keep)), tuple(parts), owners | dict.fromkeys(seed.column_names, 0), constants)
 
 
-def _while_rows(restricting: Iterable[Joinable], keep: BoolArray) -> Iterator[Joinable]:
+def _while_rows(restricting: Iterable[BuildSide], keep: BoolArray) -> Iterator[BuildSide]:
     """The datasets one after the other as long as a row is left."""
     if keep.any():
         for other in restricting:

@@ -14,160 +14,205 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.beside import Encoded, read_rest, read_with
+from kartothek_cube.core.beside import EncodedColumns, read_rest, read_with
 from kartothek_cube.core.evaluate import matching_rows
 from kartothek_cube.core.files import FileRequest, filter_table, read_rows
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.rowkeys import IntArray, pack_one, stable_order
 from kartothek_cube.core.small_files import read_together
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
+from kartothek_cube.cube.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.intention import DatasetRole
-from kartothek_cube.cube.join import Joinable, Joined, join_cells, newest_rows
-from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPartition
+from kartothek_cube.cube.join import BuildSide, JoinedRows, join_cells, newest_rows
 
-__all__ = ["Loader", "clauses_of", "in_cell_order", "is_ordered", "is_shared", "load_partition", "ordered_rows"]
+__all__ = ["PartitionLoader", "clauses_of", "is_ordered", "is_shared", "ordered_rows", "sorted_by_cell"]
 
 _CACHE_BYTES = 128 * 2**20
 _PARQUET = ParquetFormat()
 
 
-class _Shared:
-    """Rows by key, each made once even if several threads ask for it; those that were not asked for longest go when there is no room."""
+class LoadingCache:
+    """Rows by key, each loaded once even if several threads ask for it; the least recently used go when there is no room."""
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._found: dict[Any, Future[Joinable]] = {}
+        self._rows: dict[Any, Future[BuildSide]] = {}
         self._sizes: OrderedDict[Any, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Any, make: Callable[[], Joinable]) -> Joinable:
-        """The rows, made now if they are not there."""
+    def get(self, key: Any, load: Callable[[], BuildSide]) -> BuildSide:
+        """The rows, loaded now if they are not there."""
         with self._lock:
-            known = self._found.get(key)
+            known = self._rows.get(key)
             if key in self._sizes:
                 self._sizes.move_to_end(key)
-            future: Future[Joinable] = known if known is not None else self._found.setdefault(key, Future())
+            future: Future[BuildSide] = known if known is not None else self._rows.setdefault(key, Future())
         if known is None:
-            self._fill(key, future, make)
+            self._fill(key, future, load)
         return future.result()
 
-    def _fill(self, key: Any, future: Future[Joinable], make: Callable[[], Joinable]) -> None:
+    def _fill(self, key: Any, future: Future[BuildSide], load: Callable[[], BuildSide]) -> None:
         try:
-            found = make()
-            size = found.nbytes
+            rows = load()
+            size = rows.nbytes
         except BaseException as error:
             with self._lock:
-                del self._found[key]
+                del self._rows[key]
             future.set_exception(error)
             raise
-        future.set_result(found)
+        future.set_result(rows)
         with self._lock:
             self._sizes[key] = size
             self._room -= size
             while self._room < 0:
                 oldest, size = self._sizes.popitem(last=False)
-                del self._found[oldest]
+                del self._rows[oldest]
                 self._room += size
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """The rows of the seed in one aligned partition; and how the keys of these rows lie in its file, if that may help to read other files."""
+    """The rows of the seed in one aligned partition.
+
+    ``keys`` are the encoded key columns of its file, where they may help to read other files.
+    """
 
     table: pa.Table
-    keys: Encoded | None = None
+    keys: EncodedColumns | None = None
 
 
-class Loader:
-    """Loads groups from a store. What several partitions need, e.g. an unpartitioned dataset, is read once while it fits.
+class PartitionLoader:
+    """Loads groups and aligned partitions of a plan from a store. Safe for threads.
 
-    Safe for threads.
+    Rows that several partitions need, e.g. of an unpartitioned dataset, are read once while they
+    fit into ``cache_bytes``.
     """
 
     def __init__(self, store: Store, cache_bytes: int = _CACHE_BYTES) -> None:
         self._store = store
-        self._shared = _Shared(cache_bytes)
+        self._cache = LoadingCache(cache_bytes)
 
     def load(self, group: Group) -> pa.Table:
         """The rows of one group, ordered by dimension columns, then partition columns."""
-        return in_cell_order(group.context, [joined.table(group.context.schema) for joined in self.join(group)])
+        return sorted_by_cell(group.context, [joined.table(group.context.schema) for joined in self.join(group)])
 
-    def join(self, group: Group) -> list[Joined]:
-        """The same before payload is moved, one part an aligned partition; they are not ordered."""
-        return [self._partition(group, part) for part in group.partitions]
-
-    def _partition(self, group: Group, part: GroupPartition) -> Joined:
-        # Values of partition columns leave nothing to choose inside a partition, which no other group needs then.
+    def join(self, group: Group) -> list[JoinedRows]:
+        """The same rows before payload is moved, unordered: one item an aligned partition."""
+        # Values of partition columns leave nothing to choose inside a partition: no other group needs its rows then.
         whole = group.is_slice or set(group.context.partition_by) <= set(group.context.partition_columns)
-        return load_partition(self, group.context, part, None if whole else group.key)
+        return [self.join_partition(group.context, part, None if whole else group.key) for part in group.partitions]
 
-    def seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> Seed:
-        """The newest rows of the seed in one aligned partition that satisfy the clauses, sorted by cell."""
-        role, *others = context.roles
-        if not clauses and _is_parquet(files) and any(_has_keys_of(context, role, other) for other in others):
-            table, keys = read_with(self._store, *_whole_file(context, role, files), role.dimensions)
-        else:
-            table, keys = self.read(context, role, files, clauses), None
-        found = newest_rows(table, role.dimensions)
-        found = newest_rows(found, context.cell_columns) if set(role.dimensions) - set(context.cell_columns) else found
-        return Seed(found, keys if found is table else None)
+    def join_partition(self, context: GroupContext, part: GroupPartition, key: Mapping[str, Any] | None = None) -> JoinedRows:
+        """Join the datasets of one aligned partition.
 
-    def other(
-        self, context: GroupContext, role: DatasetRole, files: DatasetFiles | None, clauses: tuple[Clause, ...], shared: bool, keys: Encoded | None = None
-    ) -> Joinable:
-        """The rows of another dataset in one aligned partition that satisfy the clauses; kept for other partitions if it is shared with them.
-
-        With the ``keys`` of the seed, those of the dataset are not decoded where they are the same.
+        With a ``key``, only the rows with these values of the ``partition_by`` columns.
         """
-        if files is None:
-            return Joinable(pa.schema([role.schema.field(c) for c in _columns(context, role)]).empty_table(), role.dimensions)
-        if keys is not None and not clauses and _is_parquet(files) and _has_keys_of(context, context.roles[0], role):
-            table, aligned = read_rest(self._store, *_whole_file(context, role, files), keys)
-            return Joinable(table, role.dimensions, aligned=aligned)
+        seed_role, *roles = context.roles
+        if seed_role.id not in part.files or any(r.restricts and r.id not in part.files for r in roles):
+            return JoinedRows()
 
-        def read() -> Joinable:
-            return Joinable(self.read(context, role, files, clauses), role.dimensions)
+        def read_other(role: DatasetRole, keys: EncodedColumns | None) -> BuildSide:
+            shared = key is not None or is_shared(context, role)
+            clauses = clauses_of(role, part, key or {})
+            files = part.files.get(role.id)
+            return self.read_build_side(context, role, files, clauses, shared=shared, keys=None if shared else keys)
 
-        return self._shared.get((role.id, files.keys, clauses), read) if shared else read()
+        read_seed = partial(self.read_seed, context, part.files[seed_role.id], clauses_of(seed_role, part, key or {}))
+        seed, others = self.read_all(read_seed, [partial(read_other, role) for role in roles])
+        restricting = sum(role.restricts for role in roles)  # these come first
+        return join_cells(seed, context.cell_columns, islice(others, restricting), others, part.values)
 
-    def members(self, seed: Callable[[], Seed], others: Sequence[Callable[[Encoded | None], Joinable]]) -> tuple[pa.Table, Iterator[Joinable]]:
-        """The seed, and the others when they are asked for; on a remote store they wait side by side, so that they do not know the keys of the seed."""
+    def read_all(self, seed: Callable[[], Seed], others: Sequence[Callable[[EncodedColumns | None], BuildSide]]) -> tuple[pa.Table, Iterator[BuildSide]]:
+        """The seed, and the other datasets when they are asked for.
+
+        A local store is read in turn, so that the keys of the seed need not be decoded again. A remote
+        one is read side by side.
+        """
         if self._store.is_remote:
-            found = self.each([seed, *(partial(other, None) for other in others)])
+            found = self._each([seed, *(partial(other, None) for other in others)])
             return next(found).table, found
         first = seed()
         return first.table, (other(first.keys) for other in others)
 
-    def each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
-        """What some reads give, one after the other when it is asked for; on a remote store they wait side by side."""
-        if len(reads) > 1 and self._store.is_remote:
-            return run(lambda read: read(), reads, at=self._store)
-        return (read() for read in reads)
+    def read_seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> Seed:
+        """The newest rows of the seed in one aligned partition that satisfy the clauses, sorted by cell."""
+        role, *others = context.roles
+        if not clauses and _is_parquet(files) and any(_may_share_keys(context, role, other) for other in others):
+            table, keys = read_with(self._store, *_whole_file(context, role, files), role.dimensions)
+        else:
+            table, keys = self.read_newest(context, role, files, clauses), None
+        newest = newest_rows(table, role.dimensions)
+        if set(role.dimensions) - set(context.cell_columns):
+            newest = newest_rows(newest, context.cell_columns)
+        return Seed(newest, keys if newest is table else None)
 
-    def read(self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
-        """The rows of a dataset in one aligned partition that satisfy the clauses; of several rows of a cell the last one counts."""
+    def read_build_side(
+        self,
+        context: GroupContext,
+        role: DatasetRole,
+        files: DatasetFiles | None,
+        clauses: tuple[Clause, ...],
+        *,
+        shared: bool,
+        keys: EncodedColumns | None = None,
+    ) -> BuildSide:
+        """The rows of another dataset in one aligned partition that satisfy the clauses.
+
+        They are cached if they are ``shared`` with other partitions. With the ``keys`` of the seed, key
+        columns with the same bytes are not decoded.
+        """
+        if files is None:
+            schema = pa.schema([role.schema.field(c) for c in _columns(context, role)])
+            return BuildSide(schema.empty_table(), role.dimensions)
+        if keys is not None and not clauses and _is_parquet(files) and _may_share_keys(context, context.roles[0], role):
+            table, aligned = read_rest(self._store, *_whole_file(context, role, files), keys)
+            return BuildSide(table, role.dimensions, aligned=aligned)
+
+        def read() -> BuildSide:
+            return BuildSide(self.read_newest(context, role, files, clauses), role.dimensions)
+
+        return self._cache.get((role.id, files.keys, clauses), read) if shared else read()
+
+    def read_newest(self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]) -> pa.Table:
+        """The rows of a dataset in one aligned partition that satisfy the clauses.
+
+        The newest row of a cell decides whether it does. Without late clauses older rows may still be there.
+        """
         # With several files the newest row of a cell has to be found before a condition on payload may drop it.
         alone = len(files.keys) == 1
         safe = clauses if alone else tuple(c for c in clauses if c.column in role.dimensions)
         late = () if alone else tuple(c for c in clauses if c not in safe)
         request = _request(context, role, safe, (c.column for c in late))
         pairs = zip(files.keys, files.values, strict=True)
-        table = pa.concat_tables(list(self.each([partial(read_rows, self._store, key, request, _own(values, request)) for key, values in pairs])))
+        reads = [partial(read_rows, self._store, key, request, _own(values, request)) for key, values in pairs]
+        table = pa.concat_tables(list(self._each(reads)))
         if late:
             table = newest_rows(table, role.dimensions)
             table = filter_table(table, matching_rows(table, (late,)))
         return table.select(list(_columns(context, role)))
 
-    def read_all(self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles], room: int) -> tuple[pa.Table, IntArray]:
-        """What `read` gives without clauses for each of several aligned partitions, and how many rows each of them has; `TooLarge` for more bytes than that."""
+    def read_batch(self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles], room: int) -> tuple[pa.Table, IntArray]:
+        """All rows of a dataset in several aligned partitions, and how many each of them has.
+
+        Raises
+        ------
+        TooLarge
+            If the rows take more than ``room`` bytes.
+        """
         request = _request(context, role, ())
         files = [(key, _own(values, request)) for part in parts for key, values in zip(part.keys, part.values, strict=True)]
         table, counts = read_together(self._store, files, request, room)
         ends = np.cumsum([len(part.keys) for part in parts])
         return table, np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[ends], prepend=0)
+
+    def _each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+        """Results of some reads in order, each when it is asked for; of a remote store side by side."""
+        if len(reads) > 1 and self._store.is_remote:
+            return map_in_threads(lambda read: read(), reads, store=self._store)
+        return (read() for read in reads)
 
 
 def _columns(context: GroupContext, role: DatasetRole) -> tuple[str, ...]:
@@ -197,28 +242,12 @@ def _whole_file(context: GroupContext, role: DatasetRole, files: DatasetFiles) -
     return files.keys[0], request, _own(files.values[0], request)
 
 
-def _has_keys_of(context: GroupContext, seed: DatasetRole, other: DatasetRole) -> bool:
+def _may_share_keys(context: GroupContext, seed: DatasetRole, other: DatasetRole) -> bool:
     """Whether the cells of another dataset may be those of the seed: they have the same dimensions in the same types."""
     if is_shared(context, other) or set(other.dimensions) != set(seed.dimensions) or not set(context.cell_columns) <= set(seed.dimensions):
         return False
     read = set(_columns(context, seed)) & set(_columns(context, other))
     return set(seed.dimensions) <= read and all(seed.schema.field(c).type.equals(other.schema.field(c).type) for c in seed.dimensions)
-
-
-def load_partition(loader: Loader, context: GroupContext, part: GroupPartition, key: Mapping[str, Any] | None = None) -> Joined:
-    """Join the datasets of one aligned partition, limited to one value of each ``partition_by`` column if there is a ``key``."""
-    seed_role, *roles = context.roles
-    if seed_role.id not in part.files or any(r.restricts and r.id not in part.files for r in roles):
-        return Joined()
-
-    def other(role: DatasetRole, keys: Encoded | None) -> Joinable:
-        shared = key is not None or is_shared(context, role)
-        return loader.other(context, role, part.files.get(role.id), clauses_of(role, part, key or {}), shared, None if shared else keys)
-
-    read_seed = partial(loader.seed, context, part.files[seed_role.id], clauses_of(seed_role, part, key or {}))
-    seed, found = loader.members(read_seed, [partial(other, role) for role in roles])
-    restricting = sum(role.restricts for role in roles)  # these come first
-    return join_cells(seed, context.cell_columns, islice(found, restricting), found, part.values)
 
 
 def is_shared(context: GroupContext, role: DatasetRole) -> bool:
@@ -233,7 +262,7 @@ def is_ordered(context: GroupContext) -> bool:
     return cells[: len(context.dimension_columns)] == context.dimension_columns
 
 
-def in_cell_order(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Table:
+def sorted_by_cell(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of the aligned partitions of a group, ordered by dimension columns, then partition columns."""
     table = pa.concat_tables(tables) if tables else context.schema.empty_table()
     if len(tables) < 2 and is_ordered(context):

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.lookup import Positions, index_type
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.rowkeys import IntArray, pack, scratch
-from kartothek_cube.cube.join import Indices, Joined, Part, indices_of, rows_at
+from kartothek_cube.cube.join import Indices, JoinedRows, RowSelection, indices_of, rows_at
 
 __all__ = ["in_order", "merged_order"]
 
@@ -24,19 +24,20 @@ T = TypeVar("T")
 _SPARSE = 8
 
 
-def in_order(parts: Iterable[Joined], schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+def in_order(parts: Iterable[JoinedRows], schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
     """The rows of all parts ordered by some columns; equal ones in the order of the parts."""
     filled, wanted = [part for part in parts if part.rows], pa.schema([schema.field(c) for c in columns])
-    order = merged_order(pack(list(run(lambda part: part.table(wanted), filled)), columns))
+    order = merged_order(pack(list(map_in_threads(lambda part: part.table(wanted), filled)), columns))
     if isinstance(order, list):
-        tables = list(run(lambda part: part.table(schema), [filled[i] for i in order]))
+        tables = list(map_in_threads(lambda part: part.table(schema), [filled[i] for i in order]))
         return pa.concat_tables(tables) if tables else schema.empty_table()
-    moves = _moves([part.filled(schema) for part in filled], schema, pa.array(order))
+    moves = _moves([part.with_constants(schema) for part in filled], schema, pa.array(order))
     del filled, parts  # a column that was moved is not held any longer
-    return pa.table(list(run(lambda move: move(), _given_up(moves))), schema=schema)
+    return pa.table(list(map_in_threads(lambda move: move(), _drain(moves))), schema=schema)
 
 
-def _given_up(items: list[T]) -> Iterator[T]:
+def _drain(items: list[T]) -> Iterator[T]:
+    """The items in order; each is forgotten when it is given."""
     items.reverse()
     while items:
         yield items.pop()
@@ -71,10 +72,10 @@ def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
     return order if len(order) == rows else None
 
 
-def _moves(parts: Sequence[Joined], schema: pa.Schema, order: pa.Array) -> list[Callable[[], pa.ChunkedArray | pa.Array]]:
+def _moves(parts: Sequence[JoinedRows], schema: pa.Schema, order: pa.Array) -> list[Callable[[], pa.ChunkedArray | pa.Array]]:
     """What gives each column of all parts in this order."""
     # In all parts the datasets are the same.
-    sources, owners = list(run(lambda number: _source(parts, number, order), range(len(parts[0].parts)))), parts[0].owners
+    sources, owners = list(map_in_threads(lambda number: _source(parts, number, order), range(len(parts[0].parts)))), parts[0].owners
 
     def move(field: pa.Field) -> Callable[[], pa.ChunkedArray | pa.Array]:
         if field.name not in owners:
@@ -85,7 +86,7 @@ def _moves(parts: Sequence[Joined], schema: pa.Schema, order: pa.Array) -> list[
     return [move(field) for field in schema]
 
 
-def _source(parts: Sequence[Joined], number: int, order: pa.Array) -> tuple[pa.Table, Indices]:
+def _source(parts: Sequence[JoinedRows], number: int, order: pa.Array) -> tuple[pa.Table, Indices]:
     """The rows of one dataset of all parts, and where among them those of the result are."""
     own = [part.parts[number] for part in parts]
     tables = [part.table for part in own]
@@ -98,7 +99,7 @@ def _source(parts: Sequence[Joined], number: int, order: pa.Array) -> tuple[pa.T
     return table, indices_of(pc.take(pa.array(positions), order, boundscheck=False).to_numpy())
 
 
-def _shifted(part: Part, begin: int, kind: type[np.signedinteger[Any]]) -> Positions:
+def _shifted(part: RowSelection, begin: int, kind: type[np.signedinteger[Any]]) -> Positions:
     """The positions of a part among the rows of all parts, of which it has those from ``begin`` on."""
     if part.positions is None:
         return np.arange(begin, begin + len(part.table), dtype=kind)

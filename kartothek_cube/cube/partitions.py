@@ -13,11 +13,11 @@ from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.predicates import Clause, by_column
 from kartothek_cube.core.rowkeys import IntArray, expand_ranges, group_starts, pack_one, take_rows
-from kartothek_cube.core.scan import rejects_null
+from kartothek_cube.core.scan import indexed_clauses, labels_by_key, needed_indices
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.intention import DatasetRole, Intention
+from kartothek_cube.cube.intention import DatasetRole
 
-__all__ = ["DatasetPartitions", "dataset_partitions", "needed_indices"]
+__all__ = ["DatasetLabels", "DatasetPartitions", "dataset_partitions", "indices_of_query", "prune_by_values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,40 +60,143 @@ class DatasetPartitions:
         return replace(self, keys=take_rows(self.keys, parts), offsets=offsets, files=np.searchsorted(files, self.files_of(parts)))
 
 
-def needed_indices(role: DatasetRole, intention: Intention, snapshot: Snapshot) -> dict[str, list[Clause]]:
-    """Secondary indices that planning reads of a dataset, each with the conditions that limit what is read of it.
+@dataclass(frozen=True, slots=True)
+class DatasetLabels:
+    """The labels of one dataset that some of the conditions leave. Sets of labels are positions, ascending; None is all.
 
-    None is asked which files to drop where the conditions on partition keys leave one of a single partition of the cube:
-    the index takes as long to read as that file, which knows its values itself.
+    Attributes
+    ----------
+    cells : numpy.ndarray, optional
+        Labels that the conditions on dimension and partition columns leave. Such a column is part of a
+        cell's address, so that a condition on it drops each file for itself.
+    payload : numpy.ndarray, optional
+        Labels that the conditions on other columns leave. The newest row of a cell wins and conditions
+        apply to it, so that files which may hold the same cells are dropped together only.
     """
-    clauses = by_column(role.clauses)
-    helpful = {c for c, asked in clauses.items() if any(map(rejects_null, asked))} & snapshot.pruning_columns
-    grouping = set(intention.partition_by) & snapshot.secondary_columns
-    if helpful and _is_one_file(role, intention.cube, snapshot):
-        helpful = set()
-    return {c: clauses.get(c, []) for c in sorted(helpful | grouping)}
+
+    role: DatasetRole
+    cube: Cube
+    snapshot: Snapshot
+    cells: IntArray | None = None
+    payload: IntArray | None = None
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Partition columns of the cube that are partition keys of the dataset."""
+        return tuple(c for c in self.snapshot.partition_keys if c in self.cube.partition_columns)
+
+    @property
+    def everything(self) -> DatasetPartitions:
+        """All partitions, which are sorted only where a label's neighbours matter."""
+        return _everything(self.snapshot, self.shared)
+
+    @property
+    def alive(self) -> IntArray | None:
+        """The labels that are left."""
+        if self.payload is None:
+            return self.cells
+        units = _units(self.snapshot, self.everything)
+        passing = np.unique(units[self._common(self.cells, self.payload)])
+        return self._common(self.cells, np.sort(self.everything.files_of(passing)))
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether one file at most is left, and one partition of the cube."""
+        if not set(self.cube.partition_columns).issubset(self.snapshot.partition_keys):
+            return False
+        alive = self.alive
+        return (len(self.snapshot.partitions) if alive is None else len(alive)) <= 1
+
+    def prune_by_indices(self, indices: Mapping[str, SecondaryIndex]) -> DatasetLabels:
+        """The labels that secondary indices leave of these."""
+        asked = indexed_clauses(self.role.clauses, frozenset(indices) - set(self.snapshot.partition_keys))
+        places = {c: self.snapshot.partitions.places(indices[c].select(own).labels) for c, own in asked.items()}
+        return self.narrowed({c: np.unique(found[found >= 0]) for c, found in places.items()})
+
+    def narrowed(self, matching: Mapping[str, IntArray]) -> DatasetLabels:
+        """The labels that satisfy the conditions on more columns, too, given by column."""
+        cells, payload = self.cells, self.payload
+        for column, found in matching.items():
+            if self._is_address(column):
+                cells = self._common(cells, found)
+            else:
+                payload = self._common(payload, found)
+        return replace(self, cells=cells, payload=payload)
+
+    def _is_address(self, column: str) -> bool:
+        return column in self.cube.dimension_columns or column in self.cube.partition_columns
+
+    def _common(self, left: IntArray | None, right: IntArray) -> IntArray:
+        return right if left is None else left[self._mask(right)[left]]
+
+    def without_value(self, column: str, where: IntArray, alive: IntArray) -> int:
+        """How many labels that are alive the index does not know; none with conditions on the column, for which it may have been read in part."""
+        return 0 if column in by_column(self.role.clauses) else len(alive) - int(self._mask(where)[alive].sum())
+
+    def _mask(self, labels: IntArray) -> Mask:
+        mask = np.zeros(len(self.snapshot.partitions), dtype=bool)  # pages without a label are never touched
+        mask[labels] = True
+        return mask
+
+    def pairs(self, column: str, pairs: tuple[IntArray, pa.Array], alive: IntArray) -> tuple[IntArray, pa.Array]:
+        """Those of the column's pairs whose labels are alive; a value of payload spreads over all files that may hold the same cells."""
+        where, values = pairs
+        keep = self._mask(alive)[where]
+        where, values = where[keep], values.filter(pa.array(keep))
+        return (where, values) if self._is_address(column) else self._spread(where, values, alive)
+
+    def indexed_pairs(self, column: str, indices: Mapping[str, SecondaryIndex]) -> tuple[IntArray, pa.Array]:
+        """(label, value) pairs of an indexed column, with the values that satisfy the conditions on it."""
+        clauses = by_column(self.role.clauses).get(column, [])
+        if column in self.snapshot.partition_keys:
+            where = self.snapshot.labels_with(column, clauses)
+            return where, self.snapshot.values.column(column).take(pa.array(where)).combine_chunks()
+        index = indices[column].select(clauses)
+        where = self.snapshot.partitions.places(index.labels)
+        return where[where >= 0], index.values.filter(pa.array(where >= 0))
+
+    def _spread(self, where: IntArray, values: pa.Array, alive: IntArray) -> tuple[IntArray, pa.Array]:
+        """A value that one file of a unit holds concerns all files of the unit: a newer row may override the older one."""
+        unit_of = _units(self.snapshot, self.everything)
+        keys = pack_one(pa.table({"unit": unit_of[where], "value": values}), ["unit", "value"])
+        _, first = np.unique(keys, return_index=True)
+        units, values = unit_of[where][first], values.take(pa.array(first))
+        order = np.argsort(unit_of[alive], kind="stable")
+        members, member_units = alive[order], unit_of[alive][order]
+        low = np.searchsorted(member_units, units, side="left")
+        repeated, positions = expand_ranges(low, np.searchsorted(member_units, units, side="right") - low)
+        return members[positions], values.take(pa.array(repeated))
 
 
-def _is_one_file(role: DatasetRole, cube: Cube, snapshot: Snapshot) -> bool:
-    """Whether partition keys leave one file at most, and one partition of the cube."""
-    if not set(cube.partition_columns).issubset(snapshot.partition_keys):
-        return False
-    alive = _Labels(role, cube, snapshot, {}, ()).alive()
-    return (len(snapshot.partitions) if alive is None else len(alive)) <= 1
+def prune_by_values(role: DatasetRole, cube: Cube, snapshot: Snapshot) -> DatasetLabels:
+    """The labels of a dataset that its partition values leave."""
+    return DatasetLabels(role, cube, snapshot).narrowed(labels_by_key(snapshot, role.clauses))
 
 
-def dataset_partitions(role: DatasetRole, intention: Intention, snapshot: Snapshot, indices: Mapping[str, SecondaryIndex]) -> DatasetPartitions:
-    """Which partitions of a dataset are left by the conditions, cut by the ``partition_by`` values that it has indexed."""
-    shared = tuple(c for c in snapshot.partition_keys if c in intention.cube.partition_columns)
-    by = [c for c in intention.partition_by if c in snapshot.indexed_columns and c in role.schema.names and c not in shared]
-    labels = _Labels(role, intention.cube, snapshot, indices, shared)
-    found = labels.alive()
+def indices_of_query(labels: DatasetLabels, partition_by: Sequence[str]) -> dict[str, Sequence[Clause]]:
+    """Secondary indices that planning reads of a dataset, each with the clauses that limit what is read of it.
+
+    No index is asked which files to drop where the conditions on partition keys leave one file of a single
+    partition of the cube: the index takes as long to read as that file.
+    """
+    grouping = set(partition_by) & labels.snapshot.secondary_columns
+    return needed_indices(labels.snapshot, (labels.role.clauses,), grouping, pruning=not labels.is_one_file)
+
+
+def dataset_partitions(labels: DatasetLabels, partition_by: Sequence[str], indices: Mapping[str, SecondaryIndex]) -> DatasetPartitions:
+    """Which partitions of a dataset the conditions leave, cut by the ``partition_by`` values that it has indexed.
+
+    ``labels`` are those that `prune_by_values` has left.
+    """
+    snapshot, shared = labels.snapshot, labels.shared
+    by = [c for c in partition_by if c in snapshot.indexed_columns and c in labels.role.schema.names and c not in shared]
+    found = labels.prune_by_indices(indices).alive
     if found is None and not by:
         return _everything(snapshot, shared)
     alive = np.arange(len(snapshot.partitions)) if found is None else found
     files, rows, without_value = alive, take_rows(snapshot.values.select(shared), alive), {}
     for column in by:
-        pairs = labels.indexed_pairs(column)
+        pairs = labels.indexed_pairs(column, indices)
         without_value[column] = labels.without_value(column, pairs[0], alive)
         files, rows = _expand(files, rows, column, *labels.pairs(column, pairs, alive))
     return _compact(files, rows, len(snapshot.partitions), len(alive), without_value)
@@ -118,102 +221,6 @@ def _units(snapshot: Snapshot, everything: DatasetPartitions) -> IntArray:
         return units
 
     return snapshot.partitions.derived(("units", *everything.keys.column_names), everything, make)
-
-
-@dataclass(frozen=True, slots=True)
-class _Labels:
-    """The labels of one dataset with what conditions and indices say of them. Sets of labels are their positions, ascending; None is all of them."""
-
-    role: DatasetRole
-    cube: Cube
-    snapshot: Snapshot
-    indices: Mapping[str, SecondaryIndex]
-    shared: tuple[str, ...]
-
-    @property
-    def everything(self) -> DatasetPartitions:
-        """All partitions, which are sorted only where a label's neighbours matter."""
-        return _everything(self.snapshot, self.shared)
-
-    def alive(self) -> IntArray | None:
-        """Labels that the pre-conditions leave.
-
-        The newest row of a cell wins and conditions apply to it. So a condition on payload drops files only together
-        with all files that may hold the same cells; a condition on a dimension or partition column, which is part of
-        the cell's address, drops each file for itself.
-        """
-        alive = passes = None
-        for column, clauses in by_column(self.role.clauses).items():
-            found = self._matching(column, clauses)
-            if self._is_address(column):
-                alive = self._common(alive, found)
-            else:
-                passes = self._common(passes, found)
-        return alive if passes is None else self._common(alive, self._with_their_units(self._common(alive, passes)))
-
-    def _is_address(self, column: str) -> bool:
-        return column in self.cube.dimension_columns or column in self.cube.partition_columns
-
-    def _common(self, left: IntArray | None, right: IntArray | None) -> IntArray | None:
-        if left is None or right is None:
-            return left if right is None else right
-        mask = np.zeros(len(self.snapshot.partitions), dtype=bool)  # of which only the pages are touched where a label is
-        mask[right] = True
-        return left[mask[left]]
-
-    def _with_their_units(self, found: IntArray | None) -> IntArray | None:
-        """All labels of the partitions that have one of these."""
-        if found is None:
-            return None
-        return np.sort(self.everything.files_of(np.unique(_units(self.snapshot, self.everything)[found])))
-
-    def _matching(self, column: str, clauses: Sequence[Clause]) -> IntArray | None:
-        """Labels in which the clauses on one column may hold."""
-        if column in self.snapshot.partition_keys:
-            return self.snapshot.labels_with(column, clauses)
-        if column not in self.indices or not any(map(rejects_null, clauses)):
-            # An index knows no nulls, so it says nothing where a null may match.
-            return None
-        found = np.unique(self.snapshot.partitions.places(self.indices[column].select(clauses).labels))
-        return found[np.searchsorted(found, 0) :]
-
-    def without_value(self, column: str, where: IntArray, alive: IntArray) -> int:
-        """How many labels that are alive the index does not know; none with conditions on the column, for which it may have been read in part."""
-        return 0 if column in by_column(self.role.clauses) else len(alive) - int(self._mask(where)[alive].sum())
-
-    def _mask(self, labels: IntArray) -> Mask:
-        mask = np.zeros(len(self.snapshot.partitions), dtype=bool)
-        mask[labels] = True
-        return mask
-
-    def pairs(self, column: str, pairs: tuple[IntArray, pa.Array], alive: IntArray) -> tuple[IntArray, pa.Array]:
-        """Those of the column's pairs whose labels are alive; a value of payload spreads over all files that may hold the same cells."""
-        where, values = pairs
-        keep = self._mask(alive)[where]
-        where, values = where[keep], values.filter(pa.array(keep))
-        return (where, values) if self._is_address(column) else self._spread(where, values, alive)
-
-    def indexed_pairs(self, column: str) -> tuple[IntArray, pa.Array]:
-        """(label, value) pairs of an indexed column, with the values that satisfy the conditions on it."""
-        clauses = by_column(self.role.clauses).get(column, [])
-        if column in self.snapshot.partition_keys:
-            where = self.snapshot.labels_with(column, clauses)
-            return where, self.snapshot.values.column(column).take(pa.array(where)).combine_chunks()
-        index = self.indices[column].select(clauses)
-        where = self.snapshot.partitions.places(index.labels)
-        return where[where >= 0], index.values.filter(pa.array(where >= 0))
-
-    def _spread(self, where: IntArray, values: pa.Array, alive: IntArray) -> tuple[IntArray, pa.Array]:
-        """A value that one file of a unit holds concerns all files of the unit: a newer row may override the older one."""
-        unit_of = _units(self.snapshot, self.everything)
-        keys = pack_one(pa.table({"unit": unit_of[where], "value": values}), ["unit", "value"])
-        _, first = np.unique(keys, return_index=True)
-        units, values = unit_of[where][first], values.take(pa.array(first))
-        order = np.argsort(unit_of[alive], kind="stable")
-        members, member_units = alive[order], unit_of[alive][order]
-        low = np.searchsorted(member_units, units, side="left")
-        repeated, positions = expand_ranges(low, np.searchsorted(member_units, units, side="right") - low)
-        return members[positions], values.take(pa.array(repeated))
 
 
 def _expand(files: IntArray, rows: pa.Table, column: str, where: IntArray, values: pa.Array) -> tuple[IntArray, pa.Table]:

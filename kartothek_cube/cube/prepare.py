@@ -9,8 +9,6 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part
-from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.frames import null_count
 from kartothek_cube.core.index import index_type
@@ -18,6 +16,7 @@ from kartothek_cube.core.layout import check_partition_types
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import SINGLE_TABLE, data_key, index_key
 from kartothek_cube.core.parquet import FittedFormat
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.rowkeys import IntArray, ascends, pack_one, stable_order
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
@@ -27,9 +26,8 @@ from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_visible", "make_write", "prepare_parts", "refuse_repeated"]
+__all__ = ["DatasetWrite", "check_columns", "check_no_nulls", "check_payload", "check_repeated", "check_visible", "make_write", "prepare_parts"]
 
-CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 _FORMAT = FittedFormat(KTK_CUBE_COMPRESSION)
 
 
@@ -76,7 +74,9 @@ def make_write(
     if name == cube.seed_dataset:
         wanted |= set(dims) - cube.suppress_index_on - set(partition_on)
     secondary = tuple(sorted(wanted if indexed is None else indexed))
-    _check_dimension_types(schema, dims, name)
+    for column in dims:
+        if pa.types.is_nested(schema.field(column).type):
+            raise InvalidType(f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted.")
     _check_indices(schema, secondary, cube.ktk_dataset_uuid(name))
     check_partition_types(schema, partition_on, name)
     roles = [(c, "partition") for c in partition_on] + [(c, "dimension") for c in sorted(dims)] + [(c, "index") for c in sorted(cube.index_columns & columns)]
@@ -93,12 +93,6 @@ def _check_indices(schema: pa.Schema, columns: Sequence[str], uuid: str) -> None
         # All values null, or no row at all: both are refused later, with a better message.
         if not pa.types.is_null(schema.field(column).type):
             index_type(schema.field(column).type, column, uuid)
-
-
-def _check_dimension_types(schema: pa.Schema, dims: Sequence[str], name: str) -> None:
-    for column in dims:
-        if pa.types.is_nested(schema.field(column).type):
-            raise InvalidType(f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted.")
 
 
 def _checked(serializer: FileFormat | None) -> FileFormat:
@@ -156,7 +150,7 @@ def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
             raise InvalidInput(f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" ({nulls:,} of {table.num_rows:,} rows).')
 
 
-def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[Part]:
+def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list[PartitionRows]:
     """Check rows, sort them, refuse duplicate cells, and split them into physical partitions."""
     check_no_nulls(write, table)
     if not table.num_rows:
@@ -181,18 +175,18 @@ def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
     order = stable_order(keys)
     if order is not None:
         table, keys = table.take(pa.array(order)), keys[order]
-    refuse_repeated(write, table, keys)
+    check_repeated(write, table, keys)
     return table
 
 
-def refuse_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
+def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
     """Refuse a cell that two rows have which follow each other; ``keys`` are the packed sort columns."""
     repeated = np.flatnonzero(keys[1:] == keys[:-1])
     if len(repeated):
-        _refuse_duplicates(write, table, int(repeated[0]), len(repeated))
+        _raise_repeated(write, table, int(repeated[0]), len(repeated))
 
 
-def _refuse_duplicates(write: DatasetWrite, table: pa.Table, first: int, count: int) -> None:
+def _raise_repeated(write: DatasetWrite, table: pa.Table, first: int, count: int) -> None:
     rows = table.slice(first, 2).to_pylist()
     keys = {c: rows[0][c] for c in write.sort_columns}
     differing = {c: (rows[0][c], rows[1][c]) for c in table.column_names if rows[0][c] != rows[1][c]}

@@ -10,24 +10,35 @@ from typing import Any
 import pyarrow as pa
 
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import Weight, run_bundles
+from kartothek_cube.core.parallel import SizeEstimate, map_batches
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.store import Store
-from kartothek_cube.cube.load import Loader, ordered_rows
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.join import JoinedRows
+from kartothek_cube.cube.load import PartitionLoader, is_shared, ordered_rows
 from kartothek_cube.cube.order import in_order
-from kartothek_cube.cube.plan import Group, QueryPlan
-from kartothek_cube.cube.together import Bundles
+from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.cube.together import BatchLoader, JoinedBatch
 
-__all__ = ["grouped_tables", "iter_groups", "shares_seed_files", "whole_table"]
+__all__ = ["grouped_tables", "iter_groups", "load_ahead", "shares_seed_files", "whole_table"]
 
 _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
 
 
 def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     """All rows, ordered by dimension columns, then partition columns."""
-    bundles = _bundles(plan, store)
-    parts = run_bundles(bundles.join, plan.slices, bundles.most, at=store, phase=_PARTITIONS)
+    batches = _batches(plan, store)
+    unshared = [i for i, role in enumerate(plan.context.roles) if not is_shared(plan.context, role)]
+
+    def join(groups: Sequence[Group]) -> list[list[JoinedRows]]:
+        # One item a group, as progress counts these. A batch is the item of its first group.
+        return [item for batch in batches.join(groups) for item in (parts_of(batch), *([] for _ in batch.groups[1:]))]
+
+    def parts_of(batch: JoinedBatch) -> list[JoinedRows]:
+        return batch.parts if batch.counts is not None else [part.compacted(unshared) for part in batch.parts]
+
+    parts = map_batches(join, plan.slices, batches.limit, store=store, phase=_PARTITIONS)
     return in_order(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
@@ -51,10 +62,10 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
     Where the groups share files of the seed, these are read once and their rows wait in temporary Arrow files for their
     group. The options that hold for the call hold for all groups, also for those that are asked for after its block.
     """
-    bundles, weight = _bundles(plan, store), Weight()
+    batches, weight = _batches(plan, store), SizeEstimate()
 
     def load(groups: Sequence[Group]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-        tables = bundles.load(groups)
+        tables = load_ahead(batches, groups)
         return chain([weighed(groups[0], next(tables))], map(weighed, groups[1:], tables))
 
     def weighed(group: Group, table: pa.Table) -> tuple[dict[str, Any], pa.Table]:
@@ -62,15 +73,25 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
         return dict(group.key), table
 
     if shares_seed_files(plan):
-        loaded = run_bundles(load, plan.slices, bundles.most, at=store, weight=weight, phase=_PARTITIONS)
+        loaded = map_batches(load, plan.slices, batches.limit, store=store, weight=weight, phase=_PARTITIONS)
         return _iter_spilled(plan, loaded, current_options().bytes_in_flight)
-    most, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (bundles.most, _PARTITIONS)
-    return ((key, table) for key, table in run_bundles(load, plan.groups, most, at=store, weight=weight, phase=phase) if table.num_rows)
+    limit, phase = ((lambda: 1), _GROUPS) if plan.context.partition_by else (batches.limit, _PARTITIONS)
+    loaded = map_batches(load, plan.groups, limit, store=store, weight=weight, phase=phase)
+    return ((key, table) for key, table in loaded if table.num_rows)
 
 
-def _bundles(plan: QueryPlan, store: Store) -> Bundles:
-    # Requests to a remote store wait side by side, so that no partition is to wait for another.
-    return Bundles(Loader(store), plan.context, alone=store.is_remote)
+def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Table]:
+    """One table a group: all are loaded now while groups are small, else the first one now and each other in its turn."""
+    joined = batches.join(groups)
+    tables = next(joined).tables()
+    while batches.limit() >= len(groups) and (batch := next(joined, None)) is not None:
+        tables += batch.tables()
+    return chain(tables, chain.from_iterable(map(JoinedBatch.tables, joined)))
+
+
+def _batches(plan: QueryPlan, store: Store) -> BatchLoader:
+    # Requests to a remote store wait side by side, so that no partition has to wait for another.
+    return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote)
 
 
 def _iter_spilled(plan: QueryPlan, loaded: Generator[tuple[dict[str, Any], pa.Table], None, None], limit: int) -> Iterator[tuple[dict[str, Any], pa.Table]]:

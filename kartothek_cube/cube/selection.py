@@ -21,7 +21,7 @@ def given_datasets(datasets: Mapping[Any, Any]) -> dict[str, DatasetMetadata]:
     return {converter_str(i): d for i, d in datasets.items()}
 
 
-def check_not_loaded(as_of: Any) -> None:
+def check_not_loaded(as_of: object) -> None:
     """Refuse ``as_of`` for datasets that were given as they were loaded."""
     if as_of is not None:
         raise InvalidInput("as_of cannot go together with datasets that are loaded already: give their ids, or load them with as_of.")

@@ -1,10 +1,10 @@
-"""Small aligned partitions are joined together: the work for each of them would take longer than that for their rows. Files are read as ever."""
+"""Batches of small aligned partitions: read and joined together, as each alone would cost more than its rows."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby, pairwise
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,74 +13,80 @@ import pyarrow.compute as pc
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.small_files import TooLarge
+from kartothek_cube.cube.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.intention import DatasetRole
-from kartothek_cube.cube.join import Joinable, Joined, Part, join_cells, newest_rows
-from kartothek_cube.cube.load import Loader, clauses_of, in_cell_order, is_ordered, is_shared
-from kartothek_cube.cube.plan import DatasetFiles, Group, GroupContext, GroupPartition
+from kartothek_cube.cube.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
+from kartothek_cube.cube.load import PartitionLoader, clauses_of, is_ordered, is_shared, sorted_by_cell
 
-__all__ = ["Bundles"]
+__all__ = ["BatchLoader", "JoinedBatch"]
 
-# Memory of partitions that are joined together, and how many there may be.
-_BYTES, _MOST = 4 * 2**20, 64
-# The rows of one dataset may take so many times that memory before all are given up to be loaded alone.
+# Memory of the partitions of a batch, and how many there may be.
+_BYTES, _LIMIT = 4 * 2**20, 64
+# The rows of one dataset may take this multiple of the memory before a batch is given up.
 _SPARE = 4
-_NONE = DatasetFiles((), ())
+_NO_FILES = DatasetFiles((), ())
 
 
-class Bundles:
-    """Loads groups of one aligned partition each, several at a time where they are small. Safe for threads."""
+@dataclass(frozen=True, slots=True)
+class JoinedBatch:
+    """Neighbouring groups with their joined rows.
 
-    def __init__(self, loader: Loader, context: GroupContext, *, alone: bool) -> None:
-        self._loader, self._alone = loader, alone or not _suits(context)
-        self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _MOST)
+    With ``counts``, the rows of each group, all groups were joined at once and are one item of
+    ``parts``. Without, there is one group.
+    """
 
-    def most(self) -> int:
-        """How many groups are to be taken at a time, going by the largest so far."""
-        return 1 if self._alone or not self._largest else min(_MOST, max(1, self._room // self._largest))
+    groups: Sequence[Group]
+    parts: list[JoinedRows]
+    counts: IntArray | None = None
 
-    def load(self, groups: Sequence[Group]) -> Iterator[pa.Table]:
-        """What `Loader.load` gives for each of them; where they turn out to be large, one is loaded after the other when it is asked for."""
-        loaded, runs = list[Iterator[pa.Table]](), deque(_runs(groups))
-        while runs and (not loaded or self.most() >= len(groups)):
-            loaded.append(self._load_run(runs.popleft()))
-        return chain(chain.from_iterable(loaded), chain.from_iterable(map(self._load_run, runs)))
+    def tables(self) -> list[pa.Table]:
+        """One table a group."""
+        context = self.groups[0].context
+        tables = [part.table(context.schema) for part in self.parts]
+        if self.counts is None:
+            return [sorted_by_cell(context, tables)]
+        ends = np.cumsum(self.counts).tolist()
+        return [tables[0].slice(begin, end - begin) for begin, end in pairwise([0, *ends])]
 
-    def join(self, groups: Sequence[Group]) -> list[list[Joined]]:
-        """What `Loader.join` gives for each of them, or for several of them as the first; only with rows that are needed, where these are few."""
-        return list(chain.from_iterable(map(self._join_run, _runs(groups))))
 
-    def _load_run(self, groups: Sequence[Group]) -> Iterator[pa.Table]:
-        together = self._together(groups)
-        if together is not None:
-            return iter(_apart(*together, groups[0].context.schema))
-        first = self._load_alone(groups[0])
-        return chain([first], map(self._load_alone, groups[1:]))
+class BatchLoader:
+    """Decides how many groups a loader joins at a time, and joins them. Safe for threads.
 
-    def _join_run(self, groups: Sequence[Group]) -> list[list[Joined]]:
-        together = self._together(groups)
-        if together is not None:
-            return [[together[0]], *([] for _ in groups[1:])]
-        own = [i for i, role in enumerate(groups[0].context.roles) if not is_shared(groups[0].context, role)]
-        return [[joined.slim(own) for joined in self._alone_joined(group)] for group in groups]
+    Groups are joined one by one if ``single``, or where they are large or filtered.
+    """
 
-    def _load_alone(self, group: Group) -> pa.Table:
-        return in_cell_order(group.context, [joined.table(group.context.schema) for joined in self._alone_joined(group)])
+    def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool) -> None:
+        self._loader, self._single = loader, single or not _suits(context)
+        self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _LIMIT)
 
-    def _alone_joined(self, group: Group) -> list[Joined]:
-        found = self._loader.join(group)
-        sizes = (
-            part.table.nbytes for joined in found for role, part in zip(group.context.roles, joined.parts, strict=False) if not is_shared(group.context, role)
-        )
-        self._largest = max(self._largest, sum(sizes))
-        return found
+    def limit(self) -> int:
+        """How many groups to take at a time, going by the largest one so far."""
+        return 1 if self._single or not self._largest else min(_LIMIT, max(1, self._room // self._largest))
 
-    def _together(self, groups: Sequence[Group]) -> tuple[Joined, IntArray] | None:
-        if self._alone or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
+    def join(self, groups: Sequence[Group]) -> Iterator[JoinedBatch]:
+        """Join neighbouring groups in as few batches as possible, each batch when it is asked for."""
+        for run in _runs(groups):
+            batch = self._join_together(run)
+            if batch is not None:
+                yield batch
+            else:
+                yield from map(self._join_single, run)
+
+    def _join_together(self, groups: Sequence[Group]) -> JoinedBatch | None:
+        if self._single or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
             return None
         try:
-            return _joined(self._loader, groups[0].context, [group.partitions[0] for group in groups], _SPARE * self._room)
-        except TooLarge:  # than those before
+            parts = [group.partitions[0] for group in groups]
+            joined, counts = _joined(self._loader, groups[0].context, parts, _SPARE * self._room)
+        except TooLarge:  # unlike the groups before
             return None
+        return JoinedBatch(groups, [joined], counts)
+
+    def _join_single(self, group: Group) -> JoinedBatch:
+        roles, parts = group.context.roles, self._loader.join(group)
+        sizes = (selection.table.nbytes for joined in parts for role, selection in zip(roles, joined.parts, strict=False) if not is_shared(group.context, role))
+        self._largest = max(self._largest, sum(sizes))
+        return JoinedBatch([group], parts)
 
 
 def _suits(context: GroupContext) -> bool:
@@ -95,12 +101,12 @@ def _runs(groups: Sequence[Group]) -> list[list[Group]]:
     shared = [role.id for role in context.roles if is_shared(context, role)]
 
     def files(group: Group) -> list[tuple[str, ...]]:
-        return [part.files.get(i, _NONE).keys for part in group.partitions for i in shared]
+        return [part.files.get(i, _NO_FILES).keys for part in group.partitions for i in shared]
 
     return [list(run) for _, run in groupby(groups, files)] if shared and len(groups) > 1 else [list(groups)]
 
 
-def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartition], room: int) -> tuple[Joined, IntArray]:
+def _joined(loader: PartitionLoader, context: GroupContext, parts: Sequence[GroupPartition], room: int) -> tuple[JoinedRows, IntArray]:
     """The rows of several partitions, and how many each of them has."""
     seed_role, *roles = context.roles
     # Partition columns are not read, so that the number of the partition can have the name of one.
@@ -113,37 +119,29 @@ def _joined(loader: Loader, context: GroupContext, parts: Sequence[GroupPartitio
     return _with_values(joined, context, parts, numbers), np.bincount(numbers.to_numpy(), minlength=len(parts))
 
 
-def _other(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int) -> Joinable:
+def _other(loader: PartitionLoader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int) -> BuildSide:
     if is_shared(context, role):
-        return loader.other(context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True)
-    return Joinable(_numbered(loader, context, role, parts, room), (context.partition_columns[0], *role.dimensions))
+        return loader.read_build_side(context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True)
+    return BuildSide(_numbered(loader, context, role, parts, room), (context.partition_columns[0], *role.dimensions))
 
 
-def _numbered(loader: Loader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int) -> pa.Table:
+def _numbered(loader: PartitionLoader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int) -> pa.Table:
     """The rows of a dataset in all of these partitions, with the number of the partition in a column that has the name of a partition column."""
-    table, counts = loader.read_all(context, role, [part.files.get(role.id, _NONE) for part in parts], room)
+    table, counts = loader.read_batch(context, role, [part.files.get(role.id, _NO_FILES) for part in parts], room)
     return table.append_column(context.partition_columns[0], pa.array(np.repeat(np.arange(len(parts)), counts)))
 
 
-def _with_values(joined: Joined, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray) -> Joined:
+def _with_values(joined: JoinedRows, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray) -> JoinedRows:
     """The same with the values of the partition columns instead of the number."""
     if not joined.rows:
         return joined
-    tables = [_without(part.table, context.partition_columns[0]) for part in joined.parts]
+    number = context.partition_columns[0]
+    tables = [p.table.drop_columns(number) if number in p.table.column_names else p.table for p in joined.parts]
     # In the order of the schema, as in the parts that are joined alone: all of them become one table.
     columns = [c for c in context.schema.names if c in context.partition_columns]
     for column in columns:
         field = context.schema.field(column)
         values = pc.take(pa.array([part.values[column] for part in parts], field.type), numbers, boundscheck=False)
         tables[0] = tables[0].append_column(field, values)
-    found = tuple(Part(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
-    return Joined(joined.rows, found, {**joined.owners, **dict.fromkeys(columns, 0)})
-
-
-def _without(table: pa.Table, column: str) -> pa.Table:
-    return table.drop_columns(column) if column in table.column_names else table
-
-
-def _apart(joined: Joined, counts: IntArray, schema: pa.Schema) -> list[pa.Table]:
-    table, ends = joined.table(schema), np.cumsum(counts).tolist()
-    return [table.slice(begin, end - begin) for begin, end in pairwise([0, *ends])]
+    found = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
+    return JoinedRows(joined.rows, found, {**joined.owners, **dict.fromkeys(columns, 0)})

@@ -15,12 +15,12 @@ from kartothek_cube.core.maintenance.verify_rows import piece_bytes
 from kartothek_cube.core.maintenance.verify_subject import DAMAGE
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray, pack
 from kartothek_cube.core.store import Store
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.verify_members import physical_partitions
+from kartothek_cube.cube.verify_members import overriding_files
 
 __all__ = ["overridden_findings", "unseen_findings"]
 
@@ -45,7 +45,7 @@ class _Cells:
 
     def all(self, positions: Sequence[int]) -> Hashes:
         """Hashes of the rows of several files."""
-        return _joined(run(lambda position: _joined(self.pieces(position)), positions))
+        return _joined(map_in_threads(lambda position: _joined(self.pieces(position)), positions))
 
     def among(self, cells: Hashes, position: int) -> IntArray:
         """The positions among some sorted cells of those that a file has."""
@@ -65,8 +65,8 @@ def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Stor
     """Rows that a newer file of the same physical partition overrides."""
     for snapshot in members.values():
         cells = _Cells(store, snapshot, _address(cube, snapshot))
-        several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1]
-        count = sum(run(partial(_repetitions, cells), several, phase=_VERIFY))
+        several = overriding_files(cube, snapshot)
+        count = sum(map_in_threads(partial(_repetitions, cells), several, phase=_VERIFY))
         if count:
             text = f"{counted(count, 'row')} overridden by newer ones of the same cell in other files. Queries show the newest row."
             yield Finding("info", "overridden-cells", snapshot.uuid, text, mend=f"compact_dataset({snapshot.uuid!r}, store)", count=count)
@@ -93,7 +93,7 @@ def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -
         columns = tuple(c for c in _address(cube, snapshot) if c in seed.schema.names)
         pairs = _aligned(cube, snapshot, seed)
         enrichment, other = _Cells(store, snapshot, columns), _Cells(store, seed, columns)
-        count = sum(run(partial(_unseen_of, enrichment, other), pairs, phase=_VERIFY))
+        count = sum(map_in_threads(partial(_unseen_of, enrichment, other), pairs, phase=_VERIFY))
         if count:
             text = f"{counted(count, 'cell')} that the seed {cube.seed_dataset!r} does not have: no query of the cube shows what is there."
             yield Finding("info", "unseen-cells", snapshot.uuid, text, count=count)
@@ -129,6 +129,6 @@ def _unseen(enrichment: _Cells, seed: _Cells, files: Sequence[int], seed_files: 
     """How many distinct cells are in no file of the seed. Those of the enrichment are held, the seed passes by."""
     cells = np.unique(enrichment.all(files))
     seen = np.zeros(len(cells), dtype=bool)
-    for found in run(lambda position: seed.among(cells, position), seed_files):
+    for found in map_in_threads(lambda position: seed.among(cells, position), seed_files):
         seen[found] = True
     return int(np.count_nonzero(~seen))

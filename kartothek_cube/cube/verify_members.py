@@ -13,7 +13,6 @@ from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.chain import Commit
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
-from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.cube.columns import visible_columns
 from kartothek_cube.cube.consistency import each_fault, infos_of
 from kartothek_cube.cube.constants import (
@@ -29,7 +28,7 @@ from kartothek_cube.cube.constants import (
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import cube_of
 
-__all__ = ["find_cube", "member_findings", "physical_partitions"]
+__all__ = ["find_cube", "member_findings", "overriding_files"]
 
 _COLUMNS: tuple[tuple[str, str | None, str], ...] = (
     (KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS, "dimension_columns"),
@@ -99,7 +98,7 @@ def _metadata(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(severity, "cube-metadata", snapshot.uuid, text)
 
 
-def _same(said: Any, meant: tuple[str, ...] | frozenset[str]) -> bool:
+def _same(said: object, meant: tuple[str, ...] | frozenset[str]) -> bool:
     """Whether a list of columns in the metadata is that of the cube."""
     if not isinstance(said, list) or not all(isinstance(column, str) for column in said):
         return said in meant and len(meant) == 1 if isinstance(said, str) else False
@@ -116,19 +115,16 @@ def _hidden(snapshot: Snapshot) -> Iterator[Finding]:
 # --- physical partitions ----------------------------------------------------------------------------------------------
 
 
-def physical_partitions(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
-    """Positions of the partitions among which newer rows override older ones: those with equal values of the cube's partition columns."""
-    shared = [c for c in cube.partition_columns if c in snapshot.values.column_names]
-    if not shared or not len(snapshot.partitions):
-        return [list(range(len(snapshot.partitions)))] if len(snapshot.partitions) else []
-    keys = pack_one(snapshot.values, shared)
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order])) + 1
-    return [[int(i) for i in part] for part in np.split(order, starts)]
+def overriding_files(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
+    """Positions of partitions with equal values of the cube's partition columns, of which newer rows override older ones."""
+    numbers = snapshot.physical_partitions(cube.partition_columns)
+    order = np.argsort(numbers, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+    return [group.tolist() for group in groups if len(group) > 1]
 
 
 def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
-    several = [part for part in physical_partitions(cube, snapshot) if len(part) > 1] if set(snapshot.tables) == {SINGLE_TABLE} else []
+    several = overriding_files(cube, snapshot) if set(snapshot.tables) == {SINGLE_TABLE} else []
     if several:
         files = sum(map(len, several))
         count = f"{counted(len(several), 'physical partition')} with several files, {files:,} in all"

@@ -13,11 +13,7 @@ from kartothek_cube.errors import MissingExtra
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from kartothek_cube.spark.datasource import register
-    from kartothek_cube.spark.errors import driver_errors
-    from kartothek_cube.spark.groups import map_cube_groups
-    from kartothek_cube.spark.maintain_cube import cleanup_cube_spark, collect_stats_spark, compact_cube_spark, copy_cube_spark, delete_cube_spark
-    from kartothek_cube.spark.maintain_dataset import (
+    from kartothek_cube.spark.dataset_maintenance import (
         build_dataset_indices_spark,
         collect_dataset_metadata_spark,
         compact_dataset_spark,
@@ -26,9 +22,19 @@ if TYPE_CHECKING:
         garbage_collect_dataset_spark,
         hash_dataset_spark,
     )
+    from kartothek_cube.spark.datasource import register
+    from kartothek_cube.spark.errors import driver_errors
+    from kartothek_cube.spark.groups import map_cube_groups
+    from kartothek_cube.spark.maintenance import (
+        cleanup_cube_spark,
+        collect_stats_spark,
+        compact_cube_spark,
+        copy_cube_spark,
+        delete_cube_spark,
+        remove_partitions_spark,
+    )
     from kartothek_cube.spark.query import query_cube_spark
     from kartothek_cube.spark.read import read_dataset_as_spark
-    from kartothek_cube.spark.remove import remove_partitions_spark
     from kartothek_cube.spark.write import append_to_cube_from_spark, build_cube_from_spark, extend_cube_from_spark, update_cube_from_spark
     from kartothek_cube.spark.write_dataset import store_dataset_from_spark, update_dataset_from_spark
     from kartothek_cube.testing.java import ensure_java, java_home
@@ -36,27 +42,27 @@ if TYPE_CHECKING:
 _HOMES = {
     "append_to_cube_from_spark": "spark.write",
     "build_cube_from_spark": "spark.write",
-    "build_dataset_indices_spark": "spark.maintain_dataset",
-    "cleanup_cube_spark": "spark.maintain_cube",
-    "collect_dataset_metadata_spark": "spark.maintain_dataset",
-    "collect_stats_spark": "spark.maintain_cube",
-    "compact_cube_spark": "spark.maintain_cube",
-    "compact_dataset_spark": "spark.maintain_dataset",
-    "copy_cube_spark": "spark.maintain_cube",
-    "copy_dataset_spark": "spark.maintain_dataset",
-    "delete_cube_spark": "spark.maintain_cube",
-    "delete_dataset_spark": "spark.maintain_dataset",
+    "build_dataset_indices_spark": "spark.dataset_maintenance",
+    "cleanup_cube_spark": "spark.maintenance",
+    "collect_dataset_metadata_spark": "spark.dataset_maintenance",
+    "collect_stats_spark": "spark.maintenance",
+    "compact_cube_spark": "spark.maintenance",
+    "compact_dataset_spark": "spark.dataset_maintenance",
+    "copy_cube_spark": "spark.maintenance",
+    "copy_dataset_spark": "spark.dataset_maintenance",
+    "delete_cube_spark": "spark.maintenance",
+    "delete_dataset_spark": "spark.dataset_maintenance",
     "driver_errors": "spark.errors",
     "ensure_java": "testing.java",
     "extend_cube_from_spark": "spark.write",
-    "garbage_collect_dataset_spark": "spark.maintain_dataset",
-    "hash_dataset_spark": "spark.maintain_dataset",
+    "garbage_collect_dataset_spark": "spark.dataset_maintenance",
+    "hash_dataset_spark": "spark.dataset_maintenance",
     "java_home": "testing.java",
     "map_cube_groups": "spark.groups",
     "query_cube_spark": "spark.query",
     "read_dataset_as_spark": "spark.read",
     "register": "spark.datasource",
-    "remove_partitions_spark": "spark.remove",
+    "remove_partitions_spark": "spark.maintenance",
     "store_dataset_from_spark": "spark.write_dataset",
     "update_cube_from_spark": "spark.write",
     "update_dataset_from_spark": "spark.write_dataset",

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import shares_seed_files
-from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError
 from kartothek_cube.spark.regroup import Call, job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, task_count
 from kartothek_cube.spark.types import arrow_schema, to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, GroupFunction, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,21 +32,21 @@ __all__ = ["map_cube_groups"]
 
 
 def map_cube_groups(
-    func: Callable[[dict[str, Any], Any], Any],
+    func: GroupFunction,
     schema: str | StructType | pa.Schema,
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     blocksize: int | None = None,
     *,
     as_pandas: bool | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Call a function on every group of a query, inside Spark tasks: the per-group job in one call.
@@ -88,9 +90,10 @@ def map_cube_groups(
     >>> map_cube_groups(total, "BRAND string, UNITS bigint", cube, "hfs://store", partition_by="BRAND").collect()
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
-    with verb("map_cube_groups", options, cube=cube):
+    with operation("map_cube_groups", options, cube=cube):
         factory = store_factory(store)
-        plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
         wire, annotated = _result_schema(schema), _wants_pandas(func)
         call = _calling(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))
@@ -101,8 +104,8 @@ def map_cube_groups(
         return run_packed(session, chunks, lambda groups: _called(groups, factory, call, wire), wire, job_of("map groups of", plan, len(plan.groups)))
 
 
-def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(open_store(store))
+def _called(groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    loader = PartitionLoader(open_store(store))
     for group in groups:
         table = loader.load(group)
         if table.num_rows:
@@ -110,7 +113,7 @@ def _called(groups: Sequence[Group], store: Any, call: Call, wire: pa.Schema) ->
                 yield from to_spark(result, wire, f"the result of group {dict(group.key)}")
 
 
-def _result_schema(schema: Any) -> pa.Schema:
+def _result_schema(schema: object) -> pa.Schema:
     from pyspark.sql.types import StructType
 
     if isinstance(schema, pa.Schema):
@@ -121,7 +124,7 @@ def _result_schema(schema: Any) -> pa.Schema:
     return wire_schema(arrow_schema(kind, "the result"), "the result")
 
 
-def _wants_pandas(func: Callable[..., Any]) -> bool:
+def _wants_pandas(func: GroupFunction) -> bool:
     """Whether the second parameter is annotated as a pandas frame, as a type or as its text; refused if there is none."""
     if not callable(func):
         raise InvalidType(f"func should be a function (key, table), but is {func!r}.")
@@ -139,12 +142,14 @@ def _wants_pandas(func: Callable[..., Any]) -> bool:
     return name in ("pd.DataFrame", "pandas.DataFrame", "DataFrame") or (name.startswith("pandas.") and name.endswith(".DataFrame"))
 
 
-def _calling(func: Callable[[dict[str, Any], Any], Any], pandas: bool, columns: frozenset[str]) -> Call:
-    def call(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+def _calling(func: GroupFunction, pandas: bool, columns: frozenset[str]) -> Call:
+    called = cast("Callable[[GroupKey, object], object]", func)
+
+    def call(key: GroupKey, table: pa.Table) -> Iterator[pa.Table]:
         from kartothek_cube.core.frames import to_frame
 
         try:
-            for result in _results(func(key, to_frame(table) if pandas else table)):
+            for result in _results(called(key, to_frame(table) if pandas else table)):
                 yield _checked(result, columns, key)
         except KartothekCubeError:
             raise
@@ -155,7 +160,7 @@ def _calling(func: Callable[[dict[str, Any], Any], Any], pandas: bool, columns: 
     return call
 
 
-def _results(result: Any) -> Iterator[pa.Table]:
+def _results(result: object) -> Iterator[pa.Table]:
     """Tables from whatever the function returned."""
     import pandas as pd
 
@@ -174,7 +179,7 @@ def _results(result: Any) -> Iterator[pa.Table]:
         raise InvalidType(f"The function returned a {type(result).__name__}; it may return a pyarrow.Table, a pandas.DataFrame, None, or several of them.")
 
 
-def _checked(table: pa.Table, columns: frozenset[str], key: dict[str, Any]) -> pa.Table:
+def _checked(table: pa.Table, columns: frozenset[str], key: GroupKey) -> pa.Table:
     surplus = sorted(set(table.column_names) - columns)
     if surplus:
         raise InvalidInput(

@@ -13,13 +13,13 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.watch import Teller, teller
+from kartothek_cube.core.progress import Phase, ProgressReporter
+from kartothek_cube.core.telemetry import progress_reporter
 from kartothek_cube.spark.errors import driver_errors
 from kartothek_cube.spark.session import Watch, cancel, inheriting_thread, named, session_of, watching
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Job", "collect", "perform"]
 
@@ -55,9 +55,9 @@ def collect(frame: DataFrame, job: Job) -> list[Any]:
     return list(perform(session_of(frame), frame.collect, job))
 
 
-def perform(session: Any, action: Callable[[], R], job: Job) -> R:
+def perform(session: SparkSession, action: Callable[[], R], job: Job) -> R:
     """Run an action of Spark as `collect` does."""
-    tag, report = job.tag(), teller(Phase(job.phase, "tasks"))
+    tag, report = job.tag(), progress_reporter(Phase(job.phase, "tasks"))
     outcome, over = Future[R](), _Over()
 
     def described() -> None:
@@ -140,7 +140,7 @@ def _look(watch: Watch) -> tuple[int, int]:
         return 0, 0
 
 
-def _follow(over: _Over, watch: Watch, report: Teller | None, outcome: Future[Any]) -> None:
+def _follow(over: _Over, watch: Watch, report: ProgressReporter | None, outcome: Future[Any]) -> None:
     """Wait for the end of an action, and report meanwhile how much of it is done."""
     seen = (0, 0)
     while not over.wait(_SECONDS_BETWEEN_LOOKS):
@@ -153,7 +153,7 @@ def _follow(over: _Over, watch: Watch, report: Teller | None, outcome: Future[An
         report(total, total)
 
 
-def _cancel(session: Any, tag: str, over: _Over) -> None:
+def _cancel(session: SparkSession, tag: str, over: _Over) -> None:
     """Cancel an action until it has ended: a job that had not begun when it was cancelled would begin after it."""
     while not over.wait(0):
         with contextlib.suppress(Exception):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.types as pt
 from pyspark.sql import functions as F
@@ -52,7 +52,7 @@ class Layout:
         return max(1, math.ceil(TASKS_PER_CORE * width / (self.ratio or 1)))
 
 
-def make_layout(shuffle: bool, num_buckets: Any, bucket_by: Any, rows: Iterable[Rows], ratio: Any = None) -> Layout:
+def make_layout(shuffle: bool, num_buckets: object, bucket_by: object, rows: Iterable[Rows], ratio: object = None) -> Layout:
     """The checked layout; without ``shuffle`` the buckets do not matter.
 
     Raises
@@ -74,7 +74,7 @@ def make_layout(shuffle: bool, num_buckets: Any, bucket_by: Any, rows: Iterable[
     return layout
 
 
-def _columns(bucket_by: Any) -> tuple[str, ...] | None:
+def _columns(bucket_by: object) -> tuple[str, ...] | None:
     if bucket_by is None or isinstance(bucket_by, str):
         return None if bucket_by is None else (bucket_by,)
     if not isinstance(bucket_by, Sequence) or not all(isinstance(c, str) for c in bucket_by):
@@ -82,7 +82,7 @@ def _columns(bucket_by: Any) -> tuple[str, ...] | None:
     return tuple(bucket_by) or None
 
 
-def _checked_ratio(ratio: Any) -> float | None:
+def _checked_ratio(ratio: object) -> float | None:
     if ratio is None:
         return None
     if isinstance(ratio, bool) or not isinstance(ratio, Real):
@@ -124,7 +124,9 @@ def arranged(frame: DataFrame, rows: Rows, layout: Layout, width: int) -> DataFr
         return arranged if layout.ratio is None else arranged.coalesce(layout.tasks(width))
     hashed = [plain[n] for n in layout.buckets_of(rows)]
     if hashed:
-        arranged = arranged.withColumn(BUCKET, _bucket({c: types[c] for c in hashed}, layout.num_buckets))
+        # Stored nowhere; equal values of whatever width have the same bucket, in each write anew.
+        numbers = F.xxhash64(*(_normalised(F.col(c), types[c]) for c in hashed))
+        arranged = arranged.withColumn(BUCKET, F.pmod(numbers, F.lit(layout.num_buckets).cast("bigint")))
     keys = [BUCKET if c == BUCKET else plain[c] for c in cut_columns(layout, rows)]
     return arranged.repartition(layout.tasks(width), *keys) if keys else arranged.repartition(1)
 
@@ -133,11 +135,6 @@ def _binary_text(frame: DataFrame, types: dict[str, st.DataType]) -> DataFrame:
     """Text without collations: by these "a" and "A" may be one value, which in a file they are not."""
     collated = {c: F.col(c).cast("string") for c, kind in types.items() if isinstance(kind, st.StringType) and kind.collation != "UTF8_BINARY"}
     return frame.withColumns(collated) if collated else frame
-
-
-def _bucket(types: dict[str, st.DataType], num_buckets: int) -> Column:
-    """The bucket of a row. It is stored nowhere; equal values of whatever width have the same one, in each write anew."""
-    return F.pmod(F.xxhash64(*(_normalised(F.col(c), kind) for c, kind in types.items())), F.lit(num_buckets).cast("bigint"))
 
 
 def _normalised(column: Column, kind: st.DataType) -> Column:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import shares_seed_files
-from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.spark.regroup import job_of, run_grouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,17 +30,17 @@ __all__ = ["query_cube_spark"]
 
 def query_cube_spark(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     blocksize: int | None = None,
     *,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
@@ -88,9 +90,10 @@ def query_cube_spark(
     >>> query_cube_spark(cube, "hfs://store", C("UNITS") > 3).collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
-    with verb("query_cube_spark", options, cube=cube):
+    with operation("query_cube_spark", options, cube=cube):
         factory = store_factory(store)
-        plan = plan_cube_query(cube, factory, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of=as_of)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
         wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
         width = cores(session, parallelism)
@@ -101,7 +104,7 @@ def query_cube_spark(
         return run_packed(session, chunks, lambda groups: _loaded(groups, factory, wire), wire, job_of("query", plan, len(units)))
 
 
-def _loaded(groups: Sequence[Group], store: Any, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
-    loader = Loader(open_store(store))
+def _loaded(groups: Sequence[Group], store: StoreLike, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    loader = PartitionLoader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

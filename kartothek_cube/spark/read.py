@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.dataset.arguments import Source, check_flag, source_of
+from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.dataset.arguments import DatasetRef, as_list, check_flag, source_of
+from kartothek_cube.core.dataset.groups import GroupPlan, TableRead, make_group_plan
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
-from kartothek_cube.core.dataset.plan_groups import GroupPlan, TableRead, make_group_plan
-from kartothek_cube.core.dataset.requests import check_table, checked_categoricals, names_of
+from kartothek_cube.core.dataset.requests import GroupArguments, check_table, checked_categoricals, names_of
 from kartothek_cube.core.files import FileRequest
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
@@ -24,12 +24,14 @@ from kartothek_cube.core.regroup import AMPLIFICATION_LIMIT
 from kartothek_cube.core.scan import ScanTask
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.regroup import Regrouping, run_regrouped
 from kartothek_cube.spark.session import cores, find_session
 from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
 from kartothek_cube.spark.types import to_spark, wire_schema
+from kartothek_cube.typing import AsOf, Columns, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,19 +41,19 @@ __all__ = ["read_dataset_as_spark"]
 
 def read_dataset_as_spark(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     table: str = SINGLE_TABLE,
-    columns: Any = None,
-    categoricals: Any = None,
+    columns: ColumnsByTable = None,
+    categoricals: ColumnsByTable = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    dispatch_by: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    dispatch_by: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     blocksize: int | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
     """Read one table of a dataset and get a lazy Spark data frame.
@@ -102,7 +104,7 @@ def read_dataset_as_spark(
     >>> read_dataset_as_spark("sales", "hfs://store", columns=["PRODUCT_ID", "UNITS"], predicates=[[("COUNTRY_CODE", "==", "FR")]]).collect()
     [Row(PRODUCT_ID=2, UNITS=4)]
     """
-    with verb("read_dataset_as_spark", options):
+    with operation("read_dataset_as_spark", options):
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked = parse_predicates(predicates)
         check_flag(dates_as_object, "dates_as_object")
@@ -111,10 +113,9 @@ def read_dataset_as_spark(
         if dispatch_by is None:
             return _by_file(executors, source, table, names, categories, asked)
         check_table(source.snapshot(), table)
-        _, plan = make_group_plan(
-            source, [table], _by_table(table, names), _by_table(table, categories), None, dates_as_object, predicates, dispatch_by, by_partition_keys=False
-        )
-        return _by_group(executors, plan)
+        columns, by_table = _by_table(table, names), _by_table(table, categories)
+        arguments = GroupArguments([table], columns, by_table, asked, dispatch_by=as_list(dispatch_by, "dispatch_by"))
+        return _by_group(executors, make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep))
 
 
 def _by_table(table: str, names: list[str] | None) -> dict[str, list[str]] | None:
@@ -126,7 +127,7 @@ class _Executors:
     """Where the work goes, and how it is cut."""
 
     session: SparkSession
-    store: Any
+    store: Store | Callable[[], Store]
     parallelism: int | None
     blocksize: int | None
 
@@ -155,9 +156,9 @@ def _job(request: FileRequest, detail: str) -> Job:
 
 
 def _by_file(
-    executors: _Executors, source: Source, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
+    executors: _Executors, source: DatasetRef, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
 ) -> DataFrame:
-    plan = make_file_plan(source, source.snapshot(), table, names, predicates)
+    plan = make_file_plan(source.store, source.snapshot(), table, names, predicates, keep=source.keep)
     request, store, wire = plan.request, executors.store, _wire(plan.request)
     checked_categoricals(categories, request.columns, request.schema, source.uuid)
     tasks = plan.tasks()
@@ -165,13 +166,13 @@ def _by_file(
     return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, _job(request, counted(len(plan), "file")))
 
 
-def _rows(store: Any, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of some files, piece by piece."""
     for piece in _pieces(store, request, tasks):
         yield from to_spark(piece, wire, f"dataset {request.dataset!r}")
 
 
-def _pieces(store: Any, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
+def _pieces(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
     yield from stream_tables(open_store(store), request, tasks)
 
 
@@ -192,16 +193,12 @@ def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
     if plan.groups.amplification() > AMPLIFICATION_LIMIT:
         return _regrouped(executors, plan, read, wire)
     request, store = read.request, executors.store
-    groups = [_file_group(plan, read, i) for i in range(len(plan.groups))]
+    groups = [_FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i)))) for i in range(len(plan.groups))]
     chunks = pack(groups, executors.count(len(groups)))
     return run_packed(executors.session, chunks, lambda groups: _group_rows(store, request, groups, wire), wire, _job(request, counted(len(groups), "group")))
 
 
-def _file_group(plan: GroupPlan, read: TableRead, i: int) -> _FileGroup:
-    return _FileGroup(plan.request(read, i).predicates, tuple(plan.tasks(read, plan.groups.partitions(i))))
-
-
-def _group_rows(store: Any, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _group_rows(store: StoreLike, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema) -> Iterator[pa.RecordBatch]:
     opened: Store = open_store(store)
     for group in groups:
         yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)
@@ -219,7 +216,7 @@ def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa
     def load(tasks: list[ScanTask]) -> Iterator[pa.Table]:
         return _pieces(store, request, tasks)
 
-    def select(key: dict[str, Any], table: pa.Table) -> Iterator[pa.Table]:
+    def select(key: dict[str, object], table: pa.Table) -> Iterator[pa.Table]:
         del key
         yield table.select(columns)
 

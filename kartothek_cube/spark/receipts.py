@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.errors import CorruptData, KartothekCubeError
 from kartothek_cube.spark.errors import decode_error, encode_error
 

@@ -14,7 +14,7 @@ from kartothek_cube.core.regroup import group_numbers
 from kartothek_cube.core.rowkeys import IntArray, group_starts, pack_one
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.load import Loader
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.plan import QueryPlan
 from kartothek_cube.spark.jobs import Job
 from kartothek_cube.spark.tasks import as_task, pack, run_packed, task_count, unpack
@@ -41,7 +41,7 @@ def run_grouped(
     regrouping = Regrouping(plan.group_keys(), plan.schema, task_count(len(plan.groups), width, blocksize), order)
     chunks = pack(plan.slices, task_count(len(plan.slices), width))
     return run_regrouped(
-        session, chunks, lambda slices: map(Loader(open_store(store)).load, slices), regrouping, call, wire, job_of(verb, plan, len(plan.groups))
+        session, chunks, lambda slices: map(PartitionLoader(open_store(store)).load, slices), regrouping, call, wire, job_of(verb, plan, len(plan.groups))
     )
 
 

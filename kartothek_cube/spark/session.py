@@ -63,12 +63,12 @@ def shown(value: object) -> str:
     return f"a {kind.__name__} of {kind.__module__.partition('.')[0]}. {where}"
 
 
-def is_connect(session: Any) -> bool:
+def is_connect(session: SparkSession) -> bool:
     """Whether this is a Spark Connect session, which has no ``sparkContext``."""
     return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(session).__mro__)
 
 
-def _context(session: Any) -> Any:
+def _context(session: SparkSession) -> Any:
     """What only a classic session has; ask `is_connect` before."""
     return session.sparkContext
 
@@ -83,7 +83,7 @@ def cores(session: SparkSession, given: int | None) -> int:
     return int(_context(session).defaultParallelism)
 
 
-def _checked_width(given: Any) -> int:
+def _checked_width(given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral):
         raise InvalidType(f"parallelism={given!r} is no whole number of tasks.")
     if given < 1:
@@ -91,7 +91,7 @@ def _checked_width(given: Any) -> int:
     return int(given)
 
 
-def inheriting_thread(session: Any, target: Callable[[], None], failed: Callable[[BaseException], None], ended: Callable[[], None]) -> Thread:
+def inheriting_thread(session: SparkSession, target: Callable[[], None], failed: Callable[[BaseException], None], ended: Callable[[], None]) -> Thread:
     """A thread in which the tags, group and scheduler pool hold that were set in this one.
 
     ``failed`` gets its error, also if Spark cannot hand these over; ``ended`` is called at its end.
@@ -111,7 +111,7 @@ def inheriting_thread(session: Any, target: Callable[[], None], failed: Callable
 
 
 @contextmanager
-def named(session: Any, tag: str, text: str) -> Iterator[None]:
+def named(session: SparkSession, tag: str, text: str) -> Iterator[None]:
     """Tag what this thread starts, and on a classic session describe it; a job group of the user stays as it is."""
     if is_connect(session):
         session.addTag(tag)
@@ -133,7 +133,7 @@ def named(session: Any, tag: str, text: str) -> Iterator[None]:
             context.setLocalProperty(name, value)
 
 
-def cancel(session: Any, tag: str) -> None:
+def cancel(session: SparkSession, tag: str) -> None:
     """Stop the jobs that carry a tag."""
     if is_connect(session):
         session.interruptTag(tag)
@@ -160,7 +160,7 @@ def watching(session: Any, tag: str, thread: Thread) -> Iterator[Watch]:
         session.removeProgressHandler(progressed)
 
 
-def _task_counts(session: Any, tag: str) -> tuple[int, int]:
+def _task_counts(session: SparkSession, tag: str) -> tuple[int, int]:
     context = _context(session)
     tracker = context.statusTracker()
     # The tracker of Python knows job groups only, and the group is the user's.

@@ -1,11 +1,10 @@
-"""The work per file of verbs that know nothing of Spark, done in Spark tasks: packed into few of them, small results back, in order."""
+"""An executor that runs the work per file of maintenance verbs in Spark tasks: packed into few of them, results in order."""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.journal import counting, note_counts
 from kartothek_cube.core.options import current_options, use_options
-from kartothek_cube.core.parallel import Work, run, use_driver
+from kartothek_cube.core.parallel import THREADS, MaybeRemote, Task, map_in_threads
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.stores import InstrumentedStore, open_instrumented, store_factory
+from kartothek_cube.core.telemetry import counting, record_counts
 from kartothek_cube.errors import CorruptData, InvalidType, KartothekCubeError
 from kartothek_cube.spark.errors import decode_error, encode_error
 from kartothek_cube.spark.jobs import Job, collect
@@ -27,7 +26,7 @@ from kartothek_cube.spark.tasks import THREADS_PER_TASK, pack, run_packed, task_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FEWEST_HEAVY", "FEWEST_LIGHT", "SparkDriver", "Stores", "spreading", "tasks_for"]
+__all__ = ["FEWEST_HEAVY", "FEWEST_LIGHT", "SparkExecutor", "Stores", "spark_executor", "tasks_for"]
 
 # From how many items on tasks are worth it: a job costs some tenths of a second, in which threads make a few hundred calls of a store.
 FEWEST_LIGHT, FEWEST_HEAVY = 200, 2
@@ -46,7 +45,7 @@ class Stores:
     """
 
     def __init__(self, opened: Sequence[tuple[Store, Opener]]) -> None:
-        self._numbers = {id(store): number for number, (store, _) in enumerate(opened)}
+        self._numbers = {id(_bare(store)): number for number, (store, _) in enumerate(opened)}
         self._opened = tuple(opened)  # keeps them alive, so that their ids are not given to others
 
     @property
@@ -54,7 +53,7 @@ class Stores:
         """What travels; the position is the number."""
         return tuple(opener for _, opener in self._opened)
 
-    def dumps(self, value: Any) -> bytes:
+    def dumps(self, value: object) -> bytes:
         """Pickle something.
 
         Raises
@@ -70,13 +69,18 @@ class Stores:
         return file.getvalue()
 
 
+def _bare(store: Any) -> Any:
+    """Each verb wraps the store that it opens, so that one store has several wrappers."""
+    return store.inner if isinstance(store, InstrumentedStore) else store
+
+
 def _pickler(file: io.BytesIO, numbers: Mapping[int, int]) -> pickle.Pickler:
     """One that also takes what executors cannot import: a serializer may be a class of the user's notebook."""
     from pyspark import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
-        def persistent_id(self, obj: Any) -> int | None:
-            return numbers.get(id(obj))
+        def persistent_id(self, obj: object) -> int | None:
+            return numbers.get(id(_bare(obj)))
 
     return Pickler(file)  # type: ignore[no-untyped-call]
 
@@ -90,26 +94,26 @@ class _Unpickler(pickle.Unpickler):
         return self._stores[number]
 
 
-def tasks_for(work: Work, items: int, width: int) -> int:
+def tasks_for(task: Task, items: int, width: int) -> int:
     """Into how many tasks some items go where so many tasks run at once."""
     n = task_count(items, width)
-    return n if work.heavy else min(n, -(-items // _LIGHT_PER_TASK))
+    return n if task.heavy else min(n, -(-items // _LIGHT_PER_TASK))
 
 
 @dataclass(frozen=True, slots=True)
-class SparkDriver:
-    """Does what `kartothek_cube.core.parallel.spread` is asked for in Spark tasks, one job a call, if there are enough items.
+class SparkExecutor:
+    """Runs tasks of maintenance verbs in Spark, one job for each `map`; in threads of this process if there are few items.
 
     Attributes
     ----------
     session : SparkSession
-        Where tasks run.
+        Where Spark tasks run.
     width : int
         How many of them run at once.
     stores : Stores
-        The stores with which is worked.
+        The stores of the verb.
     verb, subject : str
-        How jobs are called.
+        The names of jobs.
     """
 
     session: SparkSession
@@ -118,40 +122,42 @@ class SparkDriver:
     verb: str
     subject: str
 
-    def __call__(self, work: Work, items: Sequence[Any]) -> Generator[Any, None, None] | None:
-        """The results in the order of the items; None if there are few of them."""
-        return None if len(items) < (FEWEST_HEAVY if work.heavy else FEWEST_LIGHT) else self._results(work, items)
+    def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
+        """As of `kartothek_cube.core.parallel.Executor`."""
+        if len(items) < (FEWEST_HEAVY if task.heavy else FEWEST_LIGHT):
+            return THREADS.map(task, items, store)
+        return self._results(task, items)
 
-    def _results(self, work: Work, items: Sequence[Any]) -> Generator[Any, None, None]:
-        n = tasks_for(work, len(items), self.width)
+    def _results(self, task: Task, items: Sequence[Any]) -> Generator[Any, None, None]:
+        n = tasks_for(task, len(items), self.width)
         bounds = [i * len(items) // n for i in range(n + 1)]
         # Pickled twice: the inner pickle knows the stores, the outer one is what is packed for a task.
         payloads = [(i, self.stores.dumps(items[a:b])) for i, (a, b) in enumerate(pairwise(bounds))]
-        job = Job(self.verb, self.subject, f"{len(items)} {work.phase.unit}", work.phase.name)
-        doing = partial(_done, self.stores.dumps(work), self.stores.openers)
-        rows = collect(run_packed(self.session, pack(payloads, n), doing, _RESULTS, job), job)
+        job = Job(self.verb, self.subject, f"{len(items)} {task.phase.unit}", task.phase.name)
+        run_payloads = partial(_run_payloads, self.stores.dumps(task), self.stores.openers)
+        rows = collect(run_packed(self.session, pack(payloads, n), run_payloads, _RESULTS, job), job)
         yield from _in_order(rows, n)
 
 
-def _done(work: bytes, openers: Sequence[Opener], payloads: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """In a task: one row for each payload. An error of this library comes as a row, since a second attempt would not mend it."""
-    stores = [open_store(opener) for opener in openers]
-    known: Work = _Unpickler(work, stores).load()
+def _run_payloads(pickled: bytes, openers: Sequence[Opener], payloads: list[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    """In a Spark task: one row for each payload. An error of this library comes as a row, since a retry would not help."""
+    stores = [open_instrumented(opener) for opener in openers]
+    task: Task = _Unpickler(pickled, stores).load()
     for number, data in payloads:
         results, error = None, None
         try:
-            with counting() as entry:
-                results = pickle.dumps((_run(known, _Unpickler(data, stores).load()), entry.counts))
+            with counting() as counted:
+                results = pickle.dumps((_run_task(task, _Unpickler(data, stores).load()), counted.counts))
         except KartothekCubeError as own:
             error = encode_error(own)
         yield pa.record_batch([[number], [results], [error]], schema=_RESULTS)
 
 
-def _run(work: Work, items: Sequence[Any]) -> list[Any]:
+def _run_task(task: Task, items: Sequence[Any]) -> list[Any]:
     settings = current_options()
-    threads = settings.threads or (THREADS_PER_TASK if work.heavy else None)
+    threads = settings.threads or (THREADS_PER_TASK if task.heavy else None)
     with use_options(replace(settings, threads=threads)):
-        return list(run(work.func, items, weight=work.weight))
+        return list(map_in_threads(task.func, items, weight=task.weight))
 
 
 def _in_order(rows: Sequence[Any], n_tasks: int) -> Iterator[Any]:
@@ -163,20 +169,19 @@ def _in_order(rows: Sequence[Any], n_tasks: int) -> Iterator[Any]:
         raise CorruptData(f"Spark returned results of the tasks {[row['task'] for row in rows]}, not one of each of {n_tasks}.")
     for row in rows:
         results, counts = pickle.loads(bytes(row["results"]))
-        note_counts(counts)
+        record_counts(counts)
         yield from results
 
 
-@contextmanager
-def spreading(verb: str, subject: str, opened: Sequence[tuple[Store, Any]], spark: SparkSession | None, parallelism: int | None) -> Iterator[None]:
-    """Let the work of a verb be done in Spark tasks.
+def spark_executor(verb: str, subject: str, opened: Sequence[tuple[Store, Any]], spark: SparkSession | None, parallelism: int | None) -> SparkExecutor:
+    """Make the executor of one call of a verb.
 
     Parameters
     ----------
     verb, subject : str
         How Spark's UI calls the jobs.
     opened : sequence of tuple
-        The stores with which the verb works, and of each what was given for it, from which executors open it.
+        The stores of the verb, each with what the user gave for it; executors of Spark open the latter.
     spark, parallelism
         As the user gave them.
 
@@ -189,5 +194,4 @@ def spreading(verb: str, subject: str, opened: Sequence[tuple[Store, Any]], spar
     """
     stores = Stores([(store, store_factory(given)) for store, given in opened])
     session = find_session(spark)
-    with use_driver(SparkDriver(session, cores(session, parallelism), stores, verb, subject)):
-        yield
+    return SparkExecutor(session, cores(session, parallelism), stores, verb, subject)

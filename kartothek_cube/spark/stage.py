@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.journal import note
 from kartothek_cube.core.options import current_options, options
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.stage import bounded_groups, stage_stream
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.jobs import Job, collect
@@ -27,12 +27,12 @@ from kartothek_cube.spark.stage_runs import blocks, filled, runs, together
 from kartothek_cube.spark.stage_sort import sorted_pieces
 from kartothek_cube.spark.tasks import THREADS_PER_TASK
 from kartothek_cube.spark.types import conform, spark_schema
-from kartothek_cube.spark.worker import spilling_beside_spark, worker_settled
+from kartothek_cube.spark.worker import spilling_beside_spark, tuned_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Staging", "Target", "make_staging", "stage_batches", "staged_receipts", "staging_frame"]
+__all__ = ["StageTask", "Target", "make_stage_task", "stage_batches", "staged", "staged_receipts", "staging_frame"]
 
 # Shares of the bytes in flight. A block is held as it came, in one piece, and sorted. A partition that is written as a stream waits as rows of a row group,
 # as their copy, as what is encoded, and as the file, as far as that is in memory.
@@ -51,7 +51,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class StageTask:
     """All that a task needs to know; it travels in the closure.
 
     ``columns`` are the names of the columns that come, by position. ``cut_by``: all rows with the same values of these come to one task, for one file; None:
@@ -75,7 +75,7 @@ def staged_receipts(frames: Mapping[str, DataFrame], rows: Mapping[str, Rows], t
     frame = reduce(lambda left, right: left.union(right), staged)
     receipts = accepted(collect(frame, job), target.commit, frames)
     every = [receipt for own in receipts.values() for receipt in own]
-    note(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
+    record(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
     return receipts
 
 
@@ -84,48 +84,49 @@ def staging_frame(frame: DataFrame, rows: Rows, target: Target, layout: Layout) 
     where = arranged(frame, rows, layout, target.width)
     cut_by = cut_columns(layout, rows) if layout.shuffle else None
     columns = (*frame.columns, *where.columns[len(frame.columns) :])
-    staging = make_staging(rows, target, columns, cut_by)
-    return where.mapInArrow(partial(stage_batches, staging), spark_schema(RECEIPT_SCHEMA))
+    task = make_stage_task(rows, target, columns, cut_by)
+    return where.mapInArrow(partial(stage_batches, task), spark_schema(RECEIPT_SCHEMA))
 
 
-def make_staging(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: tuple[str, ...] | None) -> Staging:
+def make_stage_task(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: tuple[str, ...] | None) -> StageTask:
     """What tasks need to know, with the options that hold here."""
     settings = current_options()
-    return Staging(rows, target.store, target.commit, columns, cut_by, settings.bytes_in_flight, settings.threads or THREADS_PER_TASK)
+    return StageTask(rows, target.store, target.commit, columns, cut_by, settings.bytes_in_flight, settings.threads or THREADS_PER_TASK)
 
 
-def stage_batches(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def stage_batches(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The task: rows in, receipts out. Data that cannot be stored come back as an error row, since no second attempt would mend it."""
-    tables = (pa.Table.from_batches([batch]).rename_columns(list(staging.columns)) for batch in batches)
-    with task_errors(), worker_settled(), spilling_beside_spark():
+    tables = (pa.Table.from_batches([batch]).rename_columns(list(task.columns)) for batch in batches)
+    with task_errors(), tuned_worker(), spilling_beside_spark():
         try:
-            for receipts in _staged(staging, tables):
-                yield receipt_rows(staging.rows.id, staging.commit, receipts)
+            for receipts in staged(task, tables):
+                yield receipt_rows(task.rows.id, task.commit, receipts)
         except (InvalidInput, InvalidType, Unsupported) as error:
-            yield error_row(staging.rows.id, staging.commit, error)
+            yield error_row(task.rows.id, task.commit, error)
 
 
-def _staged(staging: Staging, tables: Iterable[pa.Table]) -> Iterator[list[Receipt]]:
-    store = open_store(staging.store)
-    if staging.cut_by is None:
-        yield from map(partial(_stage_block, staging, store), blocks(tables, max(1, staging.bytes_in_flight // _BLOCK_SHARES)))
+def staged(task: StageTask, tables: Iterable[pa.Table]) -> Iterator[list[Receipt]]:
+    """Stage the rows of a task as they come, as many at a time as fit into memory."""
+    store = open_store(task.store)
+    if task.cut_by is None:
+        yield from map(partial(_stage_block, task, store), blocks(tables, max(1, task.bytes_in_flight // _BLOCK_SHARES)))
         return
-    with closing(_by_file(staging, staging.cut_by, tables)) as gathered:
-        yield from map(partial(_stage_run, staging, store), runs(gathered, staging.cut_by))
+    with closing(_by_file(task, task.cut_by, tables)) as gathered:
+        yield from map(partial(_stage_run, task, store), runs(gathered, task.cut_by))
 
 
-def _by_file(staging: Staging, cut_by: tuple[str, ...], tables: Iterable[pa.Table]) -> Generator[pa.Table, None, None]:
+def _by_file(task: StageTask, cut_by: tuple[str, ...], tables: Iterable[pa.Table]) -> Generator[pa.Table, None, None]:
     """The rows with those together that belong into one file; where they do not fit into memory, they also have the order that they have there."""
-    most = max(1, staging.bytes_in_flight // _STREAM_SHARES)
-    typed = (_typed(staging.rows, table, cut_by) for table in tables if table.num_rows)
+    most = max(1, task.bytes_in_flight // _STREAM_SHARES)
+    typed = (_typed(task.rows, table, cut_by) for table in tables if table.num_rows)
     pieces, rows, _, complete = filled(typed, most)
     if complete:
         if rows:
             yield together(pieces, cut_by)
         return
     first = next(pieces)
-    staging.rows.part(_conformed(staging.rows, first.slice(0, 1)))  # before all are sorted: what cannot be stored is named here
-    keys = tuple(dict.fromkeys((*cut_by, *staging.rows.sort_columns)))
+    task.rows.part(_conformed(task.rows, first.slice(0, 1)))  # before all are sorted: what cannot be stored is named here
+    keys = tuple(dict.fromkeys((*cut_by, *task.rows.sort_columns)))
     every = chain((first,), pieces)
     yield from sorted_pieces(every, keys, max(1, most // _SORT_SHARES)) if keys else every
 
@@ -138,17 +139,17 @@ def _typed(rows: Rows, table: pa.Table, cut_by: tuple[str, ...]) -> pa.Table:
     return typed
 
 
-def _stage_block(staging: Staging, store: Store, table: pa.Table) -> list[Receipt]:
-    with options(threads=staging.threads, bytes_in_flight=staging.bytes_in_flight):
-        return staging.rows.staged(store, _conformed(staging.rows, table))
+def _stage_block(task: StageTask, store: Store, table: pa.Table) -> list[Receipt]:
+    with options(threads=task.threads, bytes_in_flight=task.bytes_in_flight):
+        return task.rows.staged(store, _conformed(task.rows, table))
 
 
-def _stage_run(staging: Staging, store: Store, pieces: Iterator[pa.Table]) -> list[Receipt]:
-    most = max(1, staging.bytes_in_flight // _STREAM_SHARES)
+def _stage_run(task: StageTask, store: Store, pieces: Iterator[pa.Table]) -> list[Receipt]:
+    most = max(1, task.bytes_in_flight // _STREAM_SHARES)
     pieces, rows, size, complete = filled(pieces, most)
     if complete:
-        return _stage_block(staging, store, next(blocks(pieces, size + 1)))
-    return [_stage_stream(staging.rows, store, map(partial(_conformed, staging.rows), pieces), rows, size, most)]
+        return _stage_block(task, store, next(blocks(pieces, size + 1)))
+    return [_stage_stream(task.rows, store, map(partial(_conformed, task.rows), pieces), rows, size, most)]
 
 
 def _stage_stream(rows: Rows, store: Store, pieces: Iterator[pa.Table], taken: int, size: int, most: int) -> Receipt:

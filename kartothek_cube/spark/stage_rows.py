@@ -8,19 +8,19 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part, Receipt
-from kartothek_cube.core.dataset.elements import Element
-from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
-from kartothek_cube.core.dataset.run import stage_element
+from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
+from kartothek_cube.core.dataset.run import stage_prepared
+from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.naming import fresh_id
+from kartothek_cube.core.receipt import PartitionRows, Receipt
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.schema import ordered
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import Store
-from kartothek_cube.cube.prepare import DatasetWrite, check_no_nulls, prepare_parts, refuse_repeated
-from kartothek_cube.cube.publish import stage_table
+from kartothek_cube.cube.prepare import DatasetWrite, check_no_nulls, check_repeated, prepare_parts
+from kartothek_cube.cube.stage import stage_table
 
-__all__ = ["CubeRows", "DatasetRows", "Rows", "full_schema", "stored_schema"]
+__all__ = ["CubeRows", "DatasetRows", "Rows", "checked_schemas", "full_schema", "stored_schema"]
 
 
 class Rows(Protocol):
@@ -49,11 +49,22 @@ class Rows(Protocol):
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
         """Check, sort, split and stage rows that are in memory."""
 
-    def part(self, first: pa.Table) -> Part:
+    def part(self, first: pa.Table) -> PartitionRows:
         """The physical partition of rows that have one, without its rows."""
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Rows of one physical partition, in the order of its file, checked as they pass."""
+
+
+def checked_schemas(request: WriteRequest, table: str, columns: pa.Schema) -> Schemas:
+    """The schemas of a dataset with rows of these columns.
+
+    Whatever the eager verb refuses in rows of these types is refused here: it prepares none.
+    """
+    schemas = Schemas(request)
+    schemas.add(prepare(request, InputPartition(fresh_id(), {table: columns.empty_table()})).schemas)
+    check_final(request, schemas.tables)
+    return schemas
 
 
 def full_schema(rows: Rows) -> pa.Schema:
@@ -95,7 +106,7 @@ class CubeRows:
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
         return stage_table(store, self.write, table)
 
-    def part(self, first: pa.Table) -> Part:
+    def part(self, first: pa.Table) -> PartitionRows:
         return prepare_parts(self.write, first, fresh_id())[0]
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -104,7 +115,7 @@ class CubeRows:
             check_no_nulls(self.write, piece)
             rows = piece if last is None else pa.concat_tables([last, piece])
             keys = pack_one(rows, self.sort_columns)
-            refuse_repeated(self.write, rows, keys)
+            check_repeated(self.write, rows, keys)
             last = piece.slice(piece.num_rows - 1)
             yield piece
 
@@ -134,10 +145,10 @@ class DatasetRows:
         return tuple(self.schema.names)
 
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
-        return stage_element(store, self.write, prepare(self.write, Element(fresh_id(), {self.table: table})))
+        return stage_prepared(store, self.write, prepare(self.write, InputPartition(fresh_id(), {self.table: table})))
 
-    def part(self, first: pa.Table) -> Part:
-        return prepare(self.write, Element(fresh_id(), {self.table: first})).parts[self.table][0]
+    def part(self, first: pa.Table) -> PartitionRows:
+        return prepare(self.write, InputPartition(fresh_id(), {self.table: first})).parts[self.table][0]
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         return iter(pieces)

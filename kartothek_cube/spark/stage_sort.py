@@ -69,6 +69,7 @@ def _fill(ranges: Spill, rows: Iterable[pa.Table], schema: pa.Schema, keys: Sequ
         for number in waiting.numbers():
             block = pa.concat_tables(waiting.take(number))
             largest = max(largest, block.nbytes)
+            assert cuts is not None  # there are blocks
             for i, part in enumerate(_divided(block, cuts, keys)):
                 if part.num_rows:
                     ranges.add(i, part)
@@ -101,7 +102,7 @@ def _evenly(rows: int, n: int, shift: float = 0.0) -> np.ndarray[Any, np.dtype[n
     return np.unique(np.minimum((np.arange(n) + shift) * rows / n, rows - 1).astype(np.int64))
 
 
-def _divided(block: pa.Table, cuts: pa.Table | None, keys: Sequence[str]) -> Iterator[pa.Table]:
+def _divided(block: pa.Table, cuts: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of a sorted block, range by range."""
     own, bounds = pack([block, cuts], keys)
     for begin, end in pairwise([0, *np.searchsorted(own, bounds).tolist(), len(own)]):

@@ -19,7 +19,7 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.types import spark_schema
-from kartothek_cube.spark.worker import worker_settled
+from kartothek_cube.spark.worker import tuned_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +120,7 @@ def as_task(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     working = in_task(work)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with task_errors(), worker_settled():
+        with task_errors(), tuned_worker():
             yield from working(batches)
 
     if job is not None:

@@ -122,7 +122,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     return _nested(kind, _stored) or kind
 
 
-def _named(convert: Callable[[Any], pa.DataType], kind: Any, column: str, where: str) -> pa.DataType:
+def _named(convert: Callable[[Any], pa.DataType], kind: object, column: str, where: str) -> pa.DataType:
     try:
         return convert(kind)
     except Unsupported as error:
@@ -270,9 +270,8 @@ def _microseconds(kind: pa.DataType) -> pa.DataType:
 def to_spark(table: pa.Table, schema: pa.Schema, where: str = "the result") -> Iterator[pa.RecordBatch]:
     """Batches as Spark takes them: it binds columns by position, casts nothing and swaps columns of one type silently."""
     if table.num_rows:
-        yield from _unchunked(conform(table, schema, where)).to_batches(max_chunksize=BATCH_ROWS)
-
-
-def _unchunked(table: pa.Table) -> pa.Table:
-    chunks = max(c.num_chunks for c in table.columns)
-    return table.combine_chunks() if chunks > 1 + table.num_rows // BATCH_ROWS else table
+        typed = conform(table, schema, where)
+        # Each chunk would become a batch of its own, however small.
+        if max(c.num_chunks for c in typed.columns) > 1 + typed.num_rows // BATCH_ROWS:
+            typed = typed.combine_chunks()
+        yield from typed.to_batches(max_chunksize=BATCH_ROWS)

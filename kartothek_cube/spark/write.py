@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
+from kartothek_cube.core.change import OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store, store_factory
+from kartothek_cube.core.stores import open_instrumented, store_factory
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.cube.commit import commit_cube_write
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.duplicates import refuse_duplicates
-from kartothek_cube.cube.publish import commit_cube_write
+from kartothek_cube.cube.duplicates import check_duplicates
 from kartothek_cube.cube.verbs.build import existing_for_build
-from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend, plan_update
+from kartothek_cube.cube.write_plan import CubeWrite, plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import InvalidType
 from kartothek_cube.spark.jobs import Job
-from kartothek_cube.spark.layout import Layout, make_layout
+from kartothek_cube.spark.layout import make_layout
 from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
 from kartothek_cube.spark.stage_rows import CubeRows
 from kartothek_cube.spark.types import Timestamps, frame_schema
+from kartothek_cube.typing import Columns, IntoConditions, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,18 +54,18 @@ class _Job:
 def build_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -128,7 +129,7 @@ def build_cube_from_spark(
     >>> build_cube_from_spark(sales, cube, "hfs://sales", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    with verb("build_cube_from_spark", options, cube=cube):
+    with operation("build_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing = existing_for_build(cube, job.store)
         rule, number = check_on_conflict(on_conflict), parse_txn(txn)
@@ -139,18 +140,18 @@ def build_cube_from_spark(
 def extend_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -170,7 +171,7 @@ def extend_cube_from_spark(
     >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://stock", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    with verb("extend_cube_from_spark", options, cube=cube):
+    with operation("extend_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
         write = plan_extend(cube, job.schemas, existing, metadata, overwrite, partition_on, df_serializer, on_conflict=rule, txn=number)
@@ -180,15 +181,15 @@ def extend_cube_from_spark(
 def append_to_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -207,7 +208,7 @@ def append_to_cube_from_spark(
     >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
-    with verb("append_to_cube_from_spark", options, cube=cube):
+    with operation("append_to_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         write = plan_append(cube, job.schemas, load_cube(cube, job.store), metadata, df_serializer, txn=parse_txn(txn))
         return _run("append to", job, write, shuffle, num_buckets, bucket_by)
@@ -216,18 +217,18 @@ def append_to_cube_from_spark(
 def update_cube_from_spark(
     data: DataFrame | Mapping[str, DataFrame],
     cube: Cube,
-    store: Any,
-    remove_conditions: Any,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    remove_conditions: IntoConditions,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     shuffle: bool = False,
     num_buckets: int = 1,
-    bucket_by: str | Iterable[str] | None = None,
+    bucket_by: Columns = None,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -249,7 +250,7 @@ def update_cube_from_spark(
     >>> query_cube_spark(cube, "hfs://newer").collect()
     [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
     """
-    with verb("update_cube_from_spark", options, cube=cube):
+    with operation("update_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
         existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
@@ -258,20 +259,18 @@ def update_cube_from_spark(
         return _run("update", job, write, shuffle, num_buckets, bucket_by)
 
 
-def _job(data: Any, cube: Cube, store: Any, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None) -> _Job:
+def _job(
+    data: DataFrame | Mapping[str, DataFrame], cube: Cube, store: StoreLike, timestamps: Timestamps, spark: SparkSession | None, parallelism: int | None
+) -> _Job:
     identity = fresh_id()
     frames = _frames(data, cube)
     factory = store_factory(store)
     schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
-    return _Job(frames, schemas, open_store(factory), Target(factory, identity, _width(spark, frames.values(), parallelism)))
+    width = cores(spark or session_of(next(iter(frames.values()))), parallelism) if frames else 1
+    return _Job(frames, schemas, open_instrumented(factory), Target(factory, identity, width))
 
 
-def _width(spark: SparkSession | None, frames: Collection[DataFrame], parallelism: int | None) -> int:
-    """How many tasks run at once in the session of a write."""
-    return cores(spark or session_of(next(iter(frames))), parallelism) if frames else 1
-
-
-def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
+def _frames(data: DataFrame | Mapping[str, DataFrame], cube: Cube) -> dict[str, DataFrame]:
     frames = data if isinstance(data, Mapping) else {cube.seed_dataset: data}
     for name, frame in frames.items():
         cube.ktk_dataset_uuid(name)
@@ -282,19 +281,16 @@ def _frames(data: Any, cube: Cube) -> dict[str, DataFrame]:
     return {converter_str(name): frame for name, frame in frames.items()}
 
 
-def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: Any, bucket_by: Any) -> dict[str, DatasetMetadata]:
+def _run(verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: object, bucket_by: object) -> dict[str, DatasetMetadata]:
     """Stage all rows in one Spark job, check what only the whole shows, and publish."""
     rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
     layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())
     check_store_can_commit(job.store)
-    receipts = _stage(verb, job, write, rows, layout)
+    # Without datasets that got the rows of this numbered write before.
+    pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
+    receipts = staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write"))
     for name, own in receipts.items():
         if not layout.keeps_cells_together(rows[name]):
-            refuse_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
-    return commit_cube_write(job.store, write, receipts)
-
-
-def _stage(verb: str, job: _Job, write: CubeWrite, rows: Mapping[str, CubeRows], layout: Layout) -> dict[str, list[Receipt]]:
-    """Receipts by dataset, of those that have not got the rows of this numbered write before."""
-    pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
-    return staged_receipts(pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write"))
+            check_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
+    landed = commit_cube_write(job.store, write, receipts)
+    return {i: DatasetMetadata.of(state) for i, state in landed.items()}

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import OnConflict, Receipt, check_on_conflict
+from kartothek_cube.core.change import OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source, target_of
-from kartothek_cube.core.dataset.elements import Element
+from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.dataset.arguments import DatasetRef, target_of
 from kartothek_cube.core.dataset.plan_write import column_names, plan_new, plan_update
-from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, skipped, stage_element, update_rules
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.dataset.prepare import WriteRequest, prepare
+from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, skipped, stage_prepared, update_options
+from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stores import store_factory
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.jobs import Job
-from kartothek_cube.spark.layout import Layout, make_layout
+from kartothek_cube.spark.layout import make_layout
 from kartothek_cube.spark.session import cores, session_of, shown
 from kartothek_cube.spark.stage import Target, staged_receipts
-from kartothek_cube.spark.stage_rows import DatasetRows
+from kartothek_cube.spark.stage_rows import DatasetRows, checked_schemas
 from kartothek_cube.spark.types import Timestamps, frame_schema
+from kartothek_cube.typing import Columns, DeleteScope, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,45 +48,33 @@ class _Input:
     table: str
     timestamps: Timestamps
     shuffle: bool
-    num_buckets: Any
-    bucket_by: Any
-    ratio: Any
+    num_buckets: object
+    bucket_by: object
+    ratio: object
     spark: SparkSession | None
     parallelism: int | None
-
-    def rows(self, request: WriteRequest) -> DatasetRows:
-        """How its rows are stored, by its columns alone."""
-        return DatasetRows(replace(request, base=None), self.table, frame_schema(self.frame.schema, request.uuid, self.timestamps))
-
-    def layout(self, rows: DatasetRows) -> Layout:
-        """How they are distributed over files."""
-        return make_layout(self.shuffle, self.num_buckets, self.bucket_by, [rows], self.ratio)
-
-    def target(self, source: Source) -> Target:
-        """Where its files go."""
-        return Target(store_factory(source.store), fresh_id(), cores(self.spark or session_of(self.frame), self.parallelism))
 
 
 def store_dataset_from_spark(
     df: DataFrame,
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str | None,
     table: str = SINGLE_TABLE,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     shuffle: bool = False,
     repartition_ratio: float | None = None,
     num_buckets: int = 1,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    bucket_by: str | Iterable[str] | None = None,
+    sort_partitions_by: Columns = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    partition_on: Columns = None,
+    bucket_by: Columns = None,
     overwrite: bool = False,
     *,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -172,43 +163,43 @@ def store_dataset_from_spark(
     >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", secondary_indices="PRODUCT_ID", shuffle=True, partition_on=["COUNTRY_CODE"])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    with verb("store_dataset_from_spark", options):
+    with operation("store_dataset_from_spark", options):
         rows = _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
-        rules = Rules(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
+        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict), txn=parse_txn(txn))
         source = target_of(store, dataset_uuid, generate=True)
         base = find_snapshot(source.store, source.uuid)
         done = skipped(base, rules.txn)
         if done is not None:
-            return done
+            return DatasetMetadata.of(done)
         encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"  # one that is replaced keeps its own
         request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
         request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
-        return commit_staged(source, _staged("store", source, request, rows), arguments, rules)
+        return source.committed(commit_staged(source.store, _staged("store", source, request, rows), arguments, rules))
 
 
 def update_dataset_from_spark(
     df: DataFrame | None,
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table: str = SINGLE_TABLE,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     shuffle: bool = False,
     repartition_ratio: float | None = None,
     num_buckets: int = 1,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    bucket_by: str | Iterable[str] | None = None,
+    sort_partitions_by: Columns = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    bucket_by: Columns = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
     timestamps: Timestamps = "refuse",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,
@@ -254,33 +245,44 @@ def update_dataset_from_spark(
     >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
-    with verb("update_dataset_from_spark", options):
+    with operation("update_dataset_from_spark", options):
         rows = None if df is None else _input(df, table, dataset_uuid, timestamps, shuffle, num_buckets, bucket_by, repartition_ratio, spark, parallelism)
         source = target_of(store, dataset_uuid, factory)
         check_store_can_commit(source.store)
         base = find_snapshot(source.store, source.uuid)
-        rules = update_rules(delete_scope, base, on_conflict, txn)
+        rules = update_options(delete_scope, base, on_conflict, txn)
         done = skipped(base, rules.txn)
         if done is not None:
-            return done
+            return DatasetMetadata.of(done)
         _check_table(table, base)
         request = plan_update(source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
         if rows is None and base is None:
             raise InvalidInput(f"Cannot store empty datasets: {source.uuid!r} does not exist, and there are no rows to make it from.")
-        staged = Staged(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
-        return commit_staged(source, staged, arguments, rules)
+        staged = StagedWrite(request, (), {}, 0) if rows is None else _staged("update", source, request, rows)
+        return source.committed(commit_staged(source.store, staged, arguments, rules))
 
 
-def _input(df: Any, table: Any, dataset_uuid: Any, timestamps: Timestamps, *arguments: Any) -> _Input:
+def _input(
+    df: DataFrame,
+    table: str | None,
+    dataset_uuid: object,
+    timestamps: Timestamps,
+    shuffle: bool,
+    num_buckets: object,
+    bucket_by: object,
+    ratio: object,
+    spark: SparkSession | None,
+    parallelism: int | None,
+) -> _Input:
     if not hasattr(df, "mapInArrow"):
         raise InvalidType(f"Expected a Spark data frame for dataset {dataset_uuid!r}; got {shown(df)}")
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
-    return _Input(df, table, timestamps, *arguments)
+    return _Input(df, table, timestamps, shuffle, num_buckets, bucket_by, ratio, spark, parallelism)
 
 
-def _check_table(table: Any, base: Snapshot | None) -> None:
+def _check_table(table: object, base: Snapshot | None) -> None:
     if table is None:
         raise InvalidType("The parameter `table` is not optional.")
     tables = sorted(base.schemas) if base is not None else []
@@ -290,32 +292,23 @@ def _check_table(table: Any, base: Snapshot | None) -> None:
         raise InvalidType(f"Unexpected table in dataset {base.uuid!r}: it has the table {tables[0]!r}, not {table!r}.")  # type: ignore[union-attr]
 
 
-def _staged(verb: str, source: Source, request: WriteRequest, given: _Input) -> Staged:
+def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input) -> StagedWrite:
     """Check everything that the columns show, stage all rows in one Spark job, and check what only the whole shows."""
     check_store_can_commit(source.store)
-    rows = given.rows(request)
-    schemas = _checked_schemas(request, rows)
-    rows = replace(rows, schema=_typed(rows.schema, schemas[rows.table]))
-    layout, target = given.layout(rows), given.target(source)
+    rows = DatasetRows(replace(request, base=None), given.table, frame_schema(given.frame.schema, request.uuid, given.timestamps))
+    schemas = checked_schemas(request, rows.table, rows.schema).tables
+    known = schemas[rows.table]
+    # Columns without a type take the one that the dataset has.
+    typed = pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in rows.schema])
+    rows = replace(rows, schema=typed)
+    layout = make_layout(given.shuffle, given.num_buckets, given.bucket_by, [rows], given.ratio)
+    target = Target(store_factory(source.store), fresh_id(), cores(given.spark or session_of(given.frame), given.parallelism))
     job = Job(verb, f"dataset {request.uuid!r}", phase="write")
     receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
-    return Staged(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
+    return StagedWrite(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
 
 
-def _checked_schemas(request: WriteRequest, rows: DatasetRows) -> Mapping[str, pa.Schema]:
-    """The schema of the dataset with these columns; whatever the eager verb would refuse in rows of these types is refused here."""
-    schemas = Schemas(request)
-    schemas.add(prepare(rows.write, Element(fresh_id(), {rows.table: rows.schema.empty_table()})).schemas)
-    check_final(request, schemas.tables)
-    return schemas.tables
-
-
-def _typed(given: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """Columns without a type take the one that the dataset has."""
-    return pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in given])
-
-
-def _without_rows(source: Source, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
+def _without_rows(source: DatasetRef, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
     """What stands for rows of which there are none: nothing in a dataset that exists, else one file without rows."""
     if request.start is not None:
         return []
@@ -323,4 +316,4 @@ def _without_rows(source: Source, request: WriteRequest, rows: DatasetRows) -> l
         raise InvalidInput(
             f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, so that there is no partition by {list(request.partition_on)}."
         )
-    return stage_element(source.store, rows.write, prepare(rows.write, Element(fresh_id(), {rows.table: rows.schema.empty_table()})))
+    return stage_prepared(source.store, rows.write, prepare(rows.write, InputPartition(fresh_id(), {rows.table: rows.schema.empty_table()})))

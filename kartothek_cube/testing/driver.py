@@ -11,6 +11,7 @@ from kartothek_cube.api import cube as cubes
 from kartothek_cube.api import dataset as datasets
 from kartothek_cube.core.options import Overrides, options
 from kartothek_cube.cube.cube import Cube
+from kartothek_cube.typing import IntoConditions, StoreLike
 
 __all__ = ["Driver", "EagerDriver", "Tables", "Written"]
 
@@ -31,57 +32,59 @@ class Driver(Protocol):
     >>> driver: Driver = EagerDriver(threads=2)
     """
 
-    def build_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written: ...
+    def build_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: object) -> Written: ...
 
-    def extend_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written: ...
+    def extend_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: object) -> Written: ...
 
-    def append_to_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written: ...
+    def append_to_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: object) -> Written: ...
 
-    def update_cube(self, data: Tables, cube: Cube, store: Any, remove_conditions: Any, **arguments: Any) -> Written: ...
+    def update_cube(self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: object) -> Written: ...
 
-    def remove_partitions(self, cube: Cube, store: Any, conditions: Any, **arguments: Any) -> Written: ...
+    def remove_partitions(self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: object) -> Written: ...
 
-    def query_cube(self, cube: Cube, store: Any, **arguments: Any) -> pa.Table:
+    def query_cube(self, cube: Cube, store: StoreLike, **arguments: object) -> pa.Table:
         """All rows; with ``partition_by`` those of a group one after the other."""
         ...
 
-    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: Any, **arguments: Any) -> pa.Table:
+    def map_groups(
+        self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: StoreLike, **arguments: object
+    ) -> pa.Table:
         """The results of a function on every group of a query, in one table of this schema."""
         ...
 
-    def collect_stats(self, cube: Cube, store: Any) -> dict[str, dict[str, int]]: ...
+    def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]: ...
 
-    def copy_cube(self, cube: Cube, source: Any, target: Any, **arguments: Any) -> None: ...
+    def copy_cube(self, cube: Cube, source: StoreLike, target: StoreLike, **arguments: object) -> None: ...
 
-    def delete_cube(self, cube: Cube, store: Any) -> None: ...
+    def delete_cube(self, cube: Cube, store: StoreLike) -> None: ...
 
-    def cleanup_cube(self, cube: Cube, store: Any) -> Any: ...
+    def cleanup_cube(self, cube: Cube, store: StoreLike) -> Any: ...
 
-    def compact_cube(self, cube: Cube, store: Any, **arguments: Any) -> Any: ...
+    def compact_cube(self, cube: Cube, store: StoreLike, **arguments: object) -> Any: ...
 
-    def store_dataset(self, table: pa.Table, store: Any, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata: ...
+    def store_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object) -> datasets.DatasetMetadata: ...
 
-    def update_dataset(self, table: pa.Table, store: Any, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata: ...
+    def update_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: object) -> datasets.DatasetMetadata: ...
 
-    def read_dataset(self, dataset_uuid: str, store: Any, **arguments: Any) -> pa.Table: ...
+    def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: object) -> pa.Table: ...
 
-    def build_indices(self, store: Any, dataset_uuid: str, columns: Iterable[str]) -> Any: ...
+    def build_indices(self, store: StoreLike, dataset_uuid: str, columns: Iterable[str]) -> Any: ...
 
-    def compact_dataset(self, dataset_uuid: str, store: Any, **arguments: Any) -> Any: ...
+    def compact_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: object) -> Any: ...
 
-    def collect_dataset_metadata(self, store: Any, dataset_uuid: str) -> pa.Table:
+    def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
         """The table that the eager verb returns as a frame; the order of its rows does not matter."""
         ...
 
-    def hash_dataset(self, store: Any, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
+    def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: object) -> dict[Any, int]:
         """Group → hash."""
         ...
 
-    def garbage_collect_dataset(self, dataset_uuid: str, store: Any) -> Any: ...
+    def garbage_collect_dataset(self, dataset_uuid: str, store: StoreLike) -> Any: ...
 
-    def copy_dataset(self, dataset_uuid: str, store: Any, target_dataset_uuid: str) -> Any: ...
+    def copy_dataset(self, dataset_uuid: str, store: StoreLike, target_dataset_uuid: str) -> Any: ...
 
-    def delete_dataset(self, dataset_uuid: str, store: Any) -> None: ...
+    def delete_dataset(self, dataset_uuid: str, store: StoreLike) -> None: ...
 
 
 class EagerDriver:
@@ -106,71 +109,71 @@ class EagerDriver:
     def __init__(self, threads: int = 1) -> None:
         self._options: Overrides = options(threads=threads)
 
-    def build_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written:
+    def build_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return cubes.build_cube(data, cube, store, **arguments, options=self._options)
 
-    def extend_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written:
+    def extend_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return cubes.extend_cube(data, cube, store, **arguments, options=self._options)
 
-    def append_to_cube(self, data: Tables, cube: Cube, store: Any, **arguments: Any) -> Written:
+    def append_to_cube(self, data: Tables, cube: Cube, store: StoreLike, **arguments: Any) -> Written:
         return cubes.append_to_cube(data, cube, store, **arguments, options=self._options)
 
-    def update_cube(self, data: Tables, cube: Cube, store: Any, remove_conditions: Any, **arguments: Any) -> Written:
+    def update_cube(self, data: Tables, cube: Cube, store: StoreLike, remove_conditions: IntoConditions, **arguments: Any) -> Written:
         return cubes.update_cube(data, cube, store, remove_conditions, **arguments, options=self._options)
 
-    def remove_partitions(self, cube: Cube, store: Any, conditions: Any, **arguments: Any) -> Written:
+    def remove_partitions(self, cube: Cube, store: StoreLike, conditions: IntoConditions, **arguments: Any) -> Written:
         return cubes.remove_partitions(cube, store, conditions, **arguments, options=self._options)
 
-    def query_cube(self, cube: Cube, store: Any, **arguments: Any) -> pa.Table:
+    def query_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         if "partition_by" not in arguments:
             return cubes.query_cube_arrow(cube, store, **arguments, options=self._options)
         return pa.concat_tables([table for _, table in cubes.iter_cube(cube, store, **arguments, options=self._options)])
 
-    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: Any, **arguments: Any) -> pa.Table:
+    def map_groups(self, func: Callable[[dict[str, Any], pa.Table], pa.Table], schema: pa.Schema, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         results = [func(key, table) for key, table in cubes.iter_cube(cube, store, **arguments, options=self._options)]
         return pa.concat_tables([schema.empty_table(), *(result.select(schema.names).cast(schema) for result in results)])
 
-    def collect_stats(self, cube: Cube, store: Any) -> dict[str, dict[str, int]]:
+    def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]:
         return cubes.collect_stats(cube, store, options=self._options)
 
-    def copy_cube(self, cube: Cube, source: Any, target: Any, **arguments: Any) -> None:
+    def copy_cube(self, cube: Cube, source: StoreLike, target: StoreLike, **arguments: Any) -> None:
         cubes.copy_cube(cube, source, target, **arguments, options=self._options)
 
-    def delete_cube(self, cube: Cube, store: Any) -> None:
+    def delete_cube(self, cube: Cube, store: StoreLike) -> None:
         cubes.delete_cube(cube, store, options=self._options)
 
-    def cleanup_cube(self, cube: Cube, store: Any) -> Any:
+    def cleanup_cube(self, cube: Cube, store: StoreLike) -> Any:
         return cubes.cleanup_cube(cube, store, options=self._options)
 
-    def compact_cube(self, cube: Cube, store: Any, **arguments: Any) -> Any:
+    def compact_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> Any:
         return cubes.compact_cube(cube, store, **arguments, options=self._options)
 
-    def store_dataset(self, table: pa.Table, store: Any, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata:
+    def store_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata:
         return datasets.store_dataframes_as_dataset(store, dataset_uuid, [table], **arguments, options=self._options)
 
-    def update_dataset(self, table: pa.Table, store: Any, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata:
+    def update_dataset(self, table: pa.Table, store: StoreLike, dataset_uuid: str, **arguments: Any) -> datasets.DatasetMetadata:
         return datasets.update_dataset_from_dataframes([table], store, dataset_uuid, **arguments, options=self._options)
 
-    def read_dataset(self, dataset_uuid: str, store: Any, **arguments: Any) -> pa.Table:
+    def read_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> pa.Table:
         return datasets.read_table_arrow(dataset_uuid, store, **arguments, options=self._options)
 
-    def build_indices(self, store: Any, dataset_uuid: str, columns: Iterable[str]) -> Any:
+    def build_indices(self, store: StoreLike, dataset_uuid: str, columns: Iterable[str]) -> Any:
         return datasets.build_dataset_indices(store, dataset_uuid, columns, options=self._options)
 
-    def compact_dataset(self, dataset_uuid: str, store: Any, **arguments: Any) -> Any:
+    def compact_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: Any) -> Any:
         return datasets.compact_dataset(dataset_uuid, store, **arguments, options=self._options)
 
-    def collect_dataset_metadata(self, store: Any, dataset_uuid: str) -> pa.Table:
+    def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
         return pa.Table.from_pandas(datasets.collect_dataset_metadata(store, dataset_uuid, options=self._options), preserve_index=False)
 
-    def hash_dataset(self, store: Any, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
+    def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
         return dict(datasets.hash_dataset(store, dataset_uuid, **arguments, options=self._options).items())
 
-    def garbage_collect_dataset(self, dataset_uuid: str, store: Any) -> Any:
+    def garbage_collect_dataset(self, dataset_uuid: str, store: StoreLike) -> Any:
         return datasets.garbage_collect_dataset(dataset_uuid, store, options=self._options)
 
-    def copy_dataset(self, dataset_uuid: str, store: Any, target_dataset_uuid: str) -> Any:
+    def copy_dataset(self, dataset_uuid: str, store: StoreLike, target_dataset_uuid: str) -> Any:
         return datasets.copy_dataset(dataset_uuid, store, target_dataset_uuid, options=self._options)
 
-    def delete_dataset(self, dataset_uuid: str, store: Any) -> None:
+    def delete_dataset(self, dataset_uuid: str, store: StoreLike) -> None:
         datasets.delete_dataset(dataset_uuid, store, options=self._options)

@@ -13,6 +13,7 @@ from kartothek_cube.api.cube import Cube, query_cube_arrow
 from kartothek_cube.core.stores import open_store
 from kartothek_cube.core.stores.view import StoreView
 from kartothek_cube.testing.model import NaiveCube, Row
+from kartothek_cube.typing import StoreLike
 
 __all__ = [
     "CUBE",
@@ -86,17 +87,17 @@ def ordered(rows: pa.Table | Iterable[Row]) -> list[Row]:
     return sorted(listed, key=lambda row: [(row[name] is not None, row[name]) for name in sorted(row, key=lambda n: (n not in ("x", "y", "p"), n))])
 
 
-def rows_in(store: Any, cube: Cube = CUBE) -> list[Row]:
+def rows_in(store: StoreLike, cube: Cube = CUBE) -> list[Row]:
     """The rows of a whole cube, read eagerly; none if there is no cube."""
     return ordered(query_cube_arrow(cube, store)) if documents(store) else []
 
 
-def documents(store: Any) -> list[str]:
+def documents(store: StoreLike) -> list[str]:
     """The keys of the documents that make datasets visible."""
     return sorted(key for key in open_store(store).list(recursive=True).keys if _DOCUMENT in key and "/" not in key)
 
 
-def data_files(store: Any) -> list[str]:
+def data_files(store: StoreLike) -> list[str]:
     """The keys of all data files, named by a dataset or not."""
     return sorted(key for key in open_store(store).list(recursive=True).keys if key.endswith(".parquet") and "/indices/" not in key)
 

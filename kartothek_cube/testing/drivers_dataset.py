@@ -21,13 +21,14 @@ from kartothek_cube.core.stores import open_store
 from kartothek_cube.errors import AlreadyExists, CommitConflict, DatasetNotFound, InvalidInput
 from kartothek_cube.testing.driver import Driver
 from kartothek_cube.testing.driver_cases import InBetween, data_files, documents, every_type, ordered, seed
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["DatasetDriverTests"]
 
 UUID = "sales"
 
 
-def rows(store: Any) -> list[dict[str, Any]]:
+def rows(store: StoreLike) -> list[dict[str, Any]]:
     """All rows of the dataset, read eagerly."""
     return ordered(read_table_arrow(UUID, store))
 

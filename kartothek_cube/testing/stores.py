@@ -104,7 +104,7 @@ class CountingStore(StoreView):
         """The number of calls by operation."""
         return Counter(call.operation for call in self.calls)
 
-    def keys(self, *operations: str) -> list[str]:
+    def touched(self, *operations: str) -> list[str]:
         """Return the keys of these operations (or all), in order."""
         return [call.key for call in self.calls if not operations or call.operation in operations]
 
@@ -247,6 +247,20 @@ class StoreTests:
         assert not store.contains(FILE)
         store.put(FILE, b"")
         assert store.contains(FILE)
+
+    def test_methods_of_simplekv(self, store: Store) -> None:
+        """Callers of kartothek use a store with the names of simplekv."""
+        for key in ("b/f", "a/t/g", "a.json"):
+            store.put(key, b"PAR1" + key.encode())
+        assert (store.keys(), store.keys("a"), store.keys("c")) == (["a.json", "a/t/g", "b/f"], ["a.json", "a/t/g"], [])
+        assert list(store.iter_keys("a/")) == ["a/t/g"]
+        assert "b/f" in store
+        assert "b" not in store
+        with store.open("b/f") as file:
+            file.seek(4)
+            assert (file.read(), file.seekable()) == (b"b/f", True)
+        with pytest.raises(KeyNotFound, match="uuid/missing"):
+            store.open("uuid/missing")
 
     def test_delete_can_be_repeated(self, store: Store) -> None:
         store.put(FILE, b"1")

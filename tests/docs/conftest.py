@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.checklists import REPOSITORY
+from tests.support.checklists import REPOSITORY
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scripts import pictures
-from tests.test_docs import executed
+from tests.support.doc_blocks import executed
 
 SVG = "{http://www.w3.org/2000/svg}"
 

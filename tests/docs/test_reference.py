@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from tests.checklists import REPOSITORY
-from tests.test_docs import blocks_in
+from tests.support.checklists import REPOSITORY
+from tests.support.doc_blocks import blocks_in
 
 # The quick environment has no PySpark, and so none of the names that need it.
 SPARK = ["kartothek_cube.spark"] if importlib.util.find_spec("pyspark") else []
@@ -21,6 +21,7 @@ MODULES = [
     *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
     *SPARK,
     "kartothek_cube.errors",
+    "kartothek_cube.typing",
 ]
 DIRECTIVE = re.compile(r"^\.\. reference:: (?P<module>\S+)\n\n(?P<names>(?: +\w+\n)+)", re.MULTILINE)
 CURRENT = re.compile(r"^\.\. py:currentmodule:: (\S+)$", re.MULTILINE)

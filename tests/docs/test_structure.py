@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.checklists import REPOSITORY
+from tests.support.checklists import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 SOURCES = sorted(path for path in [REPOSITORY / "README.md", *DOCS.rglob("*.md")] if "_build" not in path.parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.checklists import REPOSITORY
+from tests.support.checklists import REPOSITORY
 
 pytest.importorskip("sphinx", reason="not installed: sphinx (the extra docs)")
 pytest.importorskip("click", reason="not installed: click (the extra cli)")

@@ -13,14 +13,15 @@ from kartothek_cube.core.compat.index_frame import indices_as_frame, query_label
 from kartothek_cube.core.compat.indices import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.compat.partition import Partition, partition_map
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
+from kartothek_cube.core.document_store import read_document
 from kartothek_cube.core.history import AsOf, load_snapshot_as_of
-from kartothek_cube.core.metadata.document import document_from_mapping, render_document
+from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
 from kartothek_cube.core.naming import check_uuid, document_key
 from kartothek_cube.core.predicates import parse_predicates
-from kartothek_cube.core.snapshots import read_document
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import UnknownColumn
+from kartothek_cube.typing import IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,8 +210,10 @@ class DatasetMetadata(DatasetMetadataBase):
         """Whether there are partition keys and all their indices are loaded."""
         return bool(self.partition_keys) and self._parts.has_partition_indices
 
-    def load_index(self, column: str, store: Any) -> DatasetMetadata:
+    def load_index(self, column: str, store: StoreLike | None) -> DatasetMetadata:
         """The dataset with the index on a column loaded; for a partition key with those of all of them.
+
+        An index that is loaded, embedded in the document, or on a partition key needs no store: it may be None.
 
         Raises
         ------
@@ -223,11 +226,11 @@ class DatasetMetadata(DatasetMetadataBase):
             return self.load_partition_indices()
         if column not in self.indices:
             raise UnknownColumn(f"No index specified for column '{column}' of dataset {self.uuid!r}. There are indices on {sorted(self.index_columns)}.")
-        return self._changed(kernel.load_secondary_indices(self._parts, [column], open_store(store)))
+        return self._changed(kernel.load_secondary_indices(self._parts, [column], store))
 
-    def load_all_indices(self, store: Any, load_partition_indices: bool = True) -> DatasetMetadata:
+    def load_all_indices(self, store: StoreLike | None, load_partition_indices: bool = True) -> DatasetMetadata:
         """The dataset with all secondary indices loaded, by default those of the partition keys as well; errors as of `load_index`."""
-        loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), open_store(store)))
+        loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), store))
         return loaded.load_partition_indices() if load_partition_indices else loaded
 
     def load_partition_indices(self) -> DatasetMetadata:
@@ -243,7 +246,7 @@ class DatasetMetadata(DatasetMetadataBase):
     def _changed(self, parts: DatasetParts) -> DatasetMetadata:
         return self if parts is self._parts else self.of_parts(parts)
 
-    def query(self, indices: Iterable[IndexBase] | Mapping[str, IndexBase] | None = None, **kwargs: Any) -> list[str]:
+    def query(self, indices: Iterable[IndexBase] | Mapping[str, IndexBase] | None = None, **kwargs: object) -> list[str]:
         """Labels of the partitions that hold all these values, as far as the indices say.
 
         Parameters
@@ -270,7 +273,9 @@ class DatasetMetadata(DatasetMetadataBase):
         known = kernel.ready_indices(self._parts, [c for c in kwargs if c not in given])
         return query_labels(self._parts.columns.labels.to_pylist(), {**known, **given}, **kwargs)
 
-    def get_indices_as_dataframe(self, columns: Iterable[str] | None = None, date_as_object: bool = True, predicates: Any = None) -> pd.DataFrame:
+    def get_indices_as_dataframe(
+        self, columns: Iterable[str] | None = None, date_as_object: bool = True, predicates: IntoPredicates | None = None
+    ) -> pd.DataFrame:
         """What the indices say, as a frame: one row for each combination of values of a partition, whose label is in the index ``partition``.
 
         Parameters
@@ -317,26 +322,25 @@ class DatasetMetadata(DatasetMetadataBase):
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
         """The reverse of `to_dict`. No store is looked at; schemas are those of the member ``table_meta``, if there is one."""
-        document = document_from_mapping(dct, "given")
-        return DatasetMetadata.of_parts(kernel.parts_of_document(document, explicit_partitions, dct.get("table_meta") or {}))
+        return DatasetMetadata.of_parts(kernel.parts_of_document(kernel.described(dct), explicit_partitions, dct.get("table_meta") or {}))
 
     @staticmethod
-    def from_buffer(buf: bytes, format: str = "json", explicit_partitions: bool = True) -> DatasetMetadata:  # noqa: A002
-        """The reverse of `to_json` (``format="json"``) and `to_msgpack` (``format="msgpack"``). No store is looked at."""
+    def from_buffer(buf: bytes | str, format: str = "json", explicit_partitions: bool = True) -> DatasetMetadata:  # noqa: A002
+        """The reverse of `to_json` (``format="json"``; its text will do) and `to_msgpack` (``format="msgpack"``). No store is looked at."""
         return DatasetMetadata.of_parts(kernel.parts_of_document(kernel.parsed(buf, format), explicit_partitions))
 
     @staticmethod
-    def load_from_dict(dct: Mapping[str, Any], store: Any, load_schema: bool = True) -> DatasetMetadata:
+    def load_from_dict(dct: Mapping[str, Any], store: StoreLike, load_schema: bool = True) -> DatasetMetadata:
         """The dataset that a parsed document describes, with what the document leaves to the store: schemas, partitions of an implicit dataset."""
-        return DatasetMetadata.of_parts(kernel.parts_in_store(document_from_mapping(dct, "given"), open_store(store), load_schema))
+        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.described(dct), open_instrumented(store), load_schema))
 
     @staticmethod
-    def load_from_buffer(buf: bytes, store: Any, format: str = "json") -> DatasetMetadata:  # noqa: A002
+    def load_from_buffer(buf: bytes | str, store: StoreLike, format: str = "json") -> DatasetMetadata:  # noqa: A002
         """The same of a document as bytes, as in `from_buffer`."""
-        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_store(store)))
+        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_instrumented(store)))
 
     @staticmethod
-    def load_from_store(uuid: str, store: Any, load_schema: bool = True, load_all_indices: bool = False, *, as_of: AsOf | None = None) -> DatasetMetadata:
+    def load_from_store(uuid: str, store: StoreLike, load_schema: bool = True, load_all_indices: bool = False, *, as_of: AsOf | None = None) -> DatasetMetadata:
         """Read a dataset's newest state, or an older one.
 
         Parameters
@@ -359,30 +363,30 @@ class DatasetMetadata(DatasetMetadataBase):
         InvalidInput
             If its history does not reach back to ``as_of``.
         """
-        opened = open_store(store)
+        opened = open_instrumented(store)
         parts = (
             kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
             if load_schema or as_of is not None
-            else kernel.parts_in_store(read_document(opened, uuid)[0], opened, load_schema=False)
+            else kernel.parts_in_store(read_document(opened, uuid).document, opened, load_schema=False)
         )
         dataset = DatasetMetadata.of_parts(parts)
         return dataset.load_all_indices(opened, load_partition_indices=load_schema) if load_all_indices else dataset
 
     @staticmethod
-    def exists(uuid: str, store: Any) -> bool:
+    def exists(uuid: str, store: StoreLike) -> bool:
         """Whether the store has a document of this dataset. It is not read."""
-        opened = open_store(store)
+        opened = open_instrumented(store)
         return any(opened.contains(document_key(check_uuid(uuid), msgpack=msgpack)) for msgpack in (False, True))
 
     @staticmethod
-    def storage_keys(uuid: str, store: Any) -> list[str]:
+    def storage_keys(uuid: str, store: StoreLike) -> list[str]:
         """All keys of the store that belong to this dataset, sorted: also those that its document does not name."""
-        opened, name = open_store(store), check_uuid(uuid)
+        opened, name = open_instrumented(store), check_uuid(uuid)
         return sorted(key for prefix in (f"{name}.", f"{name}/") for key in opened.list(prefix, recursive=True).keys)
 
     # --- object protocol ----------------------------------------------------------------------------------------------
 
-    def copy(self, **kwargs: Any) -> DatasetMetadata:
+    def copy(self, **kwargs: object) -> DatasetMetadata:
         """Another dataset, with the arguments of the constructor that are given and else those of this one."""
         same: dict[str, Any] = {
             "uuid": self.uuid,

@@ -14,14 +14,16 @@ from kartothek_cube.core.compat.indices import ExplicitSecondaryIndex, IndexBase
 from kartothek_cube.core.compat.partition import partition_columns
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.index import SecondaryIndex, column_index
-from kartothek_cube.core.metadata.document import Document, parse_document
+from kartothek_cube.core.metadata.document import Document, document_from_mapping, parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions, to_mapping
 from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot
-from kartothek_cube.core.naming import document_key, schema_key
+from kartothek_cube.core.naming import check_uuid, document_key, schema_key
 from kartothek_cube.core.schema import normal_schema
 from kartothek_cube.core.snapshots import load_index, resolve_document, snapshot_of, with_indices
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidRequest, InvalidType, Unsupported
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["VERSION", "DatasetParts"]
 
@@ -127,13 +129,25 @@ def parts_in_store(document: Document, store: Store, load_schema: bool = True) -
     return _parts(*resolve_document(store, document), {})
 
 
-def parsed(buf: bytes, encoding: str) -> Document:
-    """The document that bytes say."""
+def described(members: Mapping[str, Any]) -> Document:
+    """The document with these members."""
+    return _with_valid_uuid(document_from_mapping(members, "given"))
+
+
+def parsed(buf: bytes | str, encoding: str) -> Document:
+    """The document that bytes say, or the text of one in JSON."""
     if encoding not in ("json", "msgpack", "msgpack.zstd"):
         raise InvalidInput(f"Unknown metadata storage format {encoding!r}; there are 'json' and 'msgpack'.")
+    if isinstance(buf, str) and encoding == "json":
+        buf = buf.encode(errors="surrogatepass")  # half a pair is refused by the parser
     if not isinstance(buf, (bytes, bytearray, memoryview)):
-        raise InvalidType(f"A document is bytes, not {type(buf).__name__}.")
-    return parse_document(bytes(buf), "given" if encoding == "json" else "given.zstd")
+        raise InvalidType(f"A document is bytes, or text in JSON, not {type(buf).__name__} in {encoding}.")
+    return _with_valid_uuid(parse_document(bytes(buf), "given" if encoding == "json" else "given.zstd"))
+
+
+def _with_valid_uuid(document: Document) -> Document:
+    check_uuid(document.uuid)
+    return document
 
 
 def _parts(document: Document, columns: PartitionColumns, schemas: Mapping[str, SchemaWrapper]) -> DatasetParts:
@@ -152,7 +166,7 @@ def _dated(document: Document) -> Document:
     return replace(document, metadata={**document.metadata, "creation_time": now})
 
 
-def _index(column: str, reference: Any, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
+def _index(column: str, reference: object, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
     """The object for an entry of a document: the key of a file, or a map value → labels."""
     if isinstance(reference, IndexBase):
         return reference
@@ -201,16 +215,17 @@ def _check_types(parts: DatasetParts) -> None:
 # --- loading --------------------------------------------------------------------------------------------------------------
 
 
-def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: Store) -> DatasetParts:
-    """The dataset with these indices read from their files."""
+def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: StoreLike | None) -> DatasetParts:
+    """The dataset with these indices read from their files; the store is opened if there is something to read."""
     secondary = parts.secondary_indices
     missing = [c for c in columns if not secondary[c].loaded]
     if not missing:
         return parts
+    opened = open_instrumented(store)  # type: ignore[arg-type]  # None is refused here, where a store is needed
     if any(_type_of(c, parts.schemas) is None for c in [*missing, *parts.partition_keys]):
-        return _with(parts, {c: _existing(parts, secondary[c].load(store).data, secondary[c]) for c in missing})
+        return _with(parts, {c: _existing(parts, secondary[c].load(opened).data, secondary[c]) for c in missing})
     parts, snapshot = with_snapshot(parts)
-    snapshot = _with_indices(snapshot, missing, store)
+    snapshot = _with_indices(snapshot, missing, opened)
     return replace(_with(parts, {c: _existing(parts, snapshot.indices[c], secondary[c]) for c in missing}), snapshot=snapshot)
 
 
@@ -299,7 +314,7 @@ def _written(column: str, index: IndexBase, uuid: str) -> Any:
     return entry if isinstance(entry, str) else {_name(value, column, uuid): labels for value, labels in entry.items()}
 
 
-def _name(value: Any, column: str, uuid: str) -> str:
+def _name(value: object, column: str, uuid: str) -> str:
     """A value as the name of a member."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -10,6 +10,8 @@ from kartothek_cube.core.compat.stores import lazy_store
 from kartothek_cube.core.history import AsOf, check_as_of, load_snapshot_as_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["DatasetFactory"]
 
@@ -60,7 +62,7 @@ class DatasetFactory(DatasetMetadataBase):
     def __init__(
         self,
         dataset_uuid: str,
-        store_factory: Any,
+        store_factory: StoreLike,
         load_schema: bool = True,
         load_all_indices: bool = False,
         load_dataset_metadata: bool = True,
@@ -107,7 +109,7 @@ class DatasetFactory(DatasetMetadataBase):
         if self.load_schema:
             return self.dataset_metadata.snapshot
         if self._snapshot is None:
-            self._snapshot = load_snapshot_as_of(self.store, self.dataset_uuid, self.as_of)
+            self._snapshot = load_snapshot_as_of(open_instrumented(self.store), self.dataset_uuid, self.as_of)
         return self._snapshot
 
     def remember(self, snapshot: Snapshot) -> None:
@@ -117,12 +119,12 @@ class DatasetFactory(DatasetMetadataBase):
         else:
             self._snapshot = snapshot
 
-    def load_index(self, column: str, store: Any = None) -> DatasetFactory:
+    def load_index(self, column: str, store: StoreLike | None = None) -> DatasetFactory:
         """Load the index on a column and return this factory; errors as of `DatasetMetadata.load_index`."""
         self._dataset = self.dataset_metadata.load_index(column, self.store if store is None else store)
         return self
 
-    def load_all_indices(self, store: Any = None, load_partition_indices: bool = True) -> DatasetFactory:
+    def load_all_indices(self, store: StoreLike | None = None, load_partition_indices: bool = True) -> DatasetFactory:
         """Load all indices and return this factory; errors as of `DatasetMetadata.load_index`."""
         self._dataset = self.dataset_metadata.load_all_indices(self.store if store is None else store, load_partition_indices)
         return self
@@ -146,7 +148,7 @@ class DatasetFactory(DatasetMetadataBase):
         made.__dict__.update(self.__dict__)
         return made
 
-    def __deepcopy__(self, memo: Any) -> DatasetFactory:
+    def __deepcopy__(self, memo: object) -> DatasetFactory:
         # Nothing of what it holds changes in place.
         return self.__copy__()
 

@@ -14,8 +14,9 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.evaluate import Mask, matching_values
 from kartothek_cube.core.frames import is_series
+from kartothek_cube.core.naming import column_name
 from kartothek_cube.core.predicates import Clause, Predicates, columns_of, constants_of, is_null, parse_predicates
-from kartothek_cube.core.schema import check_literals, stored_type
+from kartothek_cube.core.schema import WrongOperand, check_literals, stored_type
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def columns_in_predicates(predicates: PredicatesType | None) -> set[str]:
     >>> sorted(columns_in_predicates([[("COUNTRY_CODE", "==", "DE")], [("UNITS", ">", 3)]]))
     ['COUNTRY_CODE', 'UNITS']
     """
-    return {clause[0] for conjunction in predicates or () for clause in conjunction}
+    return {column_name(clause[0]) for conjunction in predicates or () for clause in conjunction}
 
 
 def filter_predicates_by_column(predicates: PredicatesType | None, columns: Collection[str]) -> PredicatesType | None:
@@ -87,7 +88,7 @@ def filter_predicates_by_column(predicates: PredicatesType | None, columns: Coll
     >>> filter_predicates_by_column([[("COUNTRY_CODE", "==", "DE"), ("UNITS", ">", 3)], [("PRICE", "<", 2.5)]], ["UNITS"])
     [[('UNITS', '>', 3)]]
     """
-    kept = [[clause for clause in conjunction if clause[0] in columns] for conjunction in predicates or ()]
+    kept = [[clause for clause in conjunction if column_name(clause[0]) in columns] for conjunction in predicates or ()]
     return [conjunction for conjunction in kept if conjunction] or None
 
 
@@ -162,8 +163,14 @@ def predicate_mask(table: pa.Table, predicates: Predicates, strict: bool) -> Mas
 
 
 def filter_array_like(
-    array_like: Any, op: str, value: LiteralValue, mask: Any = None, out: Any = None, strict_date_types: bool = False, column_name: str | None = None
-) -> Any:
+    array_like: object,
+    op: str,
+    value: LiteralValue,
+    mask: Mask | None = None,
+    out: Mask | None = None,
+    strict_date_types: bool = False,
+    column_name: str | None = None,
+) -> Mask:
     """One boolean a value: whether it satisfies a comparison.
 
     Parameters
@@ -209,7 +216,7 @@ def filter_array_like(
     return out
 
 
-def _as_arrow(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
+def _as_arrow(values: object, name: str) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     try:
@@ -218,7 +225,7 @@ def _as_arrow(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
         raise InvalidType(f"Column {name!r} has no single type that could be compared: {error}") from None
 
 
-def _matches(values: Any, clause: Clause, strict: bool) -> Mask:
+def _matches(values: pa.Array | pa.ChunkedArray, clause: Clause, strict: bool) -> Mask:
     if not strict:
         values, clause = _loosened(values, clause)
     constants = [v for v in constants_of(clause) if not is_null(v)]
@@ -229,7 +236,7 @@ def _matches(values: Any, clause: Clause, strict: bool) -> Mask:
     return matching_values(values if pt.is_timestamp(values.type) else values.cast(stored_type(values.type)), clause)
 
 
-def _is_untyped(values: Any) -> bool:
+def _is_untyped(values: pa.Array | pa.ChunkedArray) -> bool:
     """What pandas makes of a column without values: floats all of which are NaN."""
     return bool(pt.is_floating(values.type) and pc.all(pc.is_null(values, nan_is_null=True)).as_py() is not False)
 
@@ -239,7 +246,7 @@ def _is_untyped(values: Any) -> bool:
 _MOMENT = (dt.datetime, np.datetime64)
 
 
-def _loosened(values: Any, clause: Clause) -> tuple[Any, Clause]:
+def _loosened(values: pa.Array | pa.ChunkedArray, clause: Clause) -> tuple[pa.Array | pa.ChunkedArray, Clause]:
     """Dates, moments and their texts as moments, where they meet."""
     if pt.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
@@ -258,14 +265,14 @@ def _is_any_text(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
-def _moments_of_text(values: Any, name: str) -> Any:
+def _moments_of_text(values: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
     try:
         return values.cast(pa.timestamp("us"))
     except pa.ArrowInvalid as error:
         raise InvalidType(f"Column {name!r} is text that cannot be compared with dates: {error}") from None
 
 
-def _moment(value: Any, name: str) -> Any:
+def _moment(value: object, name: str) -> Any:
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime.combine(value, dt.time())
     if not isinstance(value, (str, bytes)):
@@ -277,5 +284,5 @@ def _moment(value: Any, name: str) -> Any:
     except ValueError:
         moment = None
     if is_null(moment):  # pandas makes NaT of empty text
-        raise InvalidType(f"Unexpected type for predicate: column {name!r} has moments, but {value!r} is no text of one.")
+        raise WrongOperand(f"Unexpected type for predicate: column {name!r} has moments, but {value!r} is no text of one.")
     return moment

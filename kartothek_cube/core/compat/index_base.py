@@ -15,6 +15,7 @@ from kartothek_cube.core.compat import index_values as values_of
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.predicates import Clause, check_constants, parse_predicates
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import IntoPredicates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +92,7 @@ class IndexBase:
         return False
 
     @classmethod
-    def _new(cls, **state: Any) -> Self:
+    def _new(cls, **state: object) -> Self:
         made = cls.__new__(cls)
         made.__setstate__(state)
         return made
@@ -149,7 +150,7 @@ class IndexBase:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
+    def normalize_value(dtype: pa.DataType | None, value: object) -> Any:
         """A value of a lenient type as the value that an index of this type would have.
 
         Text and bytes become each other; anything is taken for text; numbers are cut to integers; the words true and false are booleans;
@@ -172,12 +173,12 @@ class IndexBase:
         """
         return values_of.normalize_value(dtype, value)
 
-    def find(self, value: Any) -> SecondaryIndex:
+    def find(self, value: object) -> SecondaryIndex:
         """The pairs with this value, which may have any type that `normalize_value` takes."""
         data = self.known()
         return data.select([Clause(self.column, "==", values_of.normalize_value(self.dtype, value))])
 
-    def query(self, value: Any) -> list[str]:
+    def query(self, value: object) -> list[str]:
         """The labels of partitions that hold this value, ascending; the value may have any type that `normalize_value` takes.
 
         Raises
@@ -189,7 +190,7 @@ class IndexBase:
         """
         return _sorted_texts(kernel.index_labels(self.find(value)))
 
-    def eval_operator(self, op: str, value: Any) -> set[str]:
+    def eval_operator(self, op: str, value: object) -> set[str]:
         """The labels of partitions that hold a value for which the comparison is true.
 
         Operators, and types of the constant, are those of predicates. As the index does not know nulls, partitions whose rows satisfy the
@@ -209,7 +210,9 @@ class IndexBase:
         check_constants(clauses, pa.schema([(self.column, data.values.type)]))
         return set(_sorted_texts(kernel.index_labels(data.select(clauses))))
 
-    def as_flat_series(self, compact: bool = False, partitions_as_index: bool = False, date_as_object: bool = False, predicates: Any = None) -> pd.Series[Any]:
+    def as_flat_series(
+        self, compact: bool = False, partitions_as_index: bool = False, date_as_object: bool = False, predicates: IntoPredicates | None = None
+    ) -> pd.Series[Any]:
         """The index as a series.
 
         Parameters
@@ -234,7 +237,7 @@ class IndexBase:
         """
         return values_of.flat_series(self._restricted(predicates), compact, partitions_as_index, date_as_object)
 
-    def _restricted(self, predicates: Any) -> SecondaryIndex:
+    def _restricted(self, predicates: IntoPredicates | None) -> SecondaryIndex:
         pairs = self.pairs()
         conjunctions = [[c for c in conjunction if c.column == self.column] for conjunction in parse_predicates(predicates) or ()]
         if not conjunctions or not all(conjunctions):
@@ -279,7 +282,7 @@ class IndexBase:
         self.__setstate__({"column": self.column, "data": data, "dtype": self.dtype})
         return self
 
-    def copy(self, **kwargs: Any) -> Self:
+    def copy(self, **kwargs: object) -> Self:
         """Another object with the same content, but for the arguments of the constructor that are given."""
         if not kwargs:
             return self._new(column=self.column, data=self._data, dtype=self.dtype)
@@ -325,7 +328,7 @@ def union(first: IndexBase, others: Sequence[IndexBase]) -> IndexBase:
     return first.replaced(kernel.distinct_pairs(kernel.merge_indices([first.known(), *added]))) if added else first
 
 
-def _joinable(first: IndexBase, other: Any) -> SecondaryIndex:
+def _joinable(first: IndexBase, other: object) -> SecondaryIndex:
     """The pairs of the other index, if it can be joined to the first."""
     if not isinstance(other, IndexBase):
         raise InvalidType(f"Need an index object to update the index on column {first.column!r}, got {type(other).__name__}.")

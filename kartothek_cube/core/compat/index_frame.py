@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.rowkeys import IntArray, expand_ranges, pack_one, take_rows
 from kartothek_cube.errors import InvalidInput, UnknownColumn
+from kartothek_cube.typing import IntoPredicates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["indices_as_frame", "query_labels"]
 
 
-def query_labels(labels: Sequence[str], indices: Mapping[str, IndexBase], /, **values: Any) -> list[str]:
+def query_labels(labels: Sequence[str], indices: Mapping[str, IndexBase], /, **values: object) -> list[str]:
     """The labels of partitions that hold all these values, in the order of ``labels``.
 
     Parameters
@@ -76,7 +77,7 @@ def indices_as_frame(
     indices: Mapping[str, IndexBase],
     columns: Iterable[str] | None = None,
     date_as_object: bool = True,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
 ) -> pd.DataFrame:
     """One row for each combination of a partition's indexed values.
 

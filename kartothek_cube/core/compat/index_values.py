@@ -57,7 +57,7 @@ def _need_all_bits(values: Sequence[Any]) -> bool:
 # --- one value --------------------------------------------------------------------------------------------------------
 
 
-def normalize_value(dtype: pa.DataType | None, value: Any) -> Any:
+def normalize_value(dtype: pa.DataType | None, value: object) -> Any:
     """A value of a lenient type as a value of an index on a column of this type; see `IndexBase.normalize_value`."""
     return next(_normalised((value,), dtype))
 
@@ -78,15 +78,15 @@ def _normalised(values: Iterable[Any], dtype: pa.DataType | None) -> Iterator[An
             raise InvalidInput(f"The index value {value!r} ({type(value).__name__}) cannot be taken for {kind}: {error}") from error
 
 
-def _text(value: Any, _kind: pa.DataType) -> str:
+def _text(value: object, _kind: pa.DataType) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _binary(value: Any, _kind: pa.DataType) -> bytes:
+def _binary(value: object, _kind: pa.DataType) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode("utf-8")
 
 
-def _truth(value: Any, kind: pa.DataType) -> bool:
+def _truth(value: object, kind: pa.DataType) -> bool:
     if not isinstance(value, (str, bytes)):
         return bool(value)
     text = _text(value, kind).lower()
@@ -95,7 +95,7 @@ def _truth(value: Any, kind: pa.DataType) -> bool:
     return text == "true"
 
 
-def _date(value: Any, _kind: pa.DataType) -> dt.date:
+def _date(value: object, _kind: pa.DataType) -> dt.date:
     if isinstance(value, dt.date):
         return value.date() if isinstance(value, dt.datetime) else value
     found: dt.date = _stamp(value).date()
@@ -111,7 +111,7 @@ def _stamp(value: Any) -> pd.Timestamp:
     return stamp
 
 
-def _moment(value: Any, kind: pa.DataType) -> Any:
+def _moment(value: object, kind: pa.DataType) -> Any:
     stamp = _stamp(value)
     if kind.tz is not None:
         aware = stamp if stamp.tzinfo is not None else stamp.tz_localize("UTC")
@@ -178,7 +178,7 @@ def pairs_of(column: str, index_dct: Mapping[Any, Iterable[str]], kind: pa.DataT
     return SecondaryIndex(column, repeated, label_array(chain.from_iterable(labels), column).dictionary_encode())
 
 
-def _label_list(column: str, labels: Any) -> list[str]:
+def _label_list(column: str, labels: object) -> list[str]:
     if isinstance(labels, (str, bytes)) or not isinstance(labels, Iterable):
         raise InvalidType(f"The index on column {column!r} needs a list of labels for each value, got {labels!r}.")
     return list(labels)

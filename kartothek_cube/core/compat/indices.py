@@ -8,15 +8,16 @@ from typing import Any, Self
 import pyarrow as pa
 
 from kartothek_cube.core import index as kernel
+from kartothek_cube.core.commit import index_bytes, put_index
 from kartothek_cube.core.compat.index_base import IndexBase, IndexDict, union
 from kartothek_cube.core.compat.index_values import label_array
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.naming import check_uuid
 from kartothek_cube.core.parquet import read_columns
-from kartothek_cube.core.publish import index_bytes, put_index
 from kartothek_cube.core.schema import plain_type
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["ExplicitSecondaryIndex", "IndexBase", "PartitionIndex", "filter_indices", "merge_indices", "remove_partitions_from_indices"]
 
@@ -101,7 +102,7 @@ class ExplicitSecondaryIndex(IndexBase):
     def _is_named(self) -> bool:
         return bool(self.index_storage_key)
 
-    def load(self, store: Any) -> Self:
+    def load(self, store: StoreLike) -> Self:
         """The index with the values of its file; this object if it is loaded.
 
         Raises
@@ -114,13 +115,13 @@ class ExplicitSecondaryIndex(IndexBase):
         if self.loaded:
             return self
         key = str(self.index_storage_key)
-        table, _ = read_columns(open_store(store), key, key.split("/", maxsplit=1)[0])
+        table, _ = read_columns(open_instrumented(store), key, key.split("/", maxsplit=1)[0])
         kind = self.dtype or (plain_type(table.schema.field(self.column).type) if self.column in table.column_names else pa.null())
         data = kernel.index_from_table(table, self.column, kind, key)
         data = SecondaryIndex(self.column, data.values.cast(kind), data.labels)
         return self._new(column=self.column, data=data, dtype=kind, index_storage_key=key)
 
-    def store(self, store: Any, dataset_uuid: str) -> str:
+    def store(self, store: StoreLike, dataset_uuid: str) -> str:
         """Write the index to its file, or to a new one of this dataset if it has none there; remember and return the key.
 
         Raises
@@ -128,7 +129,7 @@ class ExplicitSecondaryIndex(IndexBase):
         InvalidInput
             If the index is not loaded.
         """
-        data, opened, uuid, key = self.pairs(), open_store(store), check_uuid(dataset_uuid), self.index_storage_key
+        data, opened, uuid, key = self.pairs(), open_instrumented(store), check_uuid(dataset_uuid), self.index_storage_key
         if key is None or not key.startswith((f"{uuid}/", f"{uuid}.")):
             self.index_storage_key = put_index(opened, uuid, data, self.creation_time)
             return self.index_storage_key
@@ -147,7 +148,7 @@ class ExplicitSecondaryIndex(IndexBase):
             raise InvalidInput(f"The index on column {self.column!r} has no storage key, so that its values would be lost. Store it first.")
         return self._new(column=self.column, data=None, dtype=self.dtype, index_storage_key=self.index_storage_key)
 
-    def copy(self, **kwargs: Any) -> Self:
+    def copy(self, **kwargs: object) -> Self:
         """Another object with the same content, but for the arguments that are given; with any of them it has the storage key that is given, or none."""
         if not kwargs:
             return self._new(column=self.column, data=self.data, dtype=self.dtype, index_storage_key=self.index_storage_key)

@@ -12,7 +12,7 @@ __all__ = ["combine_metadata"]
 _CONFLICT = object()
 
 
-def combine_metadata(dataset_metadata: Iterable[Mapping[str, Any]], append_to_list: bool = True) -> dict[str, Any]:
+def combine_metadata(dataset_metadata: Iterable[Mapping[str, object]], append_to_list: bool = True) -> dict[str, object]:
     """Merge metadata: what nobody contradicts is kept.
 
     Equal values stay, None gives way to any other value, dicts are merged member by member, lists are joined; a key that has otherwise unequal values is

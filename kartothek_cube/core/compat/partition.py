@@ -40,7 +40,7 @@ class Partition:
         return self.to_dict()[member]
 
     @staticmethod
-    def from_dict(label: str, dct: Any) -> Partition:
+    def from_dict(label: str, dct: object) -> Partition:
         """The reverse of `to_dict`."""
         if not isinstance(dct, Mapping) or not isinstance(dct.get("files"), Mapping):
             raise InvalidInput(f"Partition {label!r} should be {{'files': {{table: key}}}}, but is {dct!r}.")
@@ -54,7 +54,7 @@ def partition_map(columns: PartitionColumns) -> dict[str, Partition]:
     return {label: Partition(label, {t: f[i] for t, f in lists.items() if f[i] is not None}) for i, label in enumerate(labels)}
 
 
-def partition_columns(partitions: Any, where: str) -> PartitionColumns:
+def partition_columns(partitions: object, where: str) -> PartitionColumns:
     """The columns of a map label → `Partition`, or label → ``{"files": {table: key}}``."""
     if not isinstance(partitions, Mapping):
         raise InvalidType(f"The partitions of dataset {where!r} should be a dict label → Partition, but are {type(partitions).__name__}.")

@@ -12,8 +12,9 @@ from kartothek_cube.core.frames import is_block, is_frame, is_series, to_frame, 
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema import compatible, normal_schema, normal_type, ordered, stored_schema, unify
 from kartothek_cube.core.schema_file import common_metadata_bytes, pandas_types, parse_common_metadata
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
+from kartothek_cube.typing import StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +108,7 @@ class SchemaWrapper:
     def __iter__(self) -> Iterator[pa.Field]:
         return iter(self._schema)
 
-    def __getitem__(self, key: Any) -> pa.Field:
+    def __getitem__(self, key: int | str) -> pa.Field:
         return self._schema[key]
 
     def __getattr__(self, name: str) -> Any:
@@ -122,7 +123,7 @@ class SchemaWrapper:
         return (SchemaWrapper, (self._schema, self._origin))
 
 
-def _arrow(schema: Any) -> pa.Schema:
+def _arrow(schema: object) -> pa.Schema:
     if isinstance(schema, SchemaWrapper):
         return schema.internal()
     if not isinstance(schema, pa.Schema):
@@ -130,7 +131,7 @@ def _arrow(schema: Any) -> pa.Schema:
     return schema
 
 
-def _origins(origin: Any) -> frozenset[str]:
+def _origins(origin: object) -> frozenset[str]:
     if isinstance(origin, str):
         return frozenset([origin])
     origin = list(origin) if isinstance(origin, Iterable) else [origin]
@@ -142,7 +143,7 @@ def _origins(origin: Any) -> frozenset[str]:
 # --- making ---------------------------------------------------------------------------------------------------------------
 
 
-def make_meta(obj: Any, origin: str | Iterable[str], partition_keys: str | Sequence[str] | None = None) -> SchemaWrapper:
+def make_meta(obj: object, origin: str | Iterable[str], partition_keys: str | Sequence[str] | None = None) -> SchemaWrapper:
     """The schema of a table in the form in which it is stored: numbers as wide as their family, partition keys first, the others by name.
 
     Parameters
@@ -214,8 +215,8 @@ def _index_columns(schema: pa.Schema) -> list[str]:
 
 
 def normalize_type(
-    t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, Any] | None
-) -> tuple[pa.DataType, str | None, str | None, dict[str, Any] | None]:
+    t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, object] | None
+) -> tuple[pa.DataType, str | None, str | None, dict[str, object] | None]:
     """A type in the form in which schemas are stored: Arrow type, names for pandas and numpy, further description.
 
     Examples
@@ -355,7 +356,7 @@ def empty_dataframe_from_schema(schema: SchemaWrapper | pa.Schema, columns: Sequ
     return to_frame(stored_schema(arrow).empty_table().select(names), dates_as_object=date_as_object)
 
 
-def read_schema_metadata(dataset_uuid: str, store: Any, table: str = "table") -> SchemaWrapper:
+def read_schema_metadata(dataset_uuid: str, store: StoreLike, table: str = "table") -> SchemaWrapper:
     """The schema of a table from its schema file.
 
     Raises
@@ -374,7 +375,7 @@ def read_schema_metadata(dataset_uuid: str, store: Any, table: str = "table") ->
     >>> read_schema_metadata("sales", store)
     PRODUCT_ID: int64
     """
-    opened, key = open_store(store), schema_key(dataset_uuid, table)
+    opened, key = open_instrumented(store), schema_key(dataset_uuid, table)
     try:
         data = opened.get(key)
     except KeyNotFound:
@@ -382,7 +383,7 @@ def read_schema_metadata(dataset_uuid: str, store: Any, table: str = "table") ->
     return SchemaWrapper(normal_schema(parse_common_metadata(data, key)), key)
 
 
-def store_schema_metadata(schema: SchemaWrapper | pa.Schema, dataset_uuid: str, store: Any, table: str = "table") -> str:
+def store_schema_metadata(schema: SchemaWrapper | pa.Schema, dataset_uuid: str, store: StoreLike, table: str = "table") -> str:
     """Write the schema file of a table, columns in the order given; returns its key.
 
     Raises
@@ -397,5 +398,5 @@ def store_schema_metadata(schema: SchemaWrapper | pa.Schema, dataset_uuid: str, 
     'sales/table/_common_metadata'
     """
     key = schema_key(dataset_uuid, table)
-    open_store(store).put(key, common_metadata_bytes(stored_schema(_arrow(schema))))
+    open_instrumented(store).put(key, common_metadata_bytes(stored_schema(_arrow(schema))))
     return key

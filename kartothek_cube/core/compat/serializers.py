@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 import pyarrow as pa
 
@@ -17,8 +17,9 @@ from kartothek_cube.core.frames import encoded, to_frame, to_table
 from kartothek_cube.core.parquet import ParquetFormat, ParquetSource, open_file, read_source
 from kartothek_cube.core.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.schema import stored_schema
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType
+from kartothek_cube.typing import IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ class DataFrameSerializer(ABC):
     _serializers: ClassVar[dict[str, Any]] = {}
 
     @abstractmethod
-    def store(self, store: Any, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
+    def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
         """Write a frame under the key prefix and the suffix of the format, and return the key.
 
         Parameters
@@ -75,14 +76,14 @@ class DataFrameSerializer(ABC):
         """
 
     @classmethod
-    def register_serializer(cls, suffix: str, serializer: Any) -> None:
+    def register_serializer(cls, suffix: str, serializer: object) -> None:
         """Let `restore_dataframe` read keys that end in ``suffix`` with the method of this name of ``serializer``."""
         DataFrameSerializer._serializers[suffix] = serializer
 
     @classmethod
     def restore_dataframe(
         cls,
-        store: Any,
+        store: StoreLike,
         key: str,
         filter_query: str | None = None,
         columns: Sequence[str] | None = None,
@@ -148,7 +149,7 @@ class DataFrameSerializer(ABC):
         raise InvalidInput(f"The specified file format for '{key}' is not supported; files end in {', '.join(cls._serializers)}.")
 
 
-def _check_query(filter_query: str | None, predicates: Any) -> None:
+def _check_query(filter_query: str | None, predicates: IntoPredicates | None) -> None:
     if filter_query and predicates is not None:
         raise InvalidInput("Can only specify one of filter_query and predicates.")
 
@@ -158,10 +159,10 @@ class _FormatSerializer(DataFrameSerializer, FileFormat):
 
     __slots__ = ()
 
-    def store(self, store: Any, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
+    def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
         data = self.encode(to_table(df, key_prefix))
         key = key_prefix + self.file_suffix
-        open_store(store).put(key, memoryview(data))
+        open_instrumented(store).put(key, memoryview(data))
         return key
 
 
@@ -188,7 +189,7 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
     @classmethod
     def restore_dataframe(
         cls,
-        store: Any,
+        store: StoreLike,
         key: str,
         filter_query: str | None = None,
         columns: Sequence[str] | None = None,
@@ -202,7 +203,7 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
         asked = parse_predicates(predicates)
         wanted, categories = _names(columns, "columns", key), _names(categories, "categories", key)
         try:
-            with open_file(open_store(store), key, None) as source:
+            with open_file(open_instrumented(store), key, None) as source:
                 names = [name for name in source.schema.names if not name.startswith("__index_level_")]
                 chosen = names if wanted is None else wanted
                 _check_columns(chosen, categories, columns_of(asked), names, key)
@@ -246,7 +247,7 @@ class CsvSerializer(CsvFormat, _FormatSerializer):
     @classmethod
     def restore_dataframe(
         cls,
-        store: Any,
+        store: StoreLike,
         key: str,
         filter_query: str | None = None,
         columns: Sequence[str] | None = None,
@@ -267,13 +268,13 @@ class CsvSerializer(CsvFormat, _FormatSerializer):
         return filter_df(frame.astype(dict.fromkeys(_categories(categories, chosen), "category")), filter_query)
 
 
-def _csv_frame(store: Any, key: str) -> pd.DataFrame:
+def _csv_frame(store: StoreLike, key: str) -> pd.DataFrame:
     import pandas as pd
 
-    content = csv_content(open_store(store), key, None)
+    content = csv_content(open_instrumented(store), key, None)
     try:
         # Only what is empty is null: the country NA is a country.
-        frame = pd.read_csv(pa.BufferReader(content), sep=SEPARATOR, encoding="utf-8", keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(cast("BinaryIO", pa.BufferReader(content)), sep=SEPARATOR, encoding="utf-8", keep_default_na=False, na_values=[""])
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus fields for row labels
@@ -281,7 +282,7 @@ def _csv_frame(store: Any, key: str) -> pd.DataFrame:
     return frame
 
 
-def _names(columns: Any, what: str, key: str) -> list[str] | None:
+def _names(columns: object, what: str, key: str) -> list[str] | None:
     if columns is None:
         return None
     names = None if isinstance(columns, (str, bytes)) or not isinstance(columns, Iterable) else list(columns)

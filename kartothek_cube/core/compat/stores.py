@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import StoreFactory, open_store
 from kartothek_cube.core.stores.keyvalue import is_key_value_store
 from kartothek_cube.errors import InvalidType
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["ensure_store", "lazy_store"]
 
 
-def ensure_store(store: Any) -> Store:
+def ensure_store(store: StoreLike) -> Store:
     """The opened store, from everything that `open_store` takes. Whether it works is not tested.
+
+    It has ``keys``, ``iter_keys``, ``in`` and ``open`` of simplekv.
 
     Raises
     ------
@@ -33,7 +35,7 @@ def ensure_store(store: Any) -> Store:
     return open_store(store)
 
 
-def lazy_store(store: Any) -> Callable[[], Store]:
+def lazy_store(store: StoreLike) -> Callable[[], Store]:
     """A function without arguments that opens the store whenever it is called. It pickles if its argument does.
 
     Raises

@@ -8,23 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.dataset.build_indices import file_entries
-from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.dataset.prepare import WriteRequest
+from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.metadata.partition_values import partition_table
 from kartothek_cube.core.naming import data_key
 from kartothek_cube.core.parquet import open_file
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.schema import ordered, stored_schema
+from kartothek_cube.core.snapshots import file_entries
 from kartothek_cube.core.stage import dataset_schema
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, KeyNotFound
 
-__all__ = ["adopt_element", "completed"]
+__all__ = ["receipts_of_files", "with_index_values"]
 
 
-def adopt_element(store: Store, request: WriteRequest, element: Element) -> list[Receipt]:
+def receipts_of_files(store: Store, request: WriteRequest, element: InputPartition) -> list[Receipt]:
     """The receipts of the files that an element names by its label.
 
     Raises
@@ -74,7 +74,7 @@ def _schema(request: WriteRequest, table: str, key: str, inside: pa.Schema, rows
     return ordered(dataset_schema(pa.schema(fields), request.partition_on), request.partition_on)
 
 
-def completed(store: Store, request: WriteRequest, receipt: Receipt) -> Receipt:
+def with_index_values(store: Store, request: WriteRequest, receipt: Receipt) -> Receipt:
     """The receipt with values for every index of the dataset; those that it lacks are read from the file."""
     if not receipt.key.startswith(f"{request.uuid}/"):
         raise InvalidInput(

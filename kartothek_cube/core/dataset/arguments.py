@@ -1,29 +1,30 @@
-"""Arguments that the dataset verbs share: where a dataset lies, and arguments that are lists."""
+"""Arguments that the dataset verbs share: which dataset is meant, and arguments that are lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.history import AsOf, check_as_of, load_snapshot_as_of
-from kartothek_cube.core.journal import name_dataset
 from kartothek_cube.core.metadata.document import VERSION
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import check_uuid, fresh_id
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import name_dataset
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
-__all__ = ["Source", "as_list", "check_flag", "check_version", "source_of", "target_of"]
+__all__ = ["DatasetRef", "as_list", "check_flag", "check_version", "source_of", "target_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DatasetRef:
     """A dataset in a store, named by its uuid or held by a factory; ``as_of`` says which state of it is read."""
 
     store: Store
@@ -37,8 +38,19 @@ class Source:
             return load_snapshot_as_of(self.store, self.uuid, self.as_of)
         return self.factory.snapshot if self.factory is not None else load_snapshot(self.store, self.uuid)
 
+    @property
+    def keep(self) -> Callable[[Snapshot], None] | None:
+        """Where indices go that a scan has loaded: a factory keeps its own."""
+        return None if self.factory is None else self.factory.remember
 
-def source_of(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) -> Source:
+    def committed(self, landed: Snapshot) -> DatasetMetadata:
+        """What a writing verb returns. The factory through which the dataset was named forgets what it read."""
+        if self.factory is not None:
+            self.factory.invalidate()
+        return DatasetMetadata.of(landed)
+
+
+def source_of(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) -> DatasetRef:
     """Exactly ``dataset_uuid`` and ``store``, or exactly ``factory``. With ``as_of`` a factory only says where the dataset lies.
 
     Raises
@@ -50,9 +62,9 @@ def source_of(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) ->
     """
     moment = check_as_of(as_of)
     if factory is None and dataset_uuid is not None and store is not None:
-        return _named(Source(open_store(store), str(dataset_uuid), None, moment))
+        return _named(DatasetRef(open_instrumented(store), str(dataset_uuid), None, moment))
     if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
-        return _named(Source(factory.store, factory.dataset_uuid, factory if moment is None else None, moment))
+        return _named(DatasetRef(open_instrumented(factory.store), factory.dataset_uuid, factory if moment is None else None, moment))
     raise InvalidInput("Need to supply either a `factory` (a DatasetFactory) or `dataset_uuid` and `store`, and not both.")
 
 
@@ -73,7 +85,7 @@ def as_list(value: Any, argument: str) -> list[Any]:
     return list(value)
 
 
-def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: bool = False) -> Source:
+def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: bool = False) -> DatasetRef:
     """Where a writing verb writes: ``store`` and ``dataset_uuid``, or ``factory``.
 
     Raises
@@ -89,10 +101,10 @@ def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: b
         raise InvalidType("Provided incompatible store type: None. Give a store, a URL, a path or a callable that returns a store.")
     if dataset_uuid is None and not generate:
         raise InvalidType("Give the argument dataset_uuid: the name of the dataset.")
-    return _named(Source(open_store(store), check_uuid(fresh_id() if dataset_uuid is None else dataset_uuid)))
+    return _named(DatasetRef(open_instrumented(store), check_uuid(fresh_id() if dataset_uuid is None else dataset_uuid)))
 
 
-def _named(source: Source) -> Source:
+def _named(source: DatasetRef) -> DatasetRef:
     name_dataset(source.uuid)
     return source
 
@@ -110,7 +122,7 @@ def check_flag(value: Any, argument: str) -> bool:
     return bool(value)
 
 
-def check_version(version: Any) -> None:
+def check_version(version: object) -> None:
     """Refuse versions of the format other than 4."""
     if not isinstance(version, int) or version != VERSION:
         raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit, commit
 from kartothek_cube.core.compat.factory import DatasetFactory
-from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
 from kartothek_cube.core.dataset.plan_write import column_names
-from kartothek_cube.core.dataset.run import commit_change
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.snapshots import Entries, built_indices, file_entries, load_snapshot
 from kartothek_cube.core.store import check_key
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidRequest
+from kartothek_cube.typing import StoreLike
 
-__all__ = ["Entries", "build_dataset_indices", "built_indices", "file_entries", "repeated"]
+__all__ = ["Entries", "build_dataset_indices", "build_dataset_indices_on", "built_indices", "file_entries", "repeated"]
 
 T = TypeVar("T")
 
 
 def build_dataset_indices(
-    store: Any, dataset_uuid: str | None, columns: Iterable[str] | str, factory: Any = None, *, options: Overrides | None = None
+    store: StoreLike | None, dataset_uuid: str | None, columns: Iterable[str] | str, factory: DatasetFactory | None = None, *, options: Overrides | None = None
 ) -> DatasetFactory:
     """Build secondary indices on columns of a dataset that exists, reading only these columns.
 
@@ -69,21 +70,27 @@ def build_dataset_indices(
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Bolt"))
     2
     """
-    with verb("build_dataset_indices", options):
-        source = source_of(dataset_uuid, store, factory)
-        check_store_can_commit(source.store)
-        names = column_names(columns, "columns")
-        known: Entries = {}
-        repeated(lambda: _build(source, names, known))
-        return source.factory or DatasetFactory(source.uuid, source.store)
+    with operation("build_dataset_indices", options):
+        return build_dataset_indices_on(THREADS, store, dataset_uuid, columns, factory)
 
 
-def _build(source: Source, names: Sequence[str], known: Entries) -> None:
+def build_dataset_indices_on(executor: Executor, store: StoreLike | None, dataset_uuid: str | None, columns: Iterable[str] | str, factory: DatasetFactory | None) -> DatasetFactory:
+    """Build indices as `build_dataset_indices` does, inside an operation; the executor reads the files."""
+    source = source_of(dataset_uuid, store, factory)
+    check_store_can_commit(source.store)
+    names = column_names(columns, "columns")
+    known: Entries = {}
+    repeated(lambda: _build(source, names, known, executor))
+    return source.factory or DatasetFactory(source.uuid, source.store)
+
+
+def _build(source: DatasetRef, names: Sequence[str], known: Entries, executor: Executor) -> None:
     base = load_snapshot(source.store, source.uuid)
     _check(base, names)
-    built = built_indices(source.store, base, names, known)
+    built = built_indices(source.store, base, names, known, executor)
     index_columns = tuple(sorted(base.secondary_columns | set(names)))
-    commit_change(source, Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built), base)
+    change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
+    source.committed(commit(source.store, change, base))
 
 
 def repeated(attempt: Callable[[], T]) -> T:

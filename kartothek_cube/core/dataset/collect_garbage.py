@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import overload
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.garbage import GarbageReport, collect_garbage
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import StoreLike
 
-__all__ = ["garbage_collect_dataset"]
+__all__ = ["garbage_collect_dataset", "garbage_collect_dataset_on"]
+
+
+@overload
+def garbage_collect_dataset(dataset_uuid: str, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport: ...
+
+
+@overload
+def garbage_collect_dataset(*, factory: DatasetFactory, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport: ...
 
 
 def garbage_collect_dataset(
-    dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, dry_run: bool = False, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    factory: DatasetFactory | None = None,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
 ) -> GarbageReport:
     """Remove the files of a dataset that neither its document nor its kept history names and that are older than ``options(grace=...)``.
 
@@ -77,6 +93,11 @@ def garbage_collect_dataset(
     >>> sum(file.key.endswith(".parquet") for file in report.removed), report.bytes > 0
     (2, True)
     """
-    with verb("garbage_collect_dataset", options):
-        source = source_of(dataset_uuid, store, factory)
-        return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"))
+    with operation("garbage_collect_dataset", options):
+        return garbage_collect_dataset_on(THREADS, dataset_uuid, store, factory, dry_run=dry_run)
+
+
+def garbage_collect_dataset_on(executor: Executor, dataset_uuid: str | None, store: StoreLike | None, factory: DatasetFactory | None, *, dry_run: bool) -> GarbageReport:
+    """Collect garbage as `garbage_collect_dataset` does, inside an operation; the executor removes the files."""
+    source = source_of(dataset_uuid, store, factory)
+    return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"), executor=executor)

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
 from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, update_rules
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, update_options
 from kartothek_cube.core.dataset.stage_receipts import StagedPartitions, collected, flat, staged_partitions
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot, load_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, MetadataMerger, StoreLike
 
 __all__ = ["commit_dataset", "write_single_partition"]
 
 
 def write_single_partition(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    data: Any = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
+    data: IntoItems = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
     overwrite: bool = False,
-    metadata_merger: Any = None,
+    metadata_merger: MetadataMerger | None = None,
     metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    secondary_indices: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    secondary_indices: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> StagedPartitions:
@@ -86,29 +86,29 @@ def write_single_partition(
     1
     """
     del metadata, overwrite, metadata_merger
-    with verb("write_single_partition", options):
+    with operation("write_single_partition", options):
         check_version(metadata_version)
         if data is None:
             raise InvalidType("The parameter `data` is not optional: give the rows of the partition.")
         target = target_of(store, dataset_uuid, factory)
         base = load_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
-        return staged_partitions(target, request, [data])
+        return staged_partitions(target.store, request, [data])
 
 
 def commit_dataset(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    new_partitions: Any = None,
+    new_partitions: IntoItems = None,
     output_dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
     default_metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
-    factory: Any = None,
-    secondary_indices: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
+    factory: DatasetFactory | None = None,
+    secondary_indices: Columns = None,
     *,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
@@ -157,7 +157,7 @@ def commit_dataset(
     2
     """
     del output_dataset_uuid, df_serializer
-    with verb("commit_dataset", options):
+    with operation("commit_dataset", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
         items = [] if new_partitions is None else list(flat(new_partitions))
@@ -166,6 +166,6 @@ def commit_dataset(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices)
-        rules = update_rules(delete_scope, base, on_conflict)
+        rules = update_options(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        return commit_staged(target, collected(target.store, request, items), arguments, rules)
+        return target.committed(commit_staged(target.store, collected(target.store, request, items), arguments, rules))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.convert import convert_document
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["convert_metadata_format"]
 
 
-def convert_metadata_format(dataset_uuid: str, store: Any, metadata_storage_format: str, *, options: Overrides | None = None) -> DatasetMetadata:
+def convert_metadata_format(dataset_uuid: str, store: StoreLike, metadata_storage_format: str, *, options: Overrides | None = None) -> DatasetMetadata:
     """Store a dataset's document as JSON or as compressed msgpack. Its content stays the same.
 
     This is the only way to change the encoding. Whoever commits with this library at the same time gets `CommitConflict`, so that
@@ -60,7 +59,7 @@ def convert_metadata_format(dataset_uuid: str, store: Any, metadata_storage_form
     >>> store.list().keys
     ['sales.by-dataset-metadata.msgpack.zstd']
     """
-    with verb("convert_metadata_format", options):
+    with operation("convert_metadata_format", options):
         source = source_of(dataset_uuid, store, None)
         convert_document(source.store, source.uuid, metadata_storage_format)
         return DatasetMetadata.of(load_snapshot(source.store, source.uuid))

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance import copy as run
+from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
+from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.parallel import THREADS, Executor
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import StoreLike
 
-__all__ = ["copy_dataset", "rename_dataset"]
+__all__ = ["copy_dataset", "copy_dataset_on", "rename_dataset"]
 
 
 def copy_dataset(
     source_dataset_uuid: str,
-    store: Any,
+    store: StoreLike,
     target_dataset_uuid: str | None = None,
-    target_store: Any = None,
+    target_store: StoreLike | None = None,
     *,
     overwrite: bool = False,
     options: Overrides | None = None,
@@ -72,15 +73,23 @@ def copy_dataset(
     >>> list(copy_dataset("sales", store, "sales_2024"))
     ['sales_2024.by-dataset-metadata.json']
     """
-    with verb("copy_dataset", options):
-        replaces = check_flag(overwrite, "overwrite")
-        source = source_of(source_dataset_uuid, store, None)
-        target = source.store if target_store is None else open_store(target_store)
-        copied = run.copy_dataset(source.store, source.uuid, target, source.uuid if target_dataset_uuid is None else target_dataset_uuid, overwrite=replaces)
-        return {copied.key: DatasetMetadata.of(copied)}
+    with operation("copy_dataset", options):
+        return copy_dataset_on(THREADS, source_dataset_uuid, store, target_dataset_uuid, target_store, overwrite=overwrite)
 
 
-def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
+def copy_dataset_on(
+    executor: Executor, source_dataset_uuid: str, store: StoreLike, target_dataset_uuid: str | None, target_store: StoreLike | None, *, overwrite: bool
+) -> dict[str, DatasetMetadata]:
+    """Copy a dataset as `copy_dataset` does, inside an operation; the executor copies the files."""
+    replaces = check_flag(overwrite, "overwrite")
+    source = source_of(source_dataset_uuid, store, None)
+    target = source.store if target_store is None else open_instrumented(target_store)
+    new_uuid = source.uuid if target_dataset_uuid is None else target_dataset_uuid
+    copied = run_copy(source.store, source.uuid, target, new_uuid, overwrite=replaces, executor=executor)
+    return {copied.key: DatasetMetadata.of(copied)}
+
+
+def rename_dataset(dataset_uuid: str, store: StoreLike, new_uuid: str, *, options: Overrides | None = None) -> DatasetMetadata:
     """Give a dataset another name: copy it inside its store, then delete the original.
 
     Nobody can commit onto the original any more when it goes. If the call is interrupted while the original is being deleted,
@@ -123,6 +132,6 @@ def rename_dataset(dataset_uuid: str, store: Any, new_uuid: str, *, options: Ove
     >>> rename_dataset("sales", store, "sales_2024").uuid
     'sales_2024'
     """
-    with verb("rename_dataset", options):
+    with operation("rename_dataset", options):
         source = source_of(dataset_uuid, store, None)
-        return DatasetMetadata.of(run.rename_dataset(source.store, source.uuid, new_uuid))
+        return DatasetMetadata.of(run_rename(source.store, source.uuid, new_uuid))

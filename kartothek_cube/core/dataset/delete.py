@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import overload
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance import delete as run
+from kartothek_cube.core.maintenance.delete import delete_dataset as run_deletion
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import StoreLike
 
-__all__ = ["delete_dataset"]
+__all__ = ["delete_dataset", "delete_dataset_on"]
 
 
-def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: Any = None, *, options: Overrides | None = None) -> None:
+@overload
+def delete_dataset(dataset_uuid: str, store: StoreLike, *, options: Overrides | None = None) -> None: ...
+
+
+@overload
+def delete_dataset(*, factory: DatasetFactory, options: Overrides | None = None) -> None: ...
+
+
+def delete_dataset(
+    dataset_uuid: str | None = None, store: StoreLike | None = None, factory: DatasetFactory | None = None, *, options: Overrides | None = None
+) -> None:
     """Delete a dataset: its history, garbage, index files, data files and schema files, and last its document.
 
     Whoever reads the dataset meanwhile may miss files. If it is interrupted, the dataset is still there in name: call it again.
@@ -50,11 +63,15 @@ def delete_dataset(dataset_uuid: str | None = None, store: Any = None, factory: 
     >>> store.list(recursive=True).keys
     []
     """
-    with verb("delete_dataset", options):
-        source = source_of(dataset_uuid, store, factory)
-        try:
-            run.delete_dataset(source.store, source.uuid)
-        finally:
-            invalidate = getattr(source.factory, "invalidate", None)
-            if invalidate is not None:
-                invalidate()
+    with operation("delete_dataset", options):
+        delete_dataset_on(THREADS, dataset_uuid, store, factory)
+
+
+def delete_dataset_on(executor: Executor, dataset_uuid: str | None, store: StoreLike | None, factory: DatasetFactory | None) -> None:
+    """Delete a dataset as `delete_dataset` does, inside an operation; the executor removes the files."""
+    source = source_of(dataset_uuid, store, factory)
+    try:
+        run_deletion(source.store, source.uuid, executor)
+    finally:
+        if source.factory is not None:
+            source.factory.invalidate()

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, OnConflict, check_on_conflict, check_shared_columns
+from kartothek_cube.core.change import Change, OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit, commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.dataset.arguments import check_version, target_of
-from kartothek_cube.core.dataset.elements import as_rows
 from kartothek_cube.core.dataset.plan_write import plan_new
 from kartothek_cube.core.dataset.prepare import WriteRequest, check_final, check_partition_columns
-from kartothek_cube.core.dataset.run import commit_change, user_metadata
+from kartothek_cube.core.dataset.run import user_metadata
 from kartothek_cube.core.frames import check_names
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.input_rows import as_rows
 from kartothek_cube.core.layout import check_table_name
 from kartothek_cube.core.naming import is_data_key
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
-from kartothek_cube.core.schema import ordered, stored_schema
+from kartothek_cube.core.schema import check_shared_columns, ordered, stored_schema
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.stage import dataset_schema
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidType
+from kartothek_cube.typing import Columns, IntoSchema, StoreLike, UserMetadata
 
 __all__ = ["create_empty_dataset_header"]
 
 
 def create_empty_dataset_header(
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str,
-    table_meta: Mapping[str, Any],
-    partition_on: Iterable[str] | str | None = None,
-    metadata: dict[str, Any] | None = None,
+    table_meta: Mapping[str, IntoSchema],
+    partition_on: Columns = None,
+    metadata: UserMetadata | None = None,
     overwrite: bool = False,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
     *,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
@@ -86,7 +86,7 @@ def create_empty_dataset_header(
     >>> read_table("sales", store).dtypes.to_dict()
     {'SALES_DATE': dtype('<M8[ms]'), 'UNITS': dtype('int64')}
     """
-    with verb("create_empty_dataset_header", options):
+    with operation("create_empty_dataset_header", options):
         check_version(metadata_version)
         rule = check_on_conflict(on_conflict)
         target = target_of(store, dataset_uuid)
@@ -107,10 +107,10 @@ def create_empty_dataset_header(
             msgpack=request.msgpack,
             on_conflict=rule,
         )
-        return commit_change(target, change, base)
+        return target.committed(commit(target.store, change, base))
 
 
-def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:
+def _schemas(table_meta: object, request: WriteRequest) -> dict[str, pa.Schema]:
     if not isinstance(table_meta, Mapping) or not table_meta:
         raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
     schemas = {table: _schema(table, given, request) for table, given in table_meta.items()}
@@ -118,14 +118,14 @@ def _schemas(table_meta: Any, request: WriteRequest) -> dict[str, pa.Schema]:
     return schemas
 
 
-def _schema(table: str, given: Any, request: WriteRequest) -> pa.Schema:
+def _schema(table: str, given: object, request: WriteRequest) -> pa.Schema:
     check_table_name(table, request.uuid)
     schema = _columns(given, request.uuid)
     check_partition_columns(request, table, schema)
     return ordered(dataset_schema(schema, request.partition_on), request.partition_on)
 
 
-def _columns(given: Any, uuid: str) -> pa.Schema:
+def _columns(given: object, uuid: str) -> pa.Schema:
     given = given.internal() if isinstance(given, SchemaWrapper) else given
     if not isinstance(given, pa.Schema):
         return as_rows(given, uuid).schema

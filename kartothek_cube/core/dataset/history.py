@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.history import State, states
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.history import PastState, states
 from kartothek_cube.core.metadata.chain import Commit
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import load_snapshot
-from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CorruptDocument
+from kartothek_cube.typing import StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,17 @@ _SCHEMA = pa.schema(
 )
 
 
-def history(dataset_uuid: str | None = None, store: Any = None, *, factory: Any = None, options: Overrides | None = None) -> pd.DataFrame:
+@overload
+def history(dataset_uuid: str, store: StoreLike, *, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+@overload
+def history(*, factory: DatasetFactory, options: Overrides | None = None) -> pd.DataFrame: ...
+
+
+def history(
+    dataset_uuid: str | None = None, store: StoreLike | None = None, *, factory: DatasetFactory | None = None, options: Overrides | None = None
+) -> pd.DataFrame:
     """The commits of a dataset that are still known, the newest first.
 
     Parameters
@@ -78,36 +88,25 @@ def history(dataset_uuid: str | None = None, store: Any = None, *, factory: Any 
     0      1        1  True
     1      2        0  True
     """
-    with verb("history", options):
+    with operation("history", options):
         source = source_of(dataset_uuid, store, factory)
         newest = load_snapshot(source.store, source.uuid)
-        known = {state.commit: state for state in _known(source.store, newest) if state.commit is not None}
-        older = [c for c in reversed(newest.chain) if c.id not in known]
-        return _frame([*map(_row, known.values()), *map(_forgotten, older)])
+        known: list[PastState] = []
+        with suppress(CorruptDocument):  # an entry that cannot be read ends what is kept
+            for state in states(source.store, newest):
+                if state.commit is not None:
+                    known.append(state)  # noqa: PERF401 - those before the error count
+        kept = {state.commit for state in known}
+        forgotten = [commit for commit in reversed(newest.chain) if commit.id not in kept]
+        rows = [*map(_row_of_state, known), *map(_row_of_commit, forgotten)]
+        frame = to_frame(pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA))
+        return frame.astype({"added": "Int64", "removed": "Int64"})
 
 
-def _known(store: Store, newest: Snapshot) -> Iterator[State]:
-    """The states that can be read; an entry that cannot ends them."""
-    try:
-        yield from states(store, newest)
-    except CorruptDocument:
-        return
+def _row_of_state(state: PastState) -> tuple[object, ...]:
+    numbers = (None, None) if state.entry is None else (len(state.entry.added), len(state.entry.removed))
+    return state.commit, state.parent, state.time, *numbers, None if state.cube is None else state.cube.id, True
 
 
-def _row(state: State) -> dict[str, Any]:
-    entry, parent = state.entry, state.parent
-    numbers = (None, None) if entry is None else (len(entry.added), len(entry.removed))
-    return _named(state.commit, parent, state.time, *numbers, None if state.cube is None else state.cube.id, True)
-
-
-def _forgotten(commit: Commit) -> dict[str, Any]:
-    return _named(commit.id, commit.parent, commit.time, None, None, None if commit.cube is None else commit.cube.id, False)
-
-
-def _named(*values: Any) -> dict[str, Any]:
-    return dict(zip(_SCHEMA.names, values, strict=True))
-
-
-def _frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    frame = to_frame(pa.Table.from_pylist(list(rows), schema=_SCHEMA))
-    return frame.astype({"added": "Int64", "removed": "Int64"})
+def _row_of_commit(commit: Commit) -> tuple[object, ...]:
+    return commit.id, commit.parent, commit.time, None, None, None if commit.cube is None else commit.cube.id, False

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kartothek_cube.core.naming import JSON_SUFFIX, MSGPACK_SUFFIX
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["list_datasets"]
 
 _DOCUMENTS = (JSON_SUFFIX, MSGPACK_SUFFIX)
 
 
-def list_datasets(store: Any) -> list[str]:
+def list_datasets(store: StoreLike) -> list[str]:
     """Uuids of the datasets that a store holds, sorted; one listing of the top level, no document is read.
 
     The datasets of a cube are among them, as ``<uuid_prefix>++<dataset>``. A dataset exists if and only if its document does, see
@@ -36,5 +35,5 @@ def list_datasets(store: Any) -> list[str]:
     >>> list_datasets("hfs://listed")
     ['sales']
     """
-    keys = (entry.key for entry in open_store(store).list("").entries)
+    keys = (entry.key for entry in open_instrumented(store).list("").entries)
     return sorted({key.removesuffix(end) for key in keys for end in _DOCUMENTS if key.endswith(end)})

@@ -1,28 +1,22 @@
-"""Running a scan: files in threads, results in the order of the plan, as Arrow tables and pandas frames."""
+"""Running a scan: files in threads, results in the order of the plan, as Arrow tables."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from kartothek_cube.core.files import FileRequest, open_rows, read_rows
-from kartothek_cube.core.frames import concat_encoded, encoded, to_frame
+from kartothek_cube.core.frames import concat_encoded, encoded
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import READ_FILES, Weight, run, thread_count
-from kartothek_cube.core.parquet import open_file
+from kartothek_cube.core.parallel import READ_FILES, SizeEstimate, map_in_threads, thread_count
 from kartothek_cube.core.rowkeys import empty_rows
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["frame_of", "joined", "load_frame", "load_scan", "load_tables", "stream_pieces", "stream_tables"]
+__all__ = ["joined", "load_scan", "load_tables", "stream_pieces", "stream_tables"]
 
 T = TypeVar("T")
 
@@ -32,12 +26,12 @@ _LEAST_PIECE = 2**20
 
 def load_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask], categoricals: Sequence[str] = ()) -> list[pa.Table]:
     """All files, in order; categoricals become dictionaries as soon as a file is read."""
-    return list(run(lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals), tasks, at=store, phase=READ_FILES))
+    return list(map_in_threads(lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals), tasks, store=store, phase=READ_FILES))
 
 
-def load_scan(store: Store, plan: FilePlan) -> pa.Table:
+def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
     """All files of a plan as one table."""
-    return joined(load_tables(store, plan.request, plan.tasks()), plan.request)
+    return joined(load_tables(store, plan.request, plan.tasks(), categoricals), plan.request, categoricals)
 
 
 def stream_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
@@ -51,8 +45,8 @@ def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask],
     The next files are opened in threads meanwhile. Those that fit into a piece, as most do, are read there, too; larger ones piece by piece when it is
     their turn.
     """
-    settings, weight = current_options(), Weight()
-    nbytes = max(_LEAST_PIECE, settings.bytes_in_flight // (2 * thread_count(store)))  # `run` has up to two tasks a thread on their way
+    settings, weight = current_options(), SizeEstimate()
+    nbytes = max(_LEAST_PIECE, settings.bytes_in_flight // (2 * thread_count(store)))  # `map_in_threads` has up to two tasks a thread on their way
 
     def load(task: ScanTask) -> Iterator[T]:
         is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
@@ -62,7 +56,7 @@ def stream_pieces(store: Store, request: FileRequest, tasks: Sequence[ScanTask],
         weight.measured(sum(table.nbytes for table in tables))
         return iter([convert(table) for table in tables])
 
-    return _flat(run(load, tasks, at=store, weight=weight, phase=READ_FILES))
+    return _flat(map_in_threads(load, tasks, store=store, weight=weight, phase=READ_FILES))
 
 
 def _flat(parts: Generator[Iterator[T], None, None]) -> Generator[T, None, None]:
@@ -78,31 +72,3 @@ def joined(tables: Sequence[pa.Table], request: FileRequest, categoricals: Seque
     if not tables:
         tables = [encoded(pa.schema([request.schema.field(c) for c in request.columns]).empty_table(), categoricals)]
     return concat_encoded(tables, categoricals)
-
-
-def frame_of(table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
-    """A result for pandas: integers and booleans with nulls stay what they are."""
-    return to_frame(table, dates_as_object=dates_as_object, nullable=True)
-
-
-def load_frame(store: Store, plan: FilePlan, categoricals: Sequence[str], dates_as_object: bool) -> pd.DataFrame:
-    """All files of a plan as one frame."""
-    table = joined(load_tables(store, plan.request, plan.tasks(), categoricals), plan.request, categoricals)
-    return frame_of(table, dates_as_object) if table.num_rows else _frame_without_rows(store, plan, table, dates_as_object)
-
-
-def _frame_without_rows(store: Store, plan: FilePlan, table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
-    """An empty result, with two habits of kartothek that its users' code may rely on.
-
-    - A dataset without partitions answers with what it keeps of the schema, in which dates are timestamps whatever was asked for.
-    - Integers that pandas wrote as nullable come without a type, ``object``. Only the footers of the files know which ones these are: one is read.
-    """
-    frame = frame_of(table, dates_as_object and plan.total > 0)
-    integers = [f.name for f in table.schema if pt.is_integer(f.type)]
-    key = plan.files[0].as_py() if integers and len(plan) else ""
-    if not key.endswith(".parquet"):
-        return frame
-    with open_file(store, key, plan.request.dataset) as source:
-        described = json.loads((source.metadata.metadata or {}).get(b"pandas", "{}")).get("columns", [])
-    nullable = {c.get("name") for c in described if str(c.get("numpy_type")).startswith(("Int", "UInt"))}
-    return frame.astype({c: object for c in integers if c in nullable})

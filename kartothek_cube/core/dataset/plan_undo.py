@@ -18,11 +18,11 @@ from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.schema import unify
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest
 
-__all__ = ["Undoing", "check_undoable", "old_places", "restored_metadata"]
+__all__ = ["UndoPlan", "check_undoable", "old_places", "restored_metadata"]
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
+class UndoPlan:
     """A commit that is to be taken back.
 
     Attributes
@@ -82,7 +82,7 @@ class Undoing:
         return self.before.partitions.labels.take(pa.array(self.restored))
 
 
-def check_undoable(undoing: Undoing) -> None:
+def check_undoable(undoing: UndoPlan) -> None:
     """Refuse what later commits made impossible.
 
     Raises
@@ -101,10 +101,10 @@ def check_undoable(undoing: Undoing) -> None:
             )
         return
     changed = changed_labels(entry.added, undoing.after.partitions, newest.partitions)
-    _refuse_if(undoing, changed, "which the commit added, has been replaced or removed since")
+    _raise_if(undoing, changed, "which the commit added, has been replaced or removed since")
     labels = undoing.labels()
     there = pc.and_(pc.is_in(labels, value_set=newest.partitions.labels), pc.invert(pc.is_in(labels, value_set=entry.added)))
-    _refuse_if(undoing, labels.filter(there), "which the commit removed, has been made again since")
+    _raise_if(undoing, labels.filter(there), "which the commit removed, has been made again since")
     if len(labels) and not _has_room(undoing.before, newest):
         raise CommitConflict(
             f"Dataset {undoing.uuid!r}: commit {entry.commit} cannot be undone. What it removed does not fit the schema or the partition keys that the "
@@ -112,7 +112,7 @@ def check_undoable(undoing: Undoing) -> None:
         )
 
 
-def _refuse_if(undoing: Undoing, labels: pa.Array, reason: str) -> None:
+def _raise_if(undoing: UndoPlan, labels: pa.Array, reason: str) -> None:
     if not len(labels):
         return
     by = [e for e in undoing.later if pc.any(pc.is_in(labels[:1], value_set=pa.concat_arrays([e.added, e.removed.labels]))).as_py()]
@@ -146,7 +146,7 @@ def _covers(schema: pa.Schema, older: pa.Schema) -> bool:
         return False
 
 
-def old_places(undoing: Undoing) -> dict[str, str]:
+def old_places(undoing: UndoPlan) -> dict[str, str]:
     """Label that comes back → the label of the dataset after which it comes; ``""``: before all."""
     order, there = undoing.before.partitions.labels, undoing.newest.partitions.labels
     stays = pc.is_in(order, value_set=there).to_numpy(zero_copy_only=False).copy()

@@ -9,7 +9,7 @@ from kartothek_cube.core.dataset.prepare import WriteRequest
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.layout import check_overlap
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_done
+from kartothek_cube.core.metadata.txn import Txn, is_applied
 from kartothek_cube.core.naming import document_format
 from kartothek_cube.core.parquet import ParquetFormat
 from kartothek_cube.errors import AlreadyExists, InvalidInput, InvalidType
@@ -31,7 +31,7 @@ def plan_new(
     msgpack = document_format(storage_format) == "msgpack"
     keys, indices = column_names(partition_on, "partition_on"), column_names(secondary_indices, "secondary_indices")
     check_overlap(indices, keys, uuid)
-    if not check_flag(overwrite, "overwrite") and base is not None and not is_done(txn, base.document.metadata):
+    if not check_flag(overwrite, "overwrite") and base is not None and not is_applied(txn, base.document.metadata):
         raise AlreadyExists(f"Dataset {uuid!r} already exists and overwrite is not permitted! Say overwrite=True to replace it.")
     if base is not None and base.key.endswith(".zstd") != msgpack:
         raise InvalidInput(
@@ -46,7 +46,7 @@ def plan_update(
     base: Snapshot | None,
     partition_on: Any = None,
     secondary_indices: Any = None,
-    serializer: Any = None,
+    serializer: FileFormat | None = None,
     sort_partitions_by: Any = None,
     add_columns: bool = False,
 ) -> WriteRequest:

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Part, check_shared_columns
-from kartothek_cube.core.dataset.elements import Element
 from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.index import index_type
+from kartothek_cube.core.input_rows import InputPartition
 from kartothek_cube.core.layout import check_index_columns, check_partition_types, check_table_name
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import data_key
+from kartothek_cube.core.receipt import PartitionRows
 from kartothek_cube.core.rowkeys import pack_one, stable_order
-from kartothek_cube.core.schema import ordered, unify
+from kartothek_cube.core.schema import check_shared_columns, ordered, unify
 from kartothek_cube.core.split import split_rows
 from kartothek_cube.core.stage import StageRequest, dataset_schema
 from kartothek_cube.core.store import check_key
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn, Unsupported
 
-__all__ = ["Prepared", "Schemas", "WriteRequest", "check_final", "check_partition_columns", "prepare", "with_indexed"]
+__all__ = ["PreparedRows", "Schemas", "WriteRequest", "check_final", "check_partition_columns", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,13 @@ class WriteRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRows:
     """An element, ready to be staged: schema and parts by table."""
 
     label: str
     fresh: bool
     schemas: Mapping[str, pa.Schema]
-    parts: Mapping[str, Sequence[Part]]
+    parts: Mapping[str, Sequence[PartitionRows]]
 
     @property
     def labels(self) -> list[str]:
@@ -84,7 +84,7 @@ class Prepared:
         return sum(part.table.nbytes for parts in self.parts.values() for part in parts)
 
 
-def prepare(request: WriteRequest, element: Element) -> Prepared:
+def prepare(request: WriteRequest, element: InputPartition) -> PreparedRows:
     """Check, sort and split the rows of one element."""
     tables = {table: _sorted(request, table, rows) for table, rows in _given(request, element).items()}
     for table, rows in tables.items():
@@ -95,17 +95,17 @@ def prepare(request: WriteRequest, element: Element) -> Prepared:
     parts = {t: split_rows(rows, request.partition_on, _base_label(request, element), request.uuid) for t, rows in tables.items()}
     _check_keys(request, parts)
     schemas = {t: ordered(dataset_schema(rows.schema, request.partition_on), request.partition_on) for t, rows in tables.items()}
-    return Prepared(element.label, element.fresh, schemas, _balanced(parts, tables, request.partition_on))
+    return PreparedRows(element.label, element.fresh, schemas, _balanced(parts, tables, request.partition_on))
 
 
-def _given(request: WriteRequest, element: Element) -> dict[str, pa.Table]:
+def _given(request: WriteRequest, element: InputPartition) -> dict[str, pa.Table]:
     missing = [table for table, rows in element.tables.items() if rows is None]
     if missing:
         raise InvalidInput(f"The tables {missing} of an element for dataset {request.uuid!r} have no rows: give a frame, perhaps one without rows.")
     return {table: rows for table, rows in element.tables.items() if rows is not None}
 
 
-def _base_label(request: WriteRequest, element: Element) -> str:
+def _base_label(request: WriteRequest, element: InputPartition) -> str:
     if not element.fresh and request.partition_on and ("=" in element.label or "/" in element.label):
         raise InvalidInput(
             f"Incompatible partitioning encountered: the label {element.label!r} looks as if it had partition values already ('=' or '/'), "
@@ -135,7 +135,7 @@ def check_partition_columns(request: WriteRequest, table: str, schema: pa.Schema
     check_partition_types(schema, request.partition_on, request.uuid)
 
 
-def _check_indexed(request: WriteRequest, element: Element) -> None:
+def _check_indexed(request: WriteRequest, element: InputPartition) -> None:
     fields = [f for rows in element.tables.values() if rows is not None for f in rows.schema]
     names = {f.name for f in fields}
     for given in fields:
@@ -154,7 +154,7 @@ def _check_indexed(request: WriteRequest, element: Element) -> None:
         )
 
 
-def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[Part]]) -> None:
+def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[PartitionRows]]) -> None:
     for table, pieces in parts.items():
         for part in pieces:
             try:
@@ -164,29 +164,36 @@ def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[Part]]) -> N
                 raise InvalidInput(f"Dataset {request.uuid!r}: {what} no valid key. {error}") from None
 
 
-def _balanced(parts: Mapping[str, Sequence[Part]], tables: Mapping[str, pa.Table], partition_on: Sequence[str]) -> dict[str, list[Part]]:
+def _balanced(parts: Mapping[str, Sequence[PartitionRows]], tables: Mapping[str, pa.Table], partition_on: Sequence[str]) -> dict[str, list[PartitionRows]]:
     """Every partition with every table: where one has no rows for it, a part without rows."""
     labels = {part.label: part.values for pieces in parts.values() for part in pieces}
     full = {}
     for table, pieces in parts.items():
         empty = tables[table].drop_columns(list(partition_on)).slice(0, 0)
         known = {part.label: part for part in pieces}
-        full[table] = [known.get(label) or Part(values, label, empty) for label, values in labels.items()]
+        full[table] = [known.get(label) or PartitionRows(values, label, empty) for label, values in labels.items()]
     return full
 
 
 @dataclass(slots=True)
 class Schemas:
-    """The schemas of a write, as they grow with each element; tells what does not fit before it is stored."""
+    """The schemas and indices of a write, as they grow with each element; tells what does not fit before it is stored."""
 
     request: WriteRequest
     tables: dict[str, pa.Schema] = field(default_factory=dict)
 
-    def checked(self, elements: Iterable[Prepared]) -> Iterator[Prepared]:
-        """The elements, each compared with those before and with the dataset."""
+    def prepared(self, elements: Iterable[InputPartition]) -> Iterator[PreparedRows]:
+        """The elements, prepared, each compared with those before and with the dataset.
+
+        The indices of a new dataset are those that were asked for, and those that any element brings.
+        """
         for element in elements:
-            self.add(element.schemas)
-            yield element
+            if self.request.start is None and not set(element.indexed) <= set(self.request.index_columns):
+                indexed = dict.fromkeys([*self.request.index_columns, *element.indexed])
+                self.request = replace(self.request, index_columns=tuple(indexed))
+            ready = prepare(self.request, element)
+            self.add(ready.schemas)
+            yield ready
 
     def add(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Compare the schemas of one more partition with what is known, and keep what they add."""
@@ -224,11 +231,3 @@ def check_final(request: WriteRequest, schemas: Mapping[str, pa.Schema]) -> None
     if known:
         for key in check_index_columns(known, request.index_columns, request.partition_on, request.uuid):
             check_key(key)
-
-
-def with_indexed(request: WriteRequest, first: Sequence[Element]) -> WriteRequest:
-    """The request with the columns for which the first element of a new dataset, if there is one, brings indices."""
-    if request.start is not None:
-        return request
-    columns = [column for element in first for column in element.indexed]
-    return replace(request, index_columns=tuple(dict.fromkeys([*request.index_columns, *columns])))

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.dataset.load import load_frame, load_scan
-from kartothek_cube.core.dataset.plan import make_file_plan, picked
+from kartothek_cube.core.dataset.load import load_scan
+from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import checked_categoricals, checked_label_filter, names_of
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import pack_one
 from kartothek_cube.core.scan import FilePlan
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,18 +34,18 @@ __all__ = ["read_table", "read_table_arrow"]
 
 def read_table(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     table: str = SINGLE_TABLE,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    columns: ColumnsByTable = None,
     concat_partitions_on_primary_index: bool = False,
     predicate_pushdown_to_io: bool = True,
-    categoricals: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+    categoricals: ColumnsByTable = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """Read one table of a dataset as one pandas frame.
@@ -101,26 +108,30 @@ def read_table(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with verb("read_table", options) as entry:
+    with operation("read_table", options) as op:
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
         asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
         in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
         as_objects = check_flag(dates_as_object, "dates_as_object")
         source = source_of(dataset_uuid, store, factory, as_of)
-        plan = make_file_plan(source, source.snapshot(), table, names, asked, wanted)
+        plan = make_file_plan(source.store, source.snapshot(), table, names, asked, wanted, keep=source.keep)
         chosen = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
-        plan = by_partition_values(plan) if in_order else plan
-        return entry.returned(load_frame(source.store, plan, chosen, as_objects))
+        if in_order:
+            plan = plan.take(np.argsort(pack_one(plan.values, plan.values.column_names), kind="stable"))
+        rows = load_scan(source.store, plan, chosen)
+        if not rows.num_rows:
+            return op.returned(_frame_without_rows(source.store, plan, rows, as_objects))
+        return op.returned(to_frame(rows, dates_as_object=as_objects, nullable=True))
 
 
 def read_table_arrow(
     dataset_uuid: str,
-    store: Any,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    predicates: Any = None,
+    store: StoreLike,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
     table: str = SINGLE_TABLE,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Read one table of a dataset as one Arrow table; arguments and errors as in `read_table`.
@@ -136,12 +147,25 @@ def read_table_arrow(
     >>> read_table_arrow("sales++seed", store, columns=["PRODUCT_ID"]).to_pydict()
     {'PRODUCT_ID': [1, 2]}
     """
-    with verb("read_table_arrow", options) as entry:
+    with operation("read_table_arrow", options) as op:
         names, asked = names_of(columns, table, "columns"), parse_predicates(predicates)
         source = source_of(dataset_uuid, store, None, as_of)
-        return entry.returned(load_scan(source.store, make_file_plan(source, source.snapshot(), table, names, asked)))
+        plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
+        return op.returned(load_scan(source.store, plan))
 
 
-def by_partition_values(plan: FilePlan) -> FilePlan:
-    """The plan with its files ordered by their partition values, equal ones as before."""
-    return picked(plan, np.argsort(pack_one(plan.values, plan.values.column_names), kind="stable"))
+def _frame_without_rows(store: Store, plan: FilePlan, table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
+    """An empty result, with two habits of kartothek that its users' code may rely on.
+
+    - A dataset without partitions answers with what it keeps of the schema, in which dates are timestamps whatever was asked for.
+    - Integers that pandas wrote as nullable come without a type, ``object``. Only the footers of the files know which ones these are: one is read.
+    """
+    frame = to_frame(table, dates_as_object=dates_as_object and plan.total > 0, nullable=True)
+    integers = [f.name for f in table.schema if pt.is_integer(f.type)]
+    key = plan.files[0].as_py() if integers and len(plan) else ""
+    if not key.endswith(".parquet"):
+        return frame
+    with open_file(store, key, plan.request.dataset) as source:
+        described = json.loads((source.metadata.metadata or {}).get(b"pandas", "{}")).get("columns", [])
+    nullable = {c.get("name") for c in described if str(c.get("numpy_type")).startswith(("Int", "UInt"))}
+    return frame.astype({c: object for c in integers if c in nullable})

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kartothek_cube.core.dataset.arguments import source_of
+import pyarrow as pa
+
+from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.dataset.arguments import as_list, check_flag, source_of
+from kartothek_cube.core.dataset.groups import make_group_plan
 from kartothek_cube.core.dataset.load_groups import iter_groups, load_groups
-from kartothek_cube.core.dataset.plan_groups import make_group_plan
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.dataset.requests import GroupArguments, checked_label_filter
+from kartothek_cube.core.frames import to_frame
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +27,7 @@ __all__ = ["read_dataset_as_dataframes", "read_dataset_as_dataframes__iterator"]
 
 def read_dataset_as_dataframes(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
     concat_partitions_on_primary_index: bool = False,
@@ -27,11 +35,11 @@ def read_dataset_as_dataframes(
     categoricals: Mapping[str, Iterable[str]] | None = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     dispatch_by: Iterable[str] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> list[dict[str, pd.DataFrame]]:
     """Read a dataset as one dict of frames for each partition, or for each value of indexed columns.
@@ -102,15 +110,16 @@ def read_dataset_as_dataframes(
     0           DE           2
     1           DE           3
     """
-    with verb("read_dataset_as_dataframes", options) as entry:
-        asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
-        opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
-        return [entry.returned(frames, _rows) for frames in load_groups(opened, plan)]
+    with operation("read_dataset_as_dataframes", options) as op:
+        source, convert = source_of(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
+        arguments = _arguments(tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index)
+        plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
+        return [op.returned(frames, _rows) for frames in load_groups(source.store, plan, convert)]
 
 
 def read_dataset_as_dataframes__iterator(
     dataset_uuid: str | None = None,
-    store: Any = None,
+    store: StoreLike | None = None,
     tables: Iterable[str] | None = None,
     columns: Mapping[str, Iterable[str]] | None = None,
     concat_partitions_on_primary_index: bool = False,
@@ -118,11 +127,11 @@ def read_dataset_as_dataframes__iterator(
     categoricals: Mapping[str, Iterable[str]] | None = None,
     label_filter: Callable[[str], bool] | None = None,
     dates_as_object: bool = False,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     dispatch_by: Iterable[str] | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> Iterator[dict[str, pd.DataFrame]]:
     """Read a dataset entry by entry, with bounded memory; arguments, entries and errors as in `read_dataset_as_dataframes`.
@@ -141,10 +150,31 @@ def read_dataset_as_dataframes__iterator(
     >>> [len(frames["table"]) for frames in read_dataset_as_dataframes__iterator("sales++seed", store)]
     [2, 1]
     """
-    with verb("read_dataset_as_dataframes__iterator", options) as entry:
-        asked = (tables, columns, categoricals, label_filter, dates_as_object, predicates, dispatch_by, concat_partitions_on_primary_index)
-        opened, plan = make_group_plan(source_of(dataset_uuid, store, factory, as_of), *asked)
-        return entry.lasting(iter_groups(opened, plan), _rows)
+    with operation("read_dataset_as_dataframes__iterator", options) as op:
+        source, convert = source_of(dataset_uuid, store, factory, as_of), _frames_of(dates_as_object)
+        arguments = _arguments(tables, columns, categoricals, label_filter, predicates, dispatch_by, concat_partitions_on_primary_index)
+        plan = make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep)
+        return op.lasting(iter_groups(source.store, plan, convert), _rows)
+
+
+def _arguments(tables: object, columns: object, categoricals: object, label_filter: object, predicates: object, dispatch_by: object, by_partition_keys: object) -> GroupArguments:
+    by_keys = check_flag(by_partition_keys, "concat_partitions_on_primary_index")
+    if by_keys and dispatch_by is not None:
+        raise InvalidInput("Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys.")
+    return GroupArguments(
+        None if tables is None else {str(table) for table in as_list(tables, "tables")},
+        columns,
+        categoricals,
+        parse_predicates(predicates),
+        checked_label_filter(label_filter),
+        None if dispatch_by is None else as_list(dispatch_by, "dispatch_by"),
+        by_keys,
+    )
+
+
+def _frames_of(dates_as_object: object) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
+    as_objects = check_flag(dates_as_object, "dates_as_object")
+    return lambda tables: {name: to_frame(t, dates_as_object=as_objects, nullable=True) for name, t in tables.items()}
 
 
 def _rows(frames: Mapping[str, pd.DataFrame]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -10,11 +11,41 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import meant
+from kartothek_cube.core.predicates import Predicates
 from kartothek_cube.errors import InvalidInput, InvalidType, KeyNotFound, UnknownColumn
 
-__all__ = ["LabelFilter", "check_table", "checked_categoricals", "checked_columns", "checked_label_filter", "names_by_table", "names_of"]
+__all__ = ["GroupArguments", "LabelFilter", "check_table", "checked_categoricals", "checked_columns", "checked_label_filter", "names_by_table", "names_of"]
 
 LabelFilter: TypeAlias = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupArguments:
+    """What a read in groups was asked for; not yet checked against a snapshot.
+
+    Attributes
+    ----------
+    tables : collection of str, optional
+        Tables to read; None for all.
+    columns, categoricals : object
+        Column names by table, as the user gave them.
+    predicates : Predicates, optional
+        Only rows that satisfy them.
+    label_filter : callable, optional
+        Says whether the partition of a label is read.
+    dispatch_by : sequence, optional
+        Columns whose values make groups; None for one group a partition.
+    by_partition_keys : bool
+        Whether ``dispatch_by`` is the partition keys.
+    """
+
+    tables: Collection[str] | None = None
+    columns: Any = None
+    categoricals: Any = None
+    predicates: Predicates | None = None
+    label_filter: LabelFilter | None = None
+    dispatch_by: Sequence[Any] | None = None
+    by_partition_keys: bool = False
 
 
 def check_table(snapshot: Snapshot, table: Any) -> pa.Schema:
@@ -49,7 +80,7 @@ def names_of(value: Any, table: Any, argument: str) -> list[str] | None:
     return _names(value, argument)
 
 
-def _names(value: Any, argument: str) -> list[str] | None:
+def _names(value: object, argument: str) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list):

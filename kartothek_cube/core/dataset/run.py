@@ -1,49 +1,48 @@
-"""Running a write to one dataset: stage elements, settle the metadata, publish."""
+"""Executing a write to one dataset: stage rows, merge the metadata, publish."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import chain, count
+from typing import Any
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, OnConflict, Receipt, check_on_conflict
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source, as_list
-from kartothek_cube.core.dataset.elements import as_items, elements_in, is_lazy, repeated
-from kartothek_cube.core.dataset.prepare import Prepared, Schemas, WriteRequest, check_final, prepare, with_indexed
+from kartothek_cube.core.change import Change, OnConflict, check_on_conflict
+from kartothek_cube.core.commit import check_store_can_commit, commit
+from kartothek_cube.core.dataset.adopt import with_index_values
+from kartothek_cube.core.dataset.arguments import as_list
+from kartothek_cube.core.dataset.prepare import PreparedRows, Schemas, WriteRequest, check_final
 from kartothek_cube.core.dataset.scope import Scope, labels_in_scope, parse_scope
+from kartothek_cube.core.input_rows import as_items, elements_in, is_lazy, repeated
 from kartothek_cube.core.metadata.document import check_user_metadata
 from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
+from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit, publish
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import with_indices
-from kartothek_cube.core.stage import stage_parts
+from kartothek_cube.core.stage import drain, stage_parts
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = [
+    "CommitOptions",
     "MetadataArguments",
-    "Rules",
-    "Staged",
-    "commit_change",
+    "StagedWrite",
     "commit_staged",
+    "merge_metadata",
     "metadata_arguments",
     "removed_labels",
-    "settle_metadata",
     "skipped",
     "stage_data",
-    "update_rules",
+    "update_options",
     "user_metadata",
 ]
 
-T = TypeVar("T")
 Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 
@@ -65,8 +64,8 @@ def metadata_arguments(metadata: Any, merger: Any, uuid: str) -> MetadataArgumen
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """What staging leaves: the request as the data completed it, receipts, schemas, and how many items there were."""
+class StagedWrite:
+    """What staging leaves: the request as the data with_index_values it, receipts, schemas, and how many items there were."""
 
     request: WriteRequest
     receipts: tuple[Receipt, ...]
@@ -74,62 +73,40 @@ class Staged:
     items: int
 
 
-def stage_data(store: Store, request: WriteRequest, data: Any) -> Staged:
-    """Check and stage all rows. What is in memory is checked whole before the first file is written; the rest as it comes."""
+def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
+    """Check and stage all rows. What is in memory is checked whole before the first file; the rest as it comes."""
     check_store_can_commit(store)
-    items = as_items(data)
-    counted = _Counted(items)
-    elements = chain.from_iterable(elements_in(item, request.uuid) for item in counted)
-    first = list(islice(elements, 1))
-    request = with_indexed(request, first)
+    items, numbers = as_items(data), count()
     schemas = Schemas(request)
-    prepared = schemas.checked(prepare(request, e) for e in chain(_given_up(first), elements))
+    partitions = chain.from_iterable(elements_in(item, request.uuid) for item, _ in zip(items, numbers, strict=False))
+    prepared = schemas.prepared(partitions)
     if not is_lazy(items):
-        known = _refuse_equal_labels(request, list(prepared))
-        check_final(request, schemas.tables)
-        prepared = _given_up(known)
+        checked = list(prepared)
+        if twice := repeated(label for rows in checked if not rows.fresh for label in rows.labels):
+            raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
+        check_final(schemas.request, schemas.tables)
+        prepared = drain(checked)
     phase = Phase("write", "partitions")
-    receipts = tuple(chain.from_iterable(run(lambda e: stage_element(store, request, e), prepared, weight=lambda e: e.nbytes, phase=phase)))
-    check_final(request, schemas.tables)
-    return Staged(request, receipts, schemas.tables, counted.seen)
+    # The request is that of `schemas` at the moment: an element of a stream may bring another index.
+    staged = map_in_threads(lambda rows: stage_prepared(store, schemas.request, rows), prepared, weight=lambda rows: rows.nbytes, phase=phase)
+    receipts = tuple(chain.from_iterable(staged))
+    check_final(schemas.request, schemas.tables)
+    if schemas.request != request:
+        # Files of a stream that were staged before an element brought another index.
+        receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, schemas.request, receipt), receipts))
+    return StagedWrite(schemas.request, receipts, schemas.tables, next(numbers))
 
 
-class _Counted:
-    """Counts the items that it gives."""
-
-    def __init__(self, items: Iterable[Any]) -> None:
-        self._items, self.seen = items, 0
-
-    def __iter__(self) -> Iterator[Any]:
-        for item in self._items:
-            self.seen += 1
-            yield item
-
-
-def _refuse_equal_labels(request: WriteRequest, elements: list[Prepared]) -> list[Prepared]:
-    twice = repeated(label for e in elements if not e.fresh for label in e.labels)
-    if twice:
-        raise InvalidInput(f"The labels {twice} are duplicated. Nothing was written to dataset {request.uuid!r}.")
-    return elements
-
-
-def _given_up(elements: list[T]) -> Iterator[T]:
-    """The elements, without keeping the rows of those that are stored."""
-    elements.reverse()
-    while elements:
-        yield elements.pop()
-
-
-def stage_element(store: Store, request: WriteRequest, element: Prepared) -> list[Receipt]:
-    """Write the files of one element."""
+def stage_prepared(store: Store, request: WriteRequest, rows: PreparedRows) -> list[Receipt]:
+    """Write the files of one input partition."""
     receipts = []
-    for table, parts in element.parts.items():
-        receipts += stage_parts(store, request.stage_request(table, element.fresh), parts, element.schemas[table])
+    for table, parts in rows.parts.items():
+        receipts += stage_parts(store, request.stage_request(table, rows.fresh), parts, rows.schemas[table])
     return receipts
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class CommitOptions:
     """What a commit takes away, and what it tolerates.
 
     ``delete_scope`` is the argument, ``scope`` what it means for the dataset as it was; ``creates`` says that nobody else may make the dataset first; ``txn``
@@ -147,20 +124,20 @@ class Rules:
         return labels_in_scope(state, parse_scope(list(self.delete_scope), state))
 
 
-def update_rules(delete_scope: Any, base: Snapshot | None, on_conflict: Any, txn: Any = None) -> Rules:
-    """The rules of a write that adds to a dataset; the arguments are checked. A scope needs a state that it was made for."""
+def update_options(delete_scope: Any, base: Snapshot | None, on_conflict: Any, txn: Any = None) -> CommitOptions:
+    """The options of a write that adds to a dataset; the arguments are checked. A scope needs a state that it was made for."""
     given = as_list(delete_scope, "delete_scope")
-    return Rules(tuple(given), parse_scope(given, base), check_on_conflict(on_conflict), creates=bool(given), txn=parse_txn(txn))
+    return CommitOptions(tuple(given), parse_scope(given, base), check_on_conflict(on_conflict), creates=bool(given), txn=parse_txn(txn))
 
 
-def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, rules: Rules) -> DatasetMetadata:
+def commit_staged(store: Store, staged: StagedWrite, arguments: MetadataArguments, options: CommitOptions) -> Snapshot:
     """Publish what was staged, and the removal of the partitions in the scope."""
     request = staged.request
     # A callable is asked once, however often the commit is tried.
     arguments = replace(arguments, metadata=user_metadata(arguments.metadata, request.uuid))
 
     def merge(state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
-        return settle_metadata(None if request.replace else state, arguments, len(staged.receipts), request.uuid)
+        return merge_metadata(None if request.replace else state, arguments, len(staged.receipts), request.uuid)
 
     values, forgotten = merge(request.base)
     change = Change(
@@ -171,24 +148,24 @@ def commit_staged(target: Source, staged: Staged, arguments: MetadataArguments, 
         request.index_columns,
         metadata=values,
         forgotten=forgotten,
-        removed=removed_labels(target.store, request.base, rules.scope),
-        scope=rules.labels if rules.scope else None,
+        removed=removed_labels(store, request.base, options.scope),
+        scope=options.labels if options.scope else None,
         merge=None if arguments.merger is None else merge,
         replace=request.replace,
-        creates=rules.creates,
+        creates=options.creates,
         add_columns=request.add_columns,
         msgpack=request.msgpack,
-        on_conflict=rules.on_conflict,
-        txn=rules.txn,
+        on_conflict=options.on_conflict,
+        txn=options.txn,
     )
-    return commit_change(target, change, request.base)
+    return commit(store, change, request.base)
 
 
-def skipped(base: Snapshot | None, txn: Txn | None) -> DatasetMetadata | None:
+def skipped(base: Snapshot | None, txn: Txn | None) -> Snapshot | None:
     """The dataset as it is, if it has the number of a write, so that nothing needs to be staged for it; else None."""
-    if base is None or not is_done(txn, base.document.metadata):
+    if base is None or not is_applied(txn, base.document.metadata):
         return None
-    return DatasetMetadata.of(replace(base, result=CommitResult(fresh_id(), 1, skipped=True)))
+    return replace(base, result=CommitResult(fresh_id(), 1, skipped=True))
 
 
 def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
@@ -199,15 +176,7 @@ def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Arra
     return labels_in_scope(with_indices(store, base, needed), scope)
 
 
-def commit_change(target: Source, change: Change, base: Snapshot | None) -> DatasetMetadata:
-    """Publish a change; a factory through which it was asked for forgets what it knew."""
-    landed = publish(target.store, change, base)
-    if target.factory is not None:
-        target.factory.invalidate()
-    return DatasetMetadata.of(landed)
-
-
-def settle_metadata(start: Snapshot | None, arguments: MetadataArguments, partitions: int, uuid: str) -> tuple[dict[str, Any], frozenset[str]]:
+def merge_metadata(start: Snapshot | None, arguments: MetadataArguments, partitions: int, uuid: str) -> tuple[dict[str, Any], frozenset[str]]:
     """The user metadata to be set and the names to be removed.
 
     A merger gets the present metadata and one empty dict a new partition, as it did in kartothek; what it leaves out goes.

@@ -75,7 +75,7 @@ def _cast(value: Any, kind: pa.DataType) -> Any:
     return pa.scalar(plain).cast(kind).as_py()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, pa.Scalar):
         return value.as_py()
     if isinstance(value, np.datetime64):

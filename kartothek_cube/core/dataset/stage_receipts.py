@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.change import OnConflict, Receipt
+from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.adopt import adopt_element, completed
-from kartothek_cube.core.dataset.arguments import Source, target_of
-from kartothek_cube.core.dataset.elements import as_items, elements_in
+from kartothek_cube.core.compat.factory import DatasetFactory
+from kartothek_cube.core.dataset.adopt import receipts_of_files, with_index_values
+from kartothek_cube.core.dataset.arguments import target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
 from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final
-from kartothek_cube.core.dataset.run import Rules, Staged, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_rules
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.dataset.run import CommitOptions, StagedWrite, commit_staged, metadata_arguments, removed_labels, skipped, stage_data, update_options
+from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.input_rows import as_items, elements_in
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, parse_txn
+from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.parallel import map_in_threads
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.renew import is_copy
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
 __all__ = ["StagedPartitions", "collected", "commit_receipts", "flat", "stage_partitions", "staged_partitions"]
 
@@ -90,14 +93,14 @@ class StagedPartitions:
 
 
 def stage_partitions(
-    data: Any,
-    store: Any = None,
+    data: IntoItems,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    partition_on: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    factory: Any = None,
+    partition_on: Columns = None,
+    secondary_indices: Columns = None,
+    df_serializer: FileFormat | None = None,
+    sort_partitions_by: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     options: Overrides | None = None,
@@ -135,31 +138,31 @@ def stage_partitions(
     >>> stage_partitions(pa.table({"WEEK": [1, 2], "UNITS": [3, 4]}), open_store("hmemory://"), "sales", partition_on="WEEK")
     StagedPartitions(uuid='sales', partitions=2, rows=2)
     """
-    with verb("stage_partitions", options):
+    with operation("stage_partitions", options):
         target = target_of(store, dataset_uuid, factory)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
-        return staged_partitions(target, request, data)
+        return staged_partitions(target.store, request, data)
 
 
-def staged_partitions(target: Source, request: WriteRequest, data: Any) -> StagedPartitions:
+def staged_partitions(store: Store, request: WriteRequest, data: object) -> StagedPartitions:
     """Write the files of rows for a request."""
-    staged = stage_data(target.store, request, data)
-    return StagedPartitions(target.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
+    staged = stage_data(store, request, data)
+    return StagedPartitions(request.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
 
 
 def commit_receipts(
     receipts: StagedPartitions | Iterable[StagedPartitions],
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
-    factory: Any = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    metadata_merger: MetadataMerger | None = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
-    txn: tuple[str, int] | Txn | None = None,
+    txn: IntoTxn | None = None,
     options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Make visible what `stage_partitions` wrote, in one commit that reads and writes no data file.
@@ -209,28 +212,28 @@ def commit_receipts(
     >>> [commit_receipts(stage_partitions(rows, store, "sales"), store, "sales", txn=("weekly", 3)).commit.skipped for rows in [weeks[0]] * 2]
     [False, True]
     """
-    with verb("commit_receipts", options):
+    with operation("commit_receipts", options):
         target = target_of(store, dataset_uuid, factory)
         items = _only_staged(receipts)
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         if (done := skipped(base, parse_txn(txn))) is not None:
-            return done
+            return DatasetMetadata.of(done)
         request = plan_update(target.uuid, base, *_columns_of(items, base), add_columns=add_columns)
-        rules = update_rules(delete_scope, base, on_conflict, txn)
+        rules = update_options(delete_scope, base, on_conflict, txn)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         new = _uncommitted(target.store, items, base, rules)
         if base is not None and not (new or rules.scope or metadata or metadata_merger or rules.txn):
             return DatasetMetadata.of(replace(base, result=None))
-        return commit_staged(target, collected(target.store, request, new), arguments, rules)
+        return target.committed(commit_staged(target.store, collected(target.store, request, new), arguments, rules))
 
 
-def _only_staged(receipts: Any) -> list[StagedPartitions]:
+def _only_staged(receipts: object) -> list[StagedPartitions]:
     items = list(flat(receipts))
     wrong = [item for item in items if not isinstance(item, StagedPartitions)]
     if wrong:
         raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong[0]).__name__}.")
-    return [item for item in items if item.receipts]
+    return [item for item in items if isinstance(item, StagedPartitions) and item.receipts]
 
 
 def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tuple[list[str], list[str]]:
@@ -243,25 +246,25 @@ def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tup
     return list(next(iter(keys), ())), sorted({column for item in items for column in item.index_columns})
 
 
-def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: Rules) -> list[StagedPartitions]:
+def _uncommitted(store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: CommitOptions) -> list[StagedPartitions]:
     """Without partitions that the dataset has already, unless they are in the scope: what was removed and added in one commit stays when it is repeated."""
     if base is None or base.document.partitions is None:
         return list(items)
     stays = pc.invert(pc.is_in(base.partitions.labels, value_set=removed_labels(store, base, rules.scope)))
     wanted = pc.and_(stays, pc.is_in(base.partitions.labels, value_set=pa.array([label for item in items for label in item.labels], type=pa.string())))
     labels = base.partitions.labels.filter(wanted).to_pylist()
-    files = {table: dict(zip(labels, keys.filter(wanted).to_pylist(), strict=True)) for table, keys in base.partitions.files.items()}
-    left = [replace(item, receipts=tuple(r for r in item.receipts if not _is_there(r, files))) for item in items]
+    files = {(table, label): key for table, keys in base.partitions.files.items() for label, key in zip(labels, keys.filter(wanted).to_pylist(), strict=True)}
+
+    def is_new(receipt: Receipt) -> bool:
+        key = files.get((receipt.table, receipt.label))
+        return key is None or not (key == receipt.key or is_copy(key, receipt.key))
+
+    left = [replace(item, receipts=tuple(filter(is_new, item.receipts))) for item in items]
     return [item for item in left if item.receipts]
 
 
-def _is_there(receipt: Receipt, files: Mapping[str, Mapping[str, str | None]]) -> bool:
-    key = files.get(receipt.table, {}).get(receipt.label)
-    return key is not None and (key == receipt.key or is_copy(key, receipt.key))
-
-
-def flat(items: Any) -> Iterator[Any]:
-    """Staged partitions and elements out of nested lists."""
+def flat(items: object) -> Iterator[object]:
+    """Staged partitions and other items out of nested lists."""
     for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
         if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
             yield from flat(item)
@@ -269,23 +272,27 @@ def flat(items: Any) -> Iterator[Any]:
             yield item
 
 
-def collected(store: Store, request: WriteRequest, items: Sequence[Any]) -> Staged:
+def collected(store: Store, request: WriteRequest, items: Sequence[object]) -> StagedWrite:
     """What is to be committed, of staged partitions and of files that lie where their labels say."""
-    found = run(lambda item: _receipts(store, request, item), items)
-    receipts = list(run(lambda receipt: completed(store, request, receipt), _distinct(request, chain.from_iterable(found))))
+    found = chain.from_iterable(map_in_threads(lambda item: _receipts(store, request, item), items))
+    distinct = _distinct(request, found)
+    receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, request, receipt), distinct))
     if request.base is None and not receipts:
         raise InvalidInput(f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from.")
+    by_label: dict[str, dict[str, pa.Schema]] = {}
+    for receipt in receipts:
+        by_label.setdefault(receipt.label, {})[receipt.table] = receipt.schema
     schemas = Schemas(request)
-    for tables in _tables_of(receipts):
+    for tables in by_label.values():
         schemas.add(tables)
     check_final(request, schemas.tables)
-    return Staged(request, tuple(receipts), schemas.tables, len(items))
+    return StagedWrite(request, receipts, schemas.tables, len(items))
 
 
-def _receipts(store: Store, request: WriteRequest, item: Any) -> Sequence[Receipt]:
+def _receipts(store: Store, request: WriteRequest, item: object) -> Sequence[Receipt]:
     if isinstance(item, StagedPartitions):
         return item.receipts
-    return list(chain.from_iterable(adopt_element(store, request, element) for element in elements_in(item, request.uuid)))
+    return list(chain.from_iterable(receipts_of_files(store, request, partition) for partition in elements_in(item, request.uuid)))
 
 
 def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receipt]:
@@ -295,11 +302,3 @@ def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receip
         if found.setdefault((receipt.label, receipt.table), receipt).key != receipt.key:
             raise InvalidInput(f"The labels {[receipt.label]} are duplicated. Nothing was committed to dataset {request.uuid!r}.")
     return list(found.values())
-
-
-def _tables_of(receipts: Sequence[Receipt]) -> Iterator[dict[str, pa.Schema]]:
-    """The schemas of each partition by table."""
-    found: dict[str, dict[str, pa.Schema]] = {}
-    for receipt in receipts:
-        found.setdefault(receipt.label, {})[receipt.table] = receipt.schema
-    yield from found.values()

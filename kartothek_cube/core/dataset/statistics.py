@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import as_list, source_of
 from kartothek_cube.core.dataset.plan import labels_of, make_file_plan
 from kartothek_cube.core.dataset.requests import checked_columns
 from kartothek_cube.core.files import FileRequest, read_rows
 from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.hashing import Hashes, row_hashes, total_hash
 from kartothek_cube.core.maintenance.row_groups import row_group_table
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files
 from kartothek_cube.core.predicates import parse_predicates
 from kartothek_cube.core.rowkeys import group_starts, pack_one
 from kartothek_cube.core.scan import FilePlan, ScanTask
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, Columns, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["collect_dataset_metadata", "hash_dataset"]
+__all__ = ["collect_dataset_metadata", "collect_dataset_metadata_on", "hash_dataset", "hash_dataset_on"]
 
 _HASH = "hash"
 
 
 def collect_dataset_metadata(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
     table_name: str = SINGLE_TABLE,
-    predicates: Any = None,
+    predicates: IntoPredicates | None = None,
     frac: float = 1.0,
-    factory: Any = None,
+    factory: DatasetFactory | None = None,
     *,
-    random_state: Any = None,
-    as_of: Any = None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
     """What the footers of the data files say: one row for each row group.
@@ -105,25 +107,40 @@ def collect_dataset_metadata(
     >>> collect_dataset_metadata(store, "sales")["number_rows_total"].tolist()
     [2, 1]
     """
-    with verb("collect_dataset_metadata", options):
-        share = _checked_share(frac)
-        source = source_of(dataset_uuid, store, factory, as_of)
-        snapshot = source.snapshot()
-        plan = make_file_plan(source, snapshot, table_name, [], parse_predicates(predicates))
-        labels = labels_of(plan, snapshot, table_name)
-        chosen = _sample(len(labels), share, random_state)
-        files = [(labels[i], plan.files[int(i)].as_py()) for i in chosen]
-        frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files).to_pandas()
-        return frame.astype({"partition_label": object})
+    with operation("collect_dataset_metadata", options):
+        return collect_dataset_metadata_on(THREADS, store, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of)
 
 
-def _checked_share(frac: Any) -> float:
+def collect_dataset_metadata_on(
+    executor: Executor,
+    store: StoreLike | None,
+    dataset_uuid: str | None,
+    table_name: str,
+    predicates: IntoPredicates | None,
+    frac: float,
+    factory: DatasetFactory | None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None,
+    as_of: AsOf | None,
+) -> pd.DataFrame:
+    """Read row group statistics as `collect_dataset_metadata` does, inside an operation; the executor reads the footers."""
+    share = _checked_share(frac)
+    source = source_of(dataset_uuid, store, factory, as_of)
+    snapshot = source.snapshot()
+    plan = make_file_plan(source.store, snapshot, table_name, [], parse_predicates(predicates), keep=source.keep)
+    labels = labels_of(plan, snapshot, table_name)
+    chosen = _sample(len(labels), share, random_state)
+    files = [(labels[i], plan.files[int(i)].as_py()) for i in chosen]
+    frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files, executor).to_pandas()
+    return frame.astype({"partition_label": object})
+
+
+def _checked_share(frac: object) -> float:
     if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1:
         raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
     return float(frac)
 
 
-def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
+def _sample(n: int, share: float, random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None) -> Sequence[int]:
     if share == 1.0 or not n:
         return range(n)
     picked = np.random.default_rng(random_state).choice(n, max(1, int(n * share)), replace=False)
@@ -134,17 +151,17 @@ def _sample(n: int, share: float, random_state: Any) -> Sequence[int]:
 
 
 def hash_dataset(
-    store: Any = None,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    subset: Iterable[str] | str | None = None,
-    group_key: Iterable[str] | str | None = None,
+    subset: Columns = None,
+    group_key: Columns = None,
     table: str = SINGLE_TABLE,
-    predicates: Any = None,
-    factory: Any = None,
+    predicates: IntoPredicates | None = None,
+    factory: DatasetFactory | None = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> pd.Series:
+) -> pd.Series[int]:
     """A 64-bit hash of the rows of each partition, or of each group of rows.
 
     Equal rows give equal hashes, in whatever order, files, encodings and widths of types they are stored, and whichever versions of
@@ -203,25 +220,41 @@ def hash_dataset(
     >>> one.equals(other), list(one.index)
     (True, ['DE', 'FR'])
     """
-    with verb("hash_dataset", options):
-        source = source_of(dataset_uuid, store, factory, as_of)
-        snapshot = source.snapshot()
-        counted = None if subset is None else [str(c) for c in as_list(subset, "subset")]
-        keys = [str(c) for c in as_list(group_key, "group_key")]
-        wanted = None if counted is None else list(dict.fromkeys([*counted, *keys]))
-        plan = make_file_plan(source, snapshot, table, wanted, parse_predicates(predicates))
-        columns = list(plan.request.columns) if counted is None else counted
-        if group_key is None:
-            return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table))
-        return _by_group(source.store, plan, columns, keys)
+    with operation("hash_dataset", options):
+        return hash_dataset_on(THREADS, store, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
 
 
-def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str]) -> pd.Series:
+def hash_dataset_on(
+    executor: Executor,
+    store: StoreLike | None,
+    dataset_uuid: str | None,
+    subset: Columns,
+    group_key: Columns,
+    table: str,
+    predicates: IntoPredicates | None,
+    factory: DatasetFactory | None,
+    as_of: AsOf | None,
+) -> pd.Series[int]:
+    """Hash a dataset as `hash_dataset` does, inside an operation; the executor reads the files."""
+    source = source_of(dataset_uuid, store, factory, as_of)
+    snapshot = source.snapshot()
+    counted = None if subset is None else [str(c) for c in as_list(subset, "subset")]
+    keys = [str(c) for c in as_list(group_key, "group_key")]
+    wanted = None if counted is None else list(dict.fromkeys([*counted, *keys]))
+    plan = make_file_plan(source.store, snapshot, table, wanted, parse_predicates(predicates), keep=source.keep)
+    columns = list(plan.request.columns) if counted is None else counted
+    if group_key is None:
+        return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table), executor)
+    return _by_group(source.store, plan, columns, keys, executor)
+
+
+def _by_partition(store: Store, plan: FilePlan, columns: Sequence[str], labels: Sequence[str], executor: Executor) -> pd.Series[int]:
     import pandas as pd
 
-    hashed = spread(partial(_file_hash, store, plan.request, columns), plan.tasks(), heavy=True)
+    hashed = map_files(partial(_file_hash, store, plan.request, columns), plan.tasks(), executor=executor, heavy=True)
     found = {label: value for label, (value, rows) in zip(labels, hashed, strict=True) if rows or plan.request.predicates is None}
-    return pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object))
+    # pandas' stubs take an array of integers for one of floats.
+    return cast("pd.Series[int]", pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object)))
 
 
 def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task: ScanTask) -> tuple[np.uint64, int]:
@@ -229,11 +262,11 @@ def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task:
     return total_hash(hashes), len(hashes)
 
 
-def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str]) -> pd.Series:
+def _by_group(store: Store, plan: FilePlan, columns: Sequence[str], keys: Sequence[str], executor: Executor) -> pd.Series[int]:
     import pandas as pd
 
     schema = _key_schema(plan.request, keys)
-    hashed = spread(partial(_group_hashes, store, plan.request, columns, schema), plan.tasks(), heavy=True)
+    hashed = map_files(partial(_group_hashes, store, plan.request, columns, schema), plan.tasks(), executor=executor, heavy=True)
     parts = list(hashed) or [_summed(schema.empty_table(), np.zeros(0, dtype=np.uint64))]
     merged = pa.concat_tables(parts).combine_chunks()
     result = _summed(merged.select(range(len(keys))), merged.column(len(keys)).to_numpy())

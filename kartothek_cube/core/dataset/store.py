@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_new
-from kartothek_cube.core.dataset.run import Rules, commit_staged, metadata_arguments, stage_data
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.dataset.run import CommitOptions, commit_staged, metadata_arguments, stage_data
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import Columns, IntoItem, IntoItems, IntoMetadata, StoreLike
 
 __all__ = ["store_dataframes_as_dataset", "store_dataframes_as_dataset__iter"]
 
 
 def store_dataframes_as_dataset(
-    store: Any,
+    store: StoreLike,
     dataset_uuid: str | None,
-    dfs: Any,
-    metadata: Any = None,
-    partition_on: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
+    dfs: IntoItems,
+    metadata: IntoMetadata = None,
+    partition_on: Columns = None,
+    df_serializer: FileFormat | None = None,
     overwrite: bool = False,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
     *,
@@ -93,9 +94,9 @@ def store_dataframes_as_dataset(
     >>> sorted(label.split("/")[0] for label in dataset.partitions)
     ['COUNTRY_CODE=DE', 'COUNTRY_CODE=FR']
     """
-    with verb("store_dataframes_as_dataset", options):
+    with operation("store_dataframes_as_dataset", options):
         check_version(metadata_version)
-        rules = Rules(on_conflict=check_on_conflict(on_conflict))
+        rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
         request = plan_new(
             target.uuid, find_snapshot(target.store, target.uuid), partition_on, secondary_indices, df_serializer, overwrite, metadata_storage_format
@@ -104,20 +105,20 @@ def store_dataframes_as_dataset(
         staged = stage_data(target.store, request, dfs)
         if not staged.items:
             raise InvalidInput(f"Cannot store empty datasets, partition_list must not be empty if in store mode: there are no rows for {target.uuid!r}.")
-        return commit_staged(target, staged, arguments, rules)
+        return target.committed(commit_staged(target.store, staged, arguments, rules))
 
 
 def store_dataframes_as_dataset__iter(
-    df_generator: Iterable[Any],
-    store: Any,
+    df_generator: Iterable[IntoItem],
+    store: StoreLike,
     dataset_uuid: str | None = None,
-    metadata: Any = None,
-    partition_on: Iterable[str] | str | None = None,
-    df_serializer: Any = None,
+    metadata: IntoMetadata = None,
+    partition_on: Columns = None,
+    df_serializer: FileFormat | None = None,
     overwrite: bool = False,
     metadata_storage_format: str = "json",
     metadata_version: int = 4,
-    secondary_indices: Iterable[str] | str | None = None,
+    secondary_indices: Columns = None,
     *,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
@@ -136,5 +137,5 @@ def store_dataframes_as_dataset__iter(
     3
     """
     args = (dataset_uuid, df_generator, metadata, partition_on, df_serializer, overwrite, secondary_indices, metadata_storage_format, metadata_version)
-    with verb("store_dataframes_as_dataset__iter", options):
+    with operation("store_dataframes_as_dataset__iter", options):
         return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict)

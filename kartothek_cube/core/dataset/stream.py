@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any
 
 import pyarrow as pa
 
@@ -12,24 +11,25 @@ from kartothek_cube.core.dataset.arguments import source_of
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import names_of
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.predicates import parse_predicates
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import AsOf, ColumnsByTable, IntoPredicates, StoreLike
 
 __all__ = ["checked_limit", "limited_batches", "stream_table"]
 
 
 def stream_table(
     dataset_uuid: str,
-    store: Any,
-    columns: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
-    predicates: Any = None,
+    store: StoreLike,
+    columns: ColumnsByTable = None,
+    predicates: IntoPredicates | None = None,
     table: str = SINGLE_TABLE,
     *,
     limit: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Read one table of a dataset batch by batch, with bounded memory.
@@ -72,15 +72,15 @@ def stream_table(
     >>> sum(batch.num_rows for batch in stream_table("sales++seed", store, columns=["UNITS"]))
     2
     """
-    with verb("stream_table", options) as entry:
+    with operation("stream_table", options) as op:
         names, asked, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
         source = source_of(dataset_uuid, store, None, as_of)
-        plan = make_file_plan(source, source.snapshot(), table, names, asked)
+        plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
-        return pa.RecordBatchReader.from_batches(schema, entry.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)))
+        return pa.RecordBatchReader.from_batches(schema, op.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)))
 
 
-def checked_limit(limit: Any) -> int | None:
+def checked_limit(limit: object) -> int | None:
     """The argument ``limit``: a number of rows, or None for all."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise InvalidType(f"limit is a number of rows, not {type(limit).__name__}: {limit!r}.")

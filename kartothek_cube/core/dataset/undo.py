@@ -5,34 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.core.change import Change, Receipt
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.commit import commit as commit_change
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import source_of
-from kartothek_cube.core.dataset.plan_undo import Undoing, check_undoable, old_places, restored_metadata
-from kartothek_cube.core.dataset.run import commit_change
-from kartothek_cube.core.history import State, is_wanted, known_since, older_snapshot, states
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.dataset.plan_undo import UndoPlan, check_undoable, old_places, restored_metadata
+from kartothek_cube.core.history import PastState, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.history import HistoryEntry, document_before
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides, current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.snapshots import built_indices, file_entries, load_snapshot, with_indices
 from kartothek_cube.core.store import Store
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import CommitConflict, InvalidInput, InvalidRequest, InvalidType, KeyNotFound
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["plan_undo", "undo"]
 
 
+@overload
+def undo(dataset_uuid: str, store: StoreLike, commit: str | None = None, *, options: Overrides | None = None) -> DatasetMetadata: ...
+
+
+@overload
+def undo(*, commit: str | None = None, factory: DatasetFactory, options: Overrides | None = None) -> DatasetMetadata: ...
+
+
 def undo(
-    dataset_uuid: str | None = None, store: Any = None, commit: str | None = None, *, factory: Any = None, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    commit: str | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
 ) -> DatasetMetadata:
     """Take back one commit by a new one: what it added goes, what it removed comes back in its old place.
 
@@ -86,7 +103,7 @@ def undo(
     0           DE      3
     1           FR      4
     """
-    with verb("undo", options):
+    with operation("undo", options):
         if commit is not None and not isinstance(commit, str):
             raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
         source = source_of(dataset_uuid, store, factory)
@@ -94,20 +111,20 @@ def undo(
         newest = load_snapshot(source.store, source.uuid)
         undoing = plan_undo(source.store, newest, commit)
         change = _whole_change(source.store, undoing) if undoing.changes_header else _partial_change(source.store, undoing)
-        return commit_change(source, change, newest)
+        return source.committed(commit_change(source.store, change, newest))
 
 
 # --- which commit -----------------------------------------------------------------------------------------------------
 
 
-def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> Undoing:
+def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
     """What is to be taken back; nothing is changed. Errors as of `undo`."""
     undoing = _find(store, newest, commit)
     check_undoable(undoing)
     return undoing
 
 
-def _find(store: Store, newest: Snapshot, commit: str | None) -> Undoing:
+def _find(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
     found = states(store, newest)
     later: list[HistoryEntry] = []
     for state in found:
@@ -120,7 +137,7 @@ def _find(store: Store, newest: Snapshot, commit: str | None) -> Undoing:
     raise InvalidInput(f"Dataset {newest.uuid!r} {what}: {known_since(newest, last)}. `history` lists the commits that are kept.")
 
 
-def _undoing(store: Store, newest: Snapshot, state: State, older: Iterator[State], later: tuple[HistoryEntry, ...]) -> Undoing:
+def _undoing(store: Store, newest: Snapshot, state: PastState, older: Iterator[PastState], later: tuple[HistoryEntry, ...]) -> UndoPlan:
     entry = state.entry
     if entry is None:
         raise InvalidInput(f"Commit {state.commit} of dataset {newest.uuid!r} cannot be undone: history does not say any more what it changed.")
@@ -130,13 +147,13 @@ def _undoing(store: Store, newest: Snapshot, state: State, older: Iterator[State
     before = document_before(entry, state.document) if parent is None else parent.document
     assert before is not None
     after = older_snapshot(store, newest, state.document) if later else newest
-    return Undoing(entry, older_snapshot(store, newest, before), after, newest, later)
+    return UndoPlan(entry, older_snapshot(store, newest, before), after, newest, later)
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def _partial_change(store: Store, undoing: Undoing) -> Change:
+def _partial_change(store: Store, undoing: UndoPlan) -> Change:
     """What the commit did the other way round, on the newest state."""
     newest = undoing.newest
     dropped, built = _other_indices(store, undoing)
@@ -159,12 +176,12 @@ def _partial_change(store: Store, undoing: Undoing) -> Change:
     )
 
 
-def _metadata(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+def _metadata(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     now = {} if state is None else state.document.user_metadata
     return restored_metadata(undoing.before.document.user_metadata, undoing.after.document.user_metadata, now)
 
 
-def _other_indices(store: Store, undoing: Undoing) -> tuple[frozenset[str], Mapping[str, Any]]:
+def _other_indices(store: Store, undoing: UndoPlan) -> tuple[frozenset[str], Mapping[str, SecondaryIndex]]:
     """Indices that the commit made, and those that it dropped, made anew; of one that changed nothing but these."""
     if undoing.changes_partitions:
         return frozenset(), {}
@@ -174,7 +191,7 @@ def _other_indices(store: Store, undoing: Undoing) -> tuple[frozenset[str], Mapp
     return (after - before) & newest.secondary_columns, built_indices(store, newest, lacking) if lacking else {}
 
 
-def _whole_change(store: Store, undoing: Undoing) -> Change:
+def _whole_change(store: Store, undoing: UndoPlan) -> Change:
     """The dataset as it was before the commit."""
     before = undoing.before
     columns = tuple(sorted(before.secondary_columns))
@@ -191,7 +208,7 @@ def _whole_change(store: Store, undoing: Undoing) -> Change:
     )
 
 
-def _superseded(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
+def _superseded(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     commits = "" if state is None or not state.chain else f" Commit {state.chain[-1].id} came meanwhile."
     raise CommitConflict(
         f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} is not the newest any more and cannot be undone.{commits} Nothing was changed."
@@ -201,7 +218,7 @@ def _superseded(undoing: Undoing, state: Snapshot | None) -> tuple[dict[str, Any
 # --- files that come back ---------------------------------------------------------------------------------------------
 
 
-def _receipts(store: Store, undoing: Undoing, positions: IntArray, columns: Sequence[str]) -> list[Receipt]:
+def _receipts(store: Store, undoing: UndoPlan, positions: IntArray, columns: Sequence[str]) -> list[Receipt]:
     """Receipts of files that an older state has, partition by partition."""
     before = undoing.before
     bare = list(_bare_receipts(undoing, positions))
@@ -209,10 +226,10 @@ def _receipts(store: Store, undoing: Undoing, positions: IntArray, columns: Sequ
     # Where the index of that state is still there, it has the values of all partitions.
     listed = sorted(set(columns) & before.pruning_columns) if bare else []
     values = {c: _values_by_label(store, before, c, positions) for c in listed}
-    return list(run(lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")))
+    return list(map_in_threads(lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")))
 
 
-def _bare_receipts(undoing: Undoing, positions: IntArray) -> Iterator[Receipt]:
+def _bare_receipts(undoing: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
     before, settings = undoing.before, current_options()
     # History protects the files for as long as the commit is kept. As if they had been staged a grace period before the end of that: publishing
     # copies those whose time is nearly over.
@@ -226,8 +243,8 @@ def _bare_receipts(undoing: Undoing, positions: IntArray) -> Iterator[Receipt]:
                 yield Receipt(undoing.uuid, label, keys[i], row, 0, 0, before.schemas[table], {}, table=table, staged=when)
 
 
-def _check_there(store: Store, undoing: Undoing, keys: Sequence[str]) -> None:
-    gone = [key for key, there in zip(keys, run(store.contains, keys, at=store), strict=True) if not there]
+def _check_there(store: Store, undoing: UndoPlan, keys: Sequence[str]) -> None:
+    gone = [key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there]
     if gone:
         raise KeyNotFound(
             f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. {len(gone)} of {len(keys)} files that would come back are not in the "

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_version, target_of
 from kartothek_cube.core.dataset.plan_write import plan_update
-from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_rules
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.dataset.run import commit_staged, metadata_arguments, stage_data, update_options
+from kartothek_cube.core.formats import FileFormat
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import Columns, DeleteScope, IntoItem, IntoItems, IntoMetadata, MetadataMerger, StoreLike
 
 __all__ = ["update_dataset_from_dataframes", "update_dataset_from_dataframes__iter"]
 
 
 def update_dataset_from_dataframes(
-    df_list: Any,
-    store: Any = None,
+    df_list: IntoItems,
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
     central_partition_metadata: bool = True,
     default_metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
     load_dynamic_metadata: bool = True,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    factory: Any = None,
+    sort_partitions_by: Columns = None,
+    secondary_indices: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
@@ -106,35 +108,35 @@ def update_dataset_from_dataframes(
     1           DE      4
     """
     del central_partition_metadata, load_dynamic_metadata
-    with verb("update_dataset_from_dataframes", options):
+    with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns)
-        rules = update_rules(delete_scope, base, on_conflict)
+        rules = update_options(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         staged = stage_data(target.store, request, df_list)
         if base is None and not staged.schemas:
             raise InvalidInput(f"Cannot store empty datasets: {target.uuid!r} does not exist, and there are no rows to make it from.")
-        return commit_staged(target, staged, arguments, rules)
+        return target.committed(commit_staged(target.store, staged, arguments, rules))
 
 
 def update_dataset_from_dataframes__iter(
-    df_generator: Iterable[Any],
-    store: Any = None,
+    df_generator: Iterable[IntoItem],
+    store: StoreLike | None = None,
     dataset_uuid: str | None = None,
-    delete_scope: Iterable[Mapping[str, Any]] | None = None,
-    metadata: Any = None,
-    df_serializer: Any = None,
-    metadata_merger: Callable[[list[dict[str, Any]]], dict[str, Any]] | None = None,
+    delete_scope: DeleteScope | None = None,
+    metadata: IntoMetadata = None,
+    df_serializer: FileFormat | None = None,
+    metadata_merger: MetadataMerger | None = None,
     central_partition_metadata: bool = True,
     default_metadata_version: int = 4,
-    partition_on: Iterable[str] | str | None = None,
+    partition_on: Columns = None,
     load_dynamic_metadata: bool = True,
-    sort_partitions_by: Iterable[str] | str | None = None,
-    secondary_indices: Iterable[str] | str | None = None,
-    factory: Any = None,
+    sort_partitions_by: Columns = None,
+    secondary_indices: Columns = None,
+    factory: DatasetFactory | None = None,
     *,
     add_columns: bool = False,
     on_conflict: OnConflict = "raise",
@@ -152,5 +154,5 @@ def update_dataset_from_dataframes__iter(
     """
     head = (store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger, central_partition_metadata, default_metadata_version)
     tail = (partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices, factory)
-    with verb("update_dataset_from_dataframes__iter", options):
+    with operation("update_dataset_from_dataframes__iter", options):
         return update_dataset_from_dataframes(df_generator, *head, *tail, add_columns=add_columns, on_conflict=on_conflict)

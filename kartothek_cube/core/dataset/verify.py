@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import overload
 
+from kartothek_cube.core.compat.factory import DatasetFactory
 from kartothek_cube.core.dataset.arguments import check_flag, source_of
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.verify import look_at, look_deeper
+from kartothek_cube.core.maintenance.verify import verify, verify_rows
 from kartothek_cube.core.maintenance.verify_report import VerifyReport, report_of
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["verify_dataset"]
 
 
+@overload
+def verify_dataset(dataset_uuid: str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport: ...
+
+
+@overload
+def verify_dataset(*, deep: bool = False, factory: DatasetFactory, options: Overrides | None = None) -> VerifyReport: ...
+
+
 def verify_dataset(
-    dataset_uuid: str | None = None, store: Any = None, deep: bool = False, *, factory: Any = None, options: Overrides | None = None
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    deep: bool = False,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
 ) -> VerifyReport:
     """Say what is wrong with a dataset, and what of it reads differently here than in kartothek. Nothing is changed.
 
@@ -62,9 +77,9 @@ def verify_dataset(
     >>> [(finding.severity, finding.check) for finding in verify_dataset("sales", store).findings]
     [('error', 'missing-file')]
     """
-    with verb("verify_dataset", options):
+    with operation("verify_dataset", options):
         source = source_of(dataset_uuid, store, factory)
         is_deep = check_flag(deep, "deep")
-        look = look_at(source.store, source.uuid, deep=is_deep)
-        look = look_deeper(source.store, look) if is_deep else look
+        look = verify(source.store, source.uuid, deep=is_deep)
+        look = verify_rows(source.store, look) if is_deep else look
         return report_of(f"dataset {source.uuid!r}", look.findings, look.counts, deep=is_deep)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_documents, put_document
+from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_documents, put_document
 from kartothek_cube.core.metadata.chain import MOVING_KEY
 from kartothek_cube.core.metadata.document import Document, parse_document, render_document
 from kartothek_cube.core.naming import document_format, fresh_id
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, Version, VersionMismatch
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput
 
-__all__ = ["convert_document", "mark_as_moving", "without_mark"]
+__all__ = ["convert_document", "lock_for_move", "without_mark"]
 
 
 def convert_document(store: Store, uuid: str, storage_format: str) -> None:
@@ -48,8 +48,10 @@ def _convert(store: Store, uuid: str, key: str) -> None:
         _settle(store, found)
         return
     data = _rendered(without_mark(found.document), key)
-    marked = mark_as_moving(store, found, f"{key} {fresh_id()}")
-    token = put_document(store, key, data, _version(store, key, twin))
+    marked = lock_for_move(store, found, f"{key} {fresh_id()}")
+    # The version of a stale document that the new one replaces.
+    stale = twin.token if twin is not None else store.get_versioned(key)[1] if store.contains(key) else None
+    token = put_document(store, key, data, stale)
     # Somebody else may have ended this conversion, and begun another.
     if store.changed(found.key, marked) or store.changed(key, token):
         raise store.mismatch(found.key, marked)
@@ -57,13 +59,6 @@ def _convert(store: Store, uuid: str, key: str) -> None:
     # A store cannot delete on condition: who wrote the old key in the last moment has removed the new one as a stale twin.
     if not store.contains(key) and not store.contains(found.key):
         put_document(store, key, data, None)
-
-
-def _version(store: Store, key: str, twin: StoredDocument | None) -> Version | None:
-    """The version of a stale document that the new one replaces."""
-    if twin is not None:
-        return twin.token
-    return store.get_versioned(key)[1] if store.contains(key) else None
 
 
 def _settle(store: Store, found: StoredDocument) -> None:
@@ -75,7 +70,7 @@ def _settle(store: Store, found: StoredDocument) -> None:
         store.delete(msgpack_key)
 
 
-def mark_as_moving(store: Store, found: StoredDocument, mark: str) -> Version:
+def lock_for_move(store: Store, found: StoredDocument, mark: str) -> Version:
     """Put the document with a mark that keeps everybody from committing onto it; `VersionMismatch` if it was changed."""
     marked = replace(found.document, metadata={**found.document.metadata, MOVING_KEY: mark})
     return put_document(store, found.key, _rendered(marked, found.key), found.token)

@@ -12,23 +12,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from kartothek_cube.core.commit import check_store_can_commit
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document, find_documents, put_document
 from kartothek_cube.core.formats import check_named_key
-from kartothek_cube.core.journal import note
-from kartothek_cube.core.maintenance.convert import mark_as_moving
+from kartothek_cube.core.maintenance.convert import lock_for_move
 from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document, find_documents, holds, put_document
-from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint
+from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, SCHEMA_KEY, Commit, chain_of, extend_chain, fingerprint, stored_chain
 from kartothek_cube.core.metadata.document import Document, render_document
 from kartothek_cube.core.metadata.history import encode_entry, entry_of, history_key
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.naming import DATA_SUFFIX, INDEX_SUFFIX, check_uuid, document_key, fresh_id, index_key, is_data_key, schema_key
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.naming import check_uuid, document_key, file_suffix, fresh_id, index_key, is_data_key, schema_key
+from kartothek_cube.core.parallel import THREADS, Executor, map_files
 from kartothek_cube.core.progress import Phase
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.schema_file import common_metadata_bytes, embedded_schemas
 from kartothek_cube.core.snapshots import load_snapshot, snapshot_of
 from kartothek_cube.core.store import Store, Version, VersionMismatch
+from kartothek_cube.core.telemetry import record
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound
 
 __all__ = [
@@ -92,10 +92,6 @@ def _files_of(snapshot: Snapshot) -> list[tuple[str, str]]:
     return list({key: (table, key) for table, key in pairs}.values())
 
 
-def _named_keys(snapshot: Snapshot) -> list[str]:
-    return [*(key for _, key in _files_of(snapshot)), *(key for key in snapshot.document.indices.values() if isinstance(key, str))]
-
-
 def _moved(key: str, old: str, new: str) -> str | None:
     return new + key[len(old) :] if is_own_key(key, old) else None
 
@@ -109,7 +105,7 @@ def _data_key(key: str, old: str, new: str, table: str) -> str:
 def _claim(key: str, used: set[str]) -> str:
     """The key, or where it is taken one like it."""
     if key in used:
-        suffix = next((s for s in (INDEX_SUFFIX, DATA_SUFFIX, ".csv.gz", ".csv") if key.endswith(s)), "")
+        suffix = file_suffix(key)
         key = f"{key.removesuffix(suffix)}-{fresh_id()}{suffix}"
     used.add(key)
     return key
@@ -168,8 +164,14 @@ class PreparedCopy:
         """The document."""
         return render_document(self.plan.document, msgpack=self.key.endswith(".zstd"))
 
+    def is_included_in(self, stored: bytes) -> bool:
+        """Whether the bytes of a document are this copy, or what later commits have made of it."""
+        if stored == self.data or self.plan.commit is None:
+            return stored == self.data
+        return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
 
-def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False) -> Snapshot:
+
+def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, overwrite: bool = False, executor: Executor = THREADS) -> Snapshot:
     """Copy the newest snapshot of a dataset and return the snapshot of the copy.
 
     Raises
@@ -188,7 +190,7 @@ def copy_dataset(source: Store, uuid: str, target: Store, new_uuid: str, *, over
     if source == target and uuid == check_uuid(new_uuid):
         raise InvalidInput(f"Cannot copy to a dataset with the same UUID within the same store! Dataset {uuid!r}, store {source.name}.")
     check_store_can_commit(target)
-    return _copy(source, load_snapshot(source, uuid), _look(target, new_uuid, overwrite=overwrite))
+    return _copy(source, load_snapshot(source, uuid), _look(target, new_uuid, overwrite=overwrite), executor)
 
 
 def _look(store: Store, uuid: str, *, overwrite: bool) -> _Target:
@@ -201,9 +203,9 @@ def _look(store: Store, uuid: str, *, overwrite: bool) -> _Target:
     return _Target(store, uuid, found[0] if found else None, found[1] if len(found) > 1 else None)
 
 
-def _copy(source: Store, snapshot: Snapshot, target: _Target) -> Snapshot:
+def _copy(source: Store, snapshot: Snapshot, target: _Target, executor: Executor = THREADS) -> Snapshot:
     copy = _prepare(source, snapshot, target)
-    copy_files([copy])
+    copy_files([copy], executor)
     publish_copy(copy)
     return load_snapshot(target.store, target.uuid)
 
@@ -214,20 +216,26 @@ def prepare_copy(source: Store, snapshot: Snapshot, target: Store, uuid: str, *,
 
 
 def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy:
-    for key in _named_keys(snapshot):
+    indices = [key for key in snapshot.document.indices.values() if isinstance(key, str)]
+    for key in (*(key for _, key in _files_of(snapshot)), *indices):
         check_named_key(key, snapshot.uuid)
     _refuse_strangers(snapshot, target)
     taken = _taken_keys(source, snapshot, target)
     # Two documents cannot be swapped together with their schema files: the one that is replaced brings its schema itself.
     plan = plan_copy(snapshot, target.uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=target.found is not None or not snapshot.has_foreign_commit)
-    schemas = {schema_key(target.uuid, t): _schema_file(source, snapshot, t) for t in snapshot.tables}
+    # Each schema file as it is where it rules, else what the document says.
+    schemas = {
+        schema_key(target.uuid, t): source.get(schema_key(snapshot.uuid, t)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[t])
+        for t in snapshot.tables
+    }
     return PreparedCopy(source, snapshot, target, plan, schemas)
 
 
-def copy_files(copies: Sequence[PreparedCopy]) -> None:
+def copy_files(copies: Sequence[PreparedCopy], executor: Executor = THREADS) -> None:
     """Bring the files of some copies to their places; without its document none of the copies is visible."""
     files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
-    list(spread(_copy_file, files, at=copies[0].target.store if copies else None, phase=Phase("copy", "files")))
+    target = copies[0].target.store if copies else None
+    list(map_files(_copy_file, files, executor=executor, store=target, phase=Phase("copy", "files")))
     for copy in copies:
         if not copy.replaces:
             _put_schemas(copy.target.store, copy.schemas)
@@ -247,7 +255,7 @@ def withdraw_copy(copy: PreparedCopy) -> bool:
     if found == copy.data:
         copy.target.store.delete(copy.key)
         return True
-    return found is None or not holds(found, copy.data, copy.key, copy.plan.commit)
+    return found is None or not copy.is_included_in(found)
 
 
 def _taken_keys(source: Store, snapshot: Snapshot, target: _Target) -> frozenset[str]:
@@ -274,11 +282,6 @@ def _refuse_strangers(snapshot: Snapshot, target: _Target) -> None:
         )
 
 
-def _schema_file(source: Store, snapshot: Snapshot, table: str) -> bytes:
-    """The file as it is where it rules, else what the document says."""
-    return source.get(schema_key(snapshot.uuid, table)) if snapshot.has_foreign_commit else common_metadata_bytes(snapshot.schemas[table])
-
-
 def _put_schemas(store: Store, schemas: Mapping[str, bytes]) -> None:
     for key, data in schemas.items():
         found, token = _get(store, key)
@@ -300,7 +303,8 @@ def _publish(copy: PreparedCopy) -> None:
     if target.found is None and target.store.contains(other):
         raise _created_meanwhile(target)
     try:
-        put_document(target.store, key, copy.data, None if target.found is None else target.found.token, copy.plan.commit)
+        version = None if target.found is None else target.found.token
+        put_document(target.store, key, copy.data, version, copy.is_included_in)
     except VersionMismatch as error:
         kind = AlreadyExists if target.found is None else CommitConflict
         raise kind(f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible.") from error
@@ -331,7 +335,7 @@ def _created_meanwhile(target: _Target) -> AlreadyExists:
 def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
     source, key, target, new_key, dataset = file
     try:
-        note(files_written=1, bytes_written=_copied(source, key, target, new_key))
+        record(files_written=1, bytes_written=_copied(source, key, target, new_key))
     except (KeyNotFound, FileNotFoundError):
         raise KeyNotFound(
             f"The file {key!r}, which dataset {dataset!r} names, is not in the store {source.name}; "
@@ -409,7 +413,7 @@ def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
 
 def _retire(store: Store, snapshot: Snapshot, new_uuid: str, mark: str) -> None:
     try:
-        mark_as_moving(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
+        lock_for_move(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
     except VersionMismatch as error:
         raise CommitConflict(
             f"Dataset {snapshot.uuid!r} was changed while it was being renamed, so it stays; {new_uuid!r} is a copy of its older state. "

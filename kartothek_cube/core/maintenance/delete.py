@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from kartothek_cube.core.document_store import dataset_exists, document_keys, find_documents
 from kartothek_cube.core.formats import check_named_key
-from kartothek_cube.core.maintenance.documents import dataset_exists, document_keys, find_documents
 from kartothek_cube.core.maintenance.garbage import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.naming import SCHEMA_FILE, is_data_key, schema_key
-from kartothek_cube.core.parallel import DELETE_FILES, spread
+from kartothek_cube.core.parallel import DELETE_FILES, THREADS, Executor, map_files
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import ReadOnlyStore
 
@@ -69,7 +69,9 @@ def plan_deletion(uuid: str, documents: Sequence[Document], keys: Sequence[str],
     """What to remove of a dataset: ``keys`` are those below ``<uuid>/``, ``others`` the uuids of other datasets, whose files stay."""
     own_documents = document_keys(uuid)
     indices = set().union(*(_named_indices(d) for d in documents)) - {*own_documents}
-    files = set().union(_implicit_files(documents, keys), *(_named_files(d) for d in documents)) - indices - {*own_documents}
+    # Of an implicit dataset every data file that lies there is a partition.
+    implicit = () if all(d.partitions is not None for d in documents) else (key for key in keys if is_data_key(key))
+    files = set().union(implicit, *(_named_files(d) for d in documents)) - indices - {*own_documents}
     tables = {table for d in documents if d.partitions is not None for table in d.partitions.files}
     folders = own_folders(uuid, tables, keys)
     inside = {key for key in keys if key.startswith(folders)}
@@ -92,14 +94,7 @@ def _is_schema(key: str) -> bool:
     return key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2
 
 
-def _implicit_files(documents: Sequence[Document], keys: Sequence[str]) -> set[str]:
-    """Of an implicit dataset every data file that lies there is a partition."""
-    if all(d.partitions is not None for d in documents):
-        return set()
-    return {key for key in keys if is_data_key(key)}
-
-
-def delete_dataset(store: Store, uuid: str) -> Deletion:
+def delete_dataset(store: Store, uuid: str, executor: Executor = THREADS) -> Deletion:
     """Delete a dataset: history, garbage, index files, data files, schema files, documents. After an interruption it can be run again.
 
     Raises
@@ -110,7 +105,7 @@ def delete_dataset(store: Store, uuid: str) -> Deletion:
         If its document cannot be read; nothing is removed then.
     """
     plan = find_deletion(store, uuid)
-    run_deletion(store, uuid, plan)
+    run_deletion(store, uuid, plan, executor)
     return plan
 
 
@@ -134,12 +129,12 @@ def find_listed_deletion(store: Store, uuid: str) -> Deletion:
     return Deletion(tuple(history), (), (), tuple(files), tuple(schemas), document_keys(uuid), ())
 
 
-def run_deletion(store: Store, uuid: str, plan: Deletion) -> None:
+def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
     """Remove what the plan names, and what crashed writers of the dataset left."""
     now = datetime.now(UTC)
     remove_leftovers(store, leftovers_of(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
-        list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
+        list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
     if plan.kept:
         _LOGGER.warning("Dataset %r named %d files of other datasets, which stay: %s", uuid, len(plan.kept), ", ".join(plan.kept[:5]))
 

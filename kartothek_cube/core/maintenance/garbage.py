@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kartothek_cube.core.maintenance.garbage_history import Past, is_entry_key, read_past
+from kartothek_cube.core.maintenance.garbage_history import HistoryInfo, is_entry_key, read_past
 from kartothek_cube.core.maintenance.garbage_marks import is_mark_key, marked_since, plan_marks, read_marks, write_marks
-from kartothek_cube.core.maintenance.garbage_plan import Rule, Verdict, judge
+from kartothek_cube.core.maintenance.garbage_plan import GarbagePlan, RetentionPolicy, judge
 from kartothek_cube.core.maintenance.garbage_report import LEFTOVER, GarbageFile, GarbageReport
 from kartothek_cube.core.metadata.history import HISTORY_FOLDER
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import INDEX_SUFFIX, SCHEMA_FILE, document_key, schema_key
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import DELETE_FILES, run, spread
+from kartothek_cube.core.parallel import DELETE_FILES, THREADS, Executor, map_files, map_in_threads
 from kartothek_cube.core.snapshots import load_snapshot
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
@@ -22,15 +22,15 @@ from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KeyNotFound,
 __all__ = [
     "GarbageFile",
     "GarbageReport",
-    "Site",
+    "GarbageScope",
     "collect_garbage",
-    "dataset_garbage",
     "is_bookkeeping",
     "leftovers_of",
     "own_folders",
     "remove_leftovers",
     "sweep",
     "tracked_keys",
+    "unnamed_entries",
 ]
 
 
@@ -61,17 +61,12 @@ def is_bookkeeping(key: str) -> bool:
     return is_entry_key(key) or is_mark_key(key)
 
 
-def dataset_garbage(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
-    """Those of the objects below ``<uuid>/`` that the document does not name; history, which may still need them, is not asked here, nor a part of it.
+def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
+    """Those of the objects below ``<uuid>/`` that the document does not name, history entries and marks included.
 
-    Of an implicit dataset, whose partitions are whatever lies there, these are only index files that it does not name.
+    Of an implicit dataset, whose partitions are whatever files exist, these are only index files that it does not name.
     Folders that are no table's and hold no schema file are somebody else's.
     """
-    return [e for e in _unnamed(snapshot, entries) if not is_bookkeeping(e.key)]
-
-
-def _unnamed(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
-    """The same, and history entries and marks."""
     tracked = tracked_keys(snapshot)
     if snapshot.document.partitions is None:
         indices = f"{snapshot.uuid}/indices/"
@@ -86,7 +81,7 @@ def _unnamed(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class GarbageScope:
     """Where garbage is collected.
 
     Attributes
@@ -94,9 +89,9 @@ class Site:
     look : Callable
         Reads the current documents and gives those of the listed objects that none of them names.
     prefixes : tuple of str
-        What the keys of the site start with; temporary files of crashed writers are looked for there.
+        What the keys of the scope start with; temporary files of crashed writers are looked for there.
     is_ours : Callable
-        Whether a key that starts so belongs to the site.
+        Whether a key that starts so belongs to the scope.
     home : str
         Uuid of the dataset that keeps the marks of keys outside of any folder.
     """
@@ -107,7 +102,7 @@ class Site:
     home: str
 
 
-def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
+def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
     """Remove the garbage of one dataset: what neither its document nor its kept history names and is older than the option ``grace``.
 
     Calls of the store: one listing of ``<uuid>/``; the document; one for each history entry and each mark; two for temporary files. If anything is to be
@@ -123,8 +118,8 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool) -> GarbageReport:
     """
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
-    site = Site(lambda: _unnamed(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid)
-    return sweep(store, site, dry_run=dry_run)
+    scope = GarbageScope(lambda: unnamed_entries(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid)
+    return sweep(store, scope, dry_run=dry_run, executor=executor)
 
 
 def _readable(store: Store, uuid: str) -> Snapshot:
@@ -136,45 +131,49 @@ def _readable(store: Store, uuid: str) -> Snapshot:
         raise CorruptDocument(f"Dataset {uuid!r} cannot be read, so its files cannot be told from garbage: {error}") from error
 
 
-def sweep(store: Store, site: Site, *, dry_run: bool) -> GarbageReport:
+def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
     """Remove what no document and no kept history names and what crashed writers left, as far as it is older than the option ``grace``.
 
     Documents and history are read again right before anything is deleted: somebody may have named a file since the first look. History entries go before
     the files that they named, so that a crash leaves files that nobody names and no history of files that are gone.
     """
-    rule = Rule(_now(), current_options().grace, current_options().retain)
-    found = site.look()
+    policy = RetentionPolicy(_now(), current_options().grace, current_options().retain)
+    found = scope.look()
     past = read_past(store, found, {})
     marks = read_marks(store, (e.key for e in found))
-    marked = marked_since(marks, rule.now)
-    verdict = judge(found, past, marked, rule)
-    left = [e for e in leftovers_of(store, site.prefixes, rule.before(rule.grace)) if site.is_ours(e.key)]
+    marked = marked_since(marks, policy.now)
+    plan = judge(found, past, marked, policy)
+    left = [e for e in leftovers_of(store, scope.prefixes, policy.before(policy.grace)) if scope.is_ours(e.key)]
     if not dry_run:
-        write_marks(store, plan_marks(marks, verdict.pending, rule.now, site.is_ours, site.home))
-        if verdict.old:
-            verdict = _confirmed(store, site, verdict, past, marked, rule)
-        for phase in verdict.phases():
-            list(spread(store.delete, phase, at=store, phase=DELETE_FILES))
-        remove_leftovers(store, left, rule.before(rule.grace))
-    return GarbageReport((*verdict.old, *(_as_garbage(e, rule.now) for e in left)), tuple(verdict.waiting), dry_run)
+        write_marks(store, plan_marks(marks, plan.pending, policy.now, scope.is_ours, scope.home))
+        if plan.old:
+            plan = _confirmed(store, scope, plan, past, marked, policy)
+        for phase in plan.phases():
+            list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
+        remove_leftovers(store, left, policy.before(policy.grace))
+    dead = [GarbageFile(e.key, e.size, e.modified, LEFTOVER, None if e.modified is None else policy.now - e.modified) for e in left]
+    return GarbageReport((*plan.old, *dead), tuple(plan.waiting), dry_run)
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _confirmed(store: Store, site: Site, first: Verdict, past: Mapping[str, Past], marked: Mapping[str, datetime], rule: Rule) -> Verdict:
-    """The verdict on what was to be removed, after another look at documents and history."""
-    found = site.look()
+def _confirmed(
+    store: Store,
+    scope: GarbageScope,
+    first: GarbagePlan,
+    past: Mapping[str, HistoryInfo],
+    marked: Mapping[str, datetime],
+    policy: RetentionPolicy,
+) -> GarbagePlan:
+    """The plan for what was to be removed, after documents and history were read again."""
+    found = scope.look()
     owners = sorted({f.key.partition("/")[0] for f in first.old if "/" in f.key})
-    listed = run(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, at=store)
-    second = judge(found, read_past(store, [e for entries in listed for e in entries], past), marked, rule)
+    listed = map_in_threads(lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, store=store)
+    second = judge(found, read_past(store, [e for entries in listed for e in entries], past), marked, policy)
     doomed = {f.key for f in first.old}
-    return Verdict([f for f in second.old if f.key in doomed], second.waiting, second.pending)
-
-
-def _as_garbage(entry: Entry, now: datetime) -> GarbageFile:
-    return GarbageFile(entry.key, entry.size, entry.modified, LEFTOVER, None if entry.modified is None else now - entry.modified)
+    return GarbagePlan([f for f in second.old if f.key in doomed], second.waiting, second.pending)
 
 
 def leftovers_of(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:

@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 import msgspec
 
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound
 
-__all__ = ["MARKS_FOLDER", "Mark", "MarkPlan", "is_mark_key", "marked_since", "plan_marks", "read_marks", "write_marks"]
+__all__ = ["MARKS_FOLDER", "FirstSeen", "MarkPlan", "is_mark_key", "marked_since", "plan_marks", "read_marks", "write_marks"]
 
 MARKS_FOLDER = "_gc"
 _MARK = re.compile(rf"[^/]+/{MARKS_FOLDER}/[^/]+\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FirstSeen:
     """At this time (UTC, by the clock of who collected garbage) nobody named these keys. ``key`` is where the mark itself lies."""
 
     key: str
@@ -34,7 +34,7 @@ class Mark:
 class MarkPlan:
     """Marks to be written, as new ones or in place of themselves, and keys of those to be removed."""
 
-    written: tuple[Mark, ...]
+    written: tuple[FirstSeen, ...]
     dropped: tuple[str, ...]
 
 
@@ -43,17 +43,17 @@ def is_mark_key(key: str) -> bool:
     return _MARK.fullmatch(key) is not None
 
 
-def _in_order(marks: Iterable[Mark], now: datetime) -> list[Mark]:
+def _in_order(marks: Iterable[FirstSeen], now: datetime) -> list[FirstSeen]:
     # One that lies in the future, of a clock that is wrong, says nothing.
     return sorted((m for m in marks if m.time <= now), key=lambda m: (m.time, m.key))
 
 
-def marked_since(marks: Iterable[Mark], now: datetime) -> dict[str, datetime]:
+def marked_since(marks: Iterable[FirstSeen], now: datetime) -> dict[str, datetime]:
     """Since when each key is marked."""
     return {key: mark.time for mark in reversed(_in_order(marks, now)) for key in mark.keys}
 
 
-def plan_marks(marks: Sequence[Mark], pending: AbstractSet[str], now: datetime, is_ours: Callable[[str], bool], home: str) -> MarkPlan:
+def plan_marks(marks: Sequence[FirstSeen], pending: AbstractSet[str], now: datetime, is_ours: Callable[[str], bool], home: str) -> MarkPlan:
     """The marks that there should be.
 
     A key has one mark, the oldest, and only while it is pending: garbage of unknown age that stays. One that is about to be removed, or that
@@ -61,7 +61,7 @@ def plan_marks(marks: Sequence[Mark], pending: AbstractSet[str], now: datetime, 
 
     Parameters
     ----------
-    marks : sequence of Mark
+    marks : sequence of FirstSeen
         Those that are there.
     pending : set of str
         Keys that need a mark.
@@ -82,13 +82,13 @@ def plan_marks(marks: Sequence[Mark], pending: AbstractSet[str], now: datetime, 
     return MarkPlan((*rewritten, *_new_marks(pending - seen, now, home)), dropped)
 
 
-def _new_marks(keys: AbstractSet[str], now: datetime, home: str) -> list[Mark]:
+def _new_marks(keys: AbstractSet[str], now: datetime, home: str) -> list[FirstSeen]:
     """One for each dataset."""
     owners: dict[str, list[str]] = {}
     for key in keys:
         owner, slash, _ = key.partition("/")
         owners.setdefault(owner if slash else home, []).append(key)
-    return [Mark(f"{owner}/{MARKS_FOLDER}/{fresh_id()}.json", now, frozenset(group)) for owner, group in sorted(owners.items())]
+    return [FirstSeen(f"{owner}/{MARKS_FOLDER}/{fresh_id()}.json", now, frozenset(group)) for owner, group in sorted(owners.items())]
 
 
 # --- in the store -----------------------------------------------------------------------------------------------------
@@ -99,23 +99,23 @@ class _Mark(msgspec.Struct):
     keys: list[str]
 
 
-def read_marks(store: Store, keys: Iterable[str]) -> list[Mark]:
+def read_marks(store: Store, keys: Iterable[str]) -> list[FirstSeen]:
     """The marks among these keys, read in parallel; one that cannot be read marks nothing."""
-    found = run(lambda key: _read(store, key), [key for key in keys if is_mark_key(key)])
+    found = map_in_threads(lambda key: _read(store, key), [key for key in keys if is_mark_key(key)])
     return [mark for mark in found if mark is not None]
 
 
-def _read(store: Store, key: str) -> Mark | None:
+def _read(store: Store, key: str) -> FirstSeen | None:
     try:
         plain = msgspec.json.decode(store.get(key), type=_Mark)
-        return Mark(key, plain.time.astimezone(UTC), frozenset(plain.keys))
+        return FirstSeen(key, plain.time.astimezone(UTC), frozenset(plain.keys))
     except KeyNotFound:
         return None
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
-        return Mark(key, datetime.max.replace(tzinfo=UTC), frozenset())
+        return FirstSeen(key, datetime.max.replace(tzinfo=UTC), frozenset())
 
 
 def write_marks(store: Store, plan: MarkPlan) -> None:
     """Carry the plan out: one call for each mark."""
-    list(run(lambda mark: store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys)))), plan.written))
-    list(run(store.delete, plan.dropped))
+    list(map_in_threads(lambda mark: store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys)))), plan.written))
+    list(map_in_threads(store.delete, plan.dropped))

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core.maintenance.garbage_history import Past, is_entry_key
+from kartothek_cube.core.maintenance.garbage_history import HistoryInfo, is_entry_key
 from kartothek_cube.core.maintenance.garbage_marks import is_mark_key
 from kartothek_cube.core.maintenance.garbage_report import DAMAGED_HISTORY, HISTORY, INDEX, KEPT, SCHEMA, UNNAMED, GarbageFile
 from kartothek_cube.core.naming import INDEX_SUFFIX, SCHEMA_FILE
 from kartothek_cube.core.store import Entry
 
-__all__ = ["Rule", "Verdict", "judge"]
+__all__ = ["GarbagePlan", "RetentionPolicy", "judge"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetentionPolicy:
     """How old is old: ``now`` is UTC, by the clock of this machine; ``grace`` and ``retain`` as in the options."""
 
     now: datetime
@@ -39,11 +39,11 @@ class Rule:
         """Whether a file of this moment has this age; an unknown moment is not old, and one in the future neither."""
         return not age or (moment is not None and moment <= self.before(age))
 
-    def keeps(self, past: Past) -> bool:
+    def keeps(self, past: HistoryInfo) -> bool:
         """Whether a history entry is kept: it can be read, and is younger than the longer of the two periods."""
         return past.readable and not self.is_old(past.moment, self.longest)
 
-    def protected(self, past: Iterable[Past]) -> set[str]:
+    def protected(self, past: Iterable[HistoryInfo]) -> set[str]:
         """Keys that kept history entries name; superseded index files only for the time of grace."""
         kept = [p for p in past if self.keeps(p)]
         recent = [p for p in kept if not self.is_old(p.moment, self.grace)]
@@ -51,7 +51,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GarbagePlan:
     """What may go and what waits. ``pending`` are those of the waiting keys whose age only a mark can tell."""
 
     old: Sequence[GarbageFile]
@@ -66,42 +66,42 @@ class Verdict:
         return phases
 
 
-def judge(found: Iterable[Entry], past: Mapping[str, Past], marked: Mapping[str, datetime], rule: Rule) -> Verdict:
+def judge(found: Iterable[Entry], past: Mapping[str, HistoryInfo], marked: Mapping[str, datetime], policy: RetentionPolicy) -> GarbagePlan:
     """What becomes of each object that no document names.
 
     Parameters
     ----------
     found : iterable of Entry
         Objects that no current document names; also history entries, and marks, of which nothing is said.
-    past : Mapping[str, Past]
+    past : Mapping[str, HistoryInfo]
         History entries by key, also of keys that are not among ``found``.
     marked : Mapping[str, datetime]
         Since when keys are marked.
-    rule : Rule
+    policy : RetentionPolicy
         How old is old.
     """
-    protected = rule.protected(past.values())
+    protected = policy.protected(past.values())
     old: list[GarbageFile] = []
     waiting: list[GarbageFile] = []
     for entry in found:
         moment = marked.get(entry.key) if entry.modified is None else entry.modified
-        why = KEPT if entry.key in protected else _why(entry.key, past, rule)
+        why = KEPT if entry.key in protected else _why(entry.key, past, policy)
         if why is not None:
-            goes = why == HISTORY or (why != KEPT and rule.is_old(moment, rule.longest if why == DAMAGED_HISTORY else rule.grace))
-            file = GarbageFile(entry.key, entry.size, entry.modified, why, None if moment is None else rule.now - moment)
+            goes = why == HISTORY or (why != KEPT and policy.is_old(moment, policy.longest if why == DAMAGED_HISTORY else policy.grace))
+            file = GarbageFile(entry.key, entry.size, entry.modified, why, None if moment is None else policy.now - moment)
             (old if goes else waiting).append(file)
     old, held = _without_busy_schemas(old, waiting)
     waiting += held
-    return Verdict(old, waiting, frozenset(f.key for f in waiting if f.modified is None and f.why != KEPT))
+    return GarbagePlan(old, waiting, frozenset(f.key for f in waiting if f.modified is None and f.why != KEPT))
 
 
-def _why(key: str, past: Mapping[str, Past], rule: Rule) -> str | None:
+def _why(key: str, past: Mapping[str, HistoryInfo], policy: RetentionPolicy) -> str | None:
     """Why a key is garbage; None if it is not, or has gone already."""
     if is_mark_key(key):
         return None
     if not is_entry_key(key):
         return INDEX if key.endswith(INDEX_SUFFIX) else SCHEMA if _is_schema(key) else UNNAMED
-    if key not in past or rule.keeps(past[key]):
+    if key not in past or policy.keeps(past[key]):
         return None
     return HISTORY if past[key].readable else DAMAGED_HISTORY
 

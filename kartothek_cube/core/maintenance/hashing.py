@@ -101,7 +101,7 @@ def _bits(array: pa.Array) -> Hashes:
 def _distinct_hashes(array: pa.Array) -> Hashes:
     """Text, bytes, decimals and what else there is: each distinct value once."""
     encoded = _hashable(array).dictionary_encode()
-    known = np.array([_text_hash(_as_bytes(v)) for v in encoded.dictionary.to_pylist()] or [_NULL], dtype=np.uint64)
+    known = np.array([_text_hash(v.encode() if isinstance(v, str) else v) for v in encoded.dictionary.to_pylist()] or [_NULL], dtype=np.uint64)
     return _mixed(known[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)])
 
 
@@ -111,10 +111,6 @@ def _hashable(array: pa.Array) -> pa.Array:
     # A decimal without the zeros that only its scale adds; a map as its pairs.
     texts = [None if v is None else str(v.normalize(_EXACT)) if pt.is_decimal(array.type) else repr(v) for v in array.to_pylist()]
     return pa.array(texts, type=pa.string())
-
-
-def _as_bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _list_hashes(array: pa.Array) -> Hashes:

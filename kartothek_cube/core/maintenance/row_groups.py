@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.naming import DATA_SUFFIX
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import THREADS, Executor, map_files
 from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import Unsupported
@@ -31,9 +31,9 @@ ROW_GROUP_SCHEMA = pa.schema(
 )
 
 
-def row_group_table(store: Store, dataset: str, files: Sequence[tuple[str, str]]) -> pa.Table:
+def row_group_table(store: Store, dataset: str, files: Sequence[tuple[str, str]], executor: Executor = THREADS) -> pa.Table:
     """One row for each row group of these files, given as ``(label, key)``, in their order; the columns are those of `ROW_GROUP_SCHEMA`."""
-    rows = [row for found in spread(partial(_row_groups, store, dataset), files, at=store) for row in found]
+    rows = [row for found in map_files(partial(_row_groups, store, dataset), files, executor=executor, store=store) for row in found]
     return pa.Table.from_pylist(rows, schema=ROW_GROUP_SCHEMA)
 
 

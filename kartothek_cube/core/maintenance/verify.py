@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kartothek_cube.core.maintenance.documents import StoredDocument
+from kartothek_cube.core.document_store import StoredDocument
 from kartothek_cube.core.maintenance.verify_commits import History, commit_findings, history_findings, history_of
 from kartothek_cube.core.maintenance.verify_files import file_findings, leftover_findings, named_files
 from kartothek_cube.core.maintenance.verify_indices import Indices, coverage_findings, index_findings, indices_of
 from kartothek_cube.core.maintenance.verify_labels import label_findings
-from kartothek_cube.core.maintenance.verify_movers import mover_findings
+from kartothek_cube.core.maintenance.verify_movers import migration_findings
 from kartothek_cube.core.maintenance.verify_report import Counts, Finding
 from kartothek_cube.core.maintenance.verify_rows import row_findings
 from kartothek_cube.core.maintenance.verify_schema import schema_findings
-from kartothek_cube.core.maintenance.verify_subject import Subject, documents_of, subject_of
+from kartothek_cube.core.maintenance.verify_subject import Inspection, documents_of, subject_of
 from kartothek_cube.core.store import Store
 
-__all__ = ["Look", "look_at", "look_deeper"]
+__all__ = ["VerifyPass", "verify", "verify_rows"]
 
 _LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class VerifyPass:
     """What one look at a dataset found; ``subject`` is None if its document cannot be read. ``history`` has the entries that can."""
 
-    subject: Subject | None
+    subject: Inspection | None
     indices: Indices
     findings: tuple[Finding, ...]
     counts: Counts
     history: History = field(default_factory=History)
 
 
-def look_at(store: Store, uuid: str, *, deep: bool) -> Look:
+def verify(store: Store, uuid: str, *, deep: bool) -> VerifyPass:
     """Verify the documents, schema files, index files and keys of a dataset; no data file is read.
 
-    ``deep`` leaves to `look_deeper` what only rows can tell. If the dataset is changed meanwhile, what looks like a fault may be the change:
+    ``deep`` leaves to `verify_rows` what only rows can tell. If the dataset is changed meanwhile, what looks like a fault may be the change:
     then it is looked at again, a few times.
 
     Raises
@@ -52,18 +52,18 @@ def look_at(store: Store, uuid: str, *, deep: bool) -> Look:
     return look
 
 
-def _look(store: Store, uuid: str, *, deep: bool) -> tuple[Look, bool]:
+def _look(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bool]:
     """One look, and whether it found fault while the document was changed."""
     stored, findings = documents_of(store, uuid)
     if stored is None:
-        return Look(None, Indices(), tuple(findings), Counts(datasets=1)), False
+        return VerifyPass(None, Indices(), tuple(findings), Counts(datasets=1)), False
     look = _looked_at(store, stored, findings)
     if not deep and look.subject is not None:
         look = replace(look, findings=(*look.findings, *coverage_findings(look.subject, look.indices)))
     return look, any(f.severity != "info" for f in look.findings) and store.changed(stored.key, stored.token)
 
 
-def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]) -> Look:
+def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]) -> VerifyPass:
     subject, damage = subject_of(store, stored)
     indices, history = indices_of(store, subject), history_of(store, subject)
     found = [
@@ -75,19 +75,16 @@ def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]
         *label_findings(subject),
         *schema_findings(subject),
         *index_findings(subject, indices),
-        *mover_findings(subject),
+        *migration_findings(subject),
         *leftover_findings(subject, history.kept),
     ]
-    return Look(subject, indices, tuple(found), _counts(subject), history)
-
-
-def _counts(subject: Subject) -> Counts:
     keys = named_files(subject).column("key").to_pylist()
     size = sum(subject.entries[key].size or 0 for key in set(keys) & subject.entries.keys())
-    return Counts(1, len(subject.snapshot.partitions), len(keys), size)
+    counts = Counts(1, len(subject.snapshot.partitions), len(keys), size)
+    return VerifyPass(subject, indices, tuple(found), counts, history)
 
 
-def look_deeper(store: Store, look: Look, cells: Sequence[str] = ()) -> Look:
+def verify_rows(store: Store, look: VerifyPass, cells: Sequence[str] = ()) -> VerifyPass:
     """The same with the checks that read all data; ``cells`` are the dimension columns, in order, of a dataset of a cube."""
     subject = look.subject
     if subject is None or not subject.decoded:

@@ -96,7 +96,7 @@ class CellPass:
         self.repeated = 0
         self._count(cells, order[1:][keys[order[1:]] == keys[order[:-1]]])
 
-    def _count(self, cells: pa.Table, positions: Any) -> None:
+    def _count(self, cells: pa.Table, positions: np.ndarray[Any, Any]) -> None:
         self.repeated += len(positions)
         if len(positions) and not self.example:
             self.example = cells.slice(int(positions[0]), 1).to_pylist()[0]

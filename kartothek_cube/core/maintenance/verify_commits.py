@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.chain import COMMITS_KEY, MOVING_KEY, Commit
 from kartothek_cube.core.metadata.history import HistoryEntry, decode_entry, is_history_key
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
 from kartothek_cube.errors import KeyNotFound
@@ -35,7 +35,7 @@ class History:
         return frozenset(key for entry in self.entries for key in entry.files)
 
 
-def commit_findings(subject: Subject) -> Iterator[Finding]:
+def commit_findings(subject: Inspection) -> Iterator[Finding]:
     """An unfinished conversion or rename, a chain that is damaged, and a writer without commit ids that came last."""
     document, uuid = subject.snapshot.document, subject.uuid
     if MOVING_KEY in document.metadata:
@@ -65,10 +65,10 @@ def _is_linked(chain: Sequence[Commit]) -> bool:
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
-def history_of(store: Store, subject: Subject) -> History:
+def history_of(store: Store, subject: Inspection) -> History:
     """The history entries that lie below the dataset."""
     keys = [key for key in subject.entries if is_history_key(subject.uuid, key)]
-    found = list(run(lambda key: _entry(store, subject.uuid, key), keys, phase=Phase("verify", "commits")))
+    found = list(map_in_threads(lambda key: _entry(store, subject.uuid, key), keys, phase=Phase("verify", "commits")))
     entries = sorted((e for e in found if isinstance(e, HistoryEntry)), key=lambda e: e.time)  # None has been collected since it was listed
     return History(tuple(entries), tuple(f for f in found if isinstance(f, Finding)))
 
@@ -82,14 +82,15 @@ def _entry(store: Store, uuid: str, key: str) -> HistoryEntry | Finding | None:
         return Finding("warning", "history-unreadable", uuid, f"Snapshots before this commit cannot be read. {error}", key=key, mend=f"delete {key!r}")
 
 
-def history_findings(subject: Subject, history: History) -> Iterator[Finding]:
+def history_findings(subject: Inspection, history: History) -> Iterator[Finding]:
     """What cannot be gone back to: entries that cannot be read, and files that they need and that are gone; and writers without commit ids in between."""
     yield from history.findings
     data = {key for entry in history.entries for key in entry.files}
     lost = sorted(key for key in data if key.startswith(f"{subject.uuid}/") and key not in subject.entries)
     for key in lost:
         yield Finding("warning", "history-file", subject.uuid, "A file that only older snapshots need is not in the store; they cannot be read.", key=key)
-    between = _foreign_between(history.entries)
+    # All but the oldest that began a new list of commits on a dataset that was there.
+    between = [e for e in history.entries[1:] if e.parent is None and e.before is not None]
     if between or subject.snapshot.has_foreign_commit:
         yield from _lost(subject, history)
     if between:
@@ -97,7 +98,7 @@ def history_findings(subject: Subject, history: History) -> Iterator[Finding]:
         yield Finding("info", "foreign-between", subject.uuid, text, count=len(between))
 
 
-def _lost(subject: Subject, history: History) -> Iterator[Finding]:
+def _lost(subject: Inspection, history: History) -> Iterator[Finding]:
     """Commits of which nothing is left and that no other commit took back: a writer that does not compare overwrites what it has not seen."""
     chain = {commit.id for commit in subject.snapshot.chain}
     removed = [entry.removed.labels for entry in history.entries]
@@ -109,8 +110,3 @@ def _lost(subject: Subject, history: History) -> Iterator[Finding]:
             text += " it failed, or a writer without commit ids (kartothek, plateau) removed or overwrote them."
             mend = "write the rows again if they were lost; until garbage collection their files lie under the label"
             yield Finding("warning", "lost-commit", subject.uuid, text, label=entry.added[0].as_py(), mend=mend)
-
-
-def _foreign_between(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Entries, but for the oldest, that began a new list of commits on a dataset that was there."""
-    return [e for e in list(entries)[1:] if e.parent is None and e.before is not None]

@@ -9,22 +9,22 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.maintenance.garbage import own_folders, tracked_keys
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.markup import counted
-from kartothek_cube.core.naming import INDEX_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.naming import CSV_GZIP_SUFFIX, CSV_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.store import Entry, Store, check_key
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["file_findings", "leftover_findings", "named_files", "readable_files"]
 
-_SUFFIXES = (".parquet", ".csv", ".csv.gz")
+_SUFFIXES = (DATA_SUFFIX, CSV_SUFFIX, CSV_GZIP_SUFFIX)
 # What `check_key` lets pass, but for the length of segments.
 _VALID = r"""^[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+$"""
 _ODD = r"(^|/)\.{0,2}(/|$)|~$|[^/]{256}"
 
 
-def named_files(subject: Subject) -> pa.Table:
+def named_files(subject: Inspection) -> pa.Table:
     """One row for each data file: its key, the position of its partition and its table."""
     schema = pa.schema([("key", pa.string()), ("partition", pa.int64()), ("table", pa.string())])
     positions = pa.array(range(len(subject.snapshot.partitions)), type=pa.int64())
@@ -33,19 +33,27 @@ def named_files(subject: Subject) -> pa.Table:
     return found.filter(pc.is_valid(found.column("key")))
 
 
-def file_findings(store: Store, subject: Subject) -> Iterator[Finding]:
+def file_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
     """Data files: keys that no store may hold, unknown formats, files elsewhere, missing ones, and those that two partitions name."""
     files = named_files(subject)
     invalid = _invalid(files.column("key"))
-    yield from _invalid_keys(subject, files.filter(pc.is_in(files.column("key"), value_set=invalid)))
-    valid = files.filter(pc.invert(pc.is_in(files.column("key"), value_set=invalid)))
-    yield from _unknown_formats(subject, valid)
-    yield from _elsewhere(subject, valid)
+    is_invalid = pc.is_in(files.column("key"), value_set=invalid)
+    for key, label in _each(subject, files.filter(is_invalid)):
+        text = f"The document names a key that no store holds. {_reason(key)}"
+        yield Finding("error", "invalid-key", subject.uuid, text, key=key, label=label)
+    valid = files.filter(pc.invert(is_invalid))
+    for key, label in _each(subject, valid.filter(pc.invert(_has_format(valid.column("key"))))):
+        text = f"Nobody can read a data file of this name; it ends in {', '.join(_SUFFIXES)}."
+        yield Finding("error", "file-format", subject.uuid, text, key=key, label=label)
+    for key, label in _each(subject, valid.filter(pc.invert(pc.starts_with(valid.column("key"), f"{subject.uuid}/")))):
+        text = f"The file lies outside of {subject.uuid}/: its owner may delete it, and deleting this dataset in kartothek deletes it."
+        mend = f"copy_dataset({subject.uuid!r}, store, ...) copies it, too"
+        yield Finding("warning", "foreign-file", subject.uuid, text, key=key, label=label, mend=mend)
     yield from _missing(subject, valid, _present(store, subject, valid.column("key")))
     yield from _shared(subject, files)
 
 
-def readable_files(store: Store, subject: Subject) -> pa.Table:
+def readable_files(store: Store, subject: Inspection) -> pa.Table:
     """The `named_files` that are there and can be asked for."""
     files = named_files(subject)
     keys = files.column("key")
@@ -72,49 +80,28 @@ def _has_format(keys: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.or_(pc.or_(masks[0], masks[1]), masks[2])
 
 
-def _present(store: Store, subject: Subject, keys: pa.ChunkedArray) -> pa.Array:
+def _present(store: Store, subject: Inspection, keys: pa.ChunkedArray) -> pa.Array:
     """Those of the keys that are in the store: one listing of the dataset, and one of each folder elsewhere."""
     outside = keys.filter(pc.invert(pc.starts_with(keys, f"{subject.uuid}/")))
     owners = pc.unique(pc.replace_substring_regex(outside, r"/.*", "/")).to_pylist()
-    listed = [key for found in run(lambda owner: store.list(owner, recursive=True).keys, owners) for key in found]
+    listed = [key for found in map_in_threads(lambda owner: store.list(owner, recursive=True).keys, owners) for key in found]
     return pa.array([*subject.entries, *listed], type=pa.string())
 
 
-def _labels(subject: Subject, files: pa.Table) -> list[str]:
-    taken: list[str] = subject.snapshot.partitions.labels.take(files.column("partition").combine_chunks()).to_pylist()
-    return taken
-
-
-def _each(subject: Subject, files: pa.Table) -> Iterator[tuple[str, str]]:
+def _each(subject: Inspection, files: pa.Table) -> Iterator[tuple[str, str]]:
     """Key and label of each file."""
-    return zip(files.column("key").to_pylist(), _labels(subject, files), strict=True)
+    labels = subject.snapshot.partitions.labels.take(files.column("partition").combine_chunks())
+    return zip(files.column("key").to_pylist(), labels.to_pylist(), strict=True)
 
 
-def _invalid_keys(subject: Subject, files: pa.Table) -> Iterator[Finding]:
-    for key, label in _each(subject, files):
-        yield Finding("error", "invalid-key", subject.uuid, f"The document names a key that no store holds. {_reason(key)}", key=key, label=label)
-
-
-def _unknown_formats(subject: Subject, files: pa.Table) -> Iterator[Finding]:
-    for key, label in _each(subject, files.filter(pc.invert(_has_format(files.column("key"))))):
-        text = f"Nobody can read a data file of this name; it ends in {', '.join(_SUFFIXES)}."
-        yield Finding("error", "file-format", subject.uuid, text, key=key, label=label)
-
-
-def _elsewhere(subject: Subject, files: pa.Table) -> Iterator[Finding]:
-    for key, label in _each(subject, files.filter(pc.invert(pc.starts_with(files.column("key"), f"{subject.uuid}/")))):
-        text = f"The file lies outside of {subject.uuid}/: its owner may delete it, and deleting this dataset in kartothek deletes it."
-        yield Finding("warning", "foreign-file", subject.uuid, text, key=key, label=label, mend=f"copy_dataset({subject.uuid!r}, store, ...) copies it, too")
-
-
-def _missing(subject: Subject, files: pa.Table, present: pa.Array) -> Iterator[Finding]:
+def _missing(subject: Inspection, files: pa.Table, present: pa.Array) -> Iterator[Finding]:
     for key, label in _each(subject, files.filter(pc.invert(pc.is_in(files.column("key"), value_set=present)))):
         text = "The document names a file that is not in the store. Its rows are lost, and reading fails."
         mend = "restore the file, or go back with undo(...), or remove its partition with a delete scope"
         yield Finding("error", "missing-file", subject.uuid, text, key=key, label=label, mend=mend)
 
 
-def _shared(subject: Subject, files: pa.Table) -> Iterator[Finding]:
+def _shared(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
     counts = files.group_by("key").aggregate([("partition", "count")])
     shared = counts.filter(pc.greater(counts.column("partition_count"), 1)).column("key")
     repeated = files.filter(pc.is_in(files.column("key"), value_set=shared.combine_chunks()))
@@ -129,7 +116,7 @@ def _shared(subject: Subject, files: pa.Table) -> Iterator[Finding]:
 # --- files that nobody names ------------------------------------------------------------------------------------------
 
 
-def leftover_findings(subject: Subject, kept: Collection[str]) -> Iterator[Finding]:
+def leftover_findings(subject: Inspection, kept: Collection[str]) -> Iterator[Finding]:
     """What lies below ``<uuid>/`` and is not named by the document: for older snapshots, as garbage, or somebody else's."""
     tracked, uuid = tracked_keys(subject.snapshot), subject.uuid
     others = [e for e in subject.entries.values() if e.key not in tracked and not e.key.startswith((f"{uuid}/_history/", f"{uuid}/_gc/"))]
@@ -143,7 +130,7 @@ def leftover_findings(subject: Subject, kept: Collection[str]) -> Iterator[Findi
     yield from _leftover(uuid, "unknown-files", unknown, "In no table and no index, read and removed by nobody")
 
 
-def _folders(subject: Subject) -> tuple[str, ...]:
+def _folders(subject: Inspection) -> tuple[str, ...]:
     if not subject.is_explicit:
         return (f"{subject.uuid}/indices/",)
     return own_folders(subject.uuid, {*subject.snapshot.tables, *subject.snapshot.partitions.files}, subject.entries)

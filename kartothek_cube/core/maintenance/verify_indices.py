@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.index import SecondaryIndex, index_from_table, index_labels, index_type
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import type_of_column
 from kartothek_cube.core.naming import INDEX_SUFFIX
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import read_columns
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray
@@ -40,17 +40,17 @@ def rebuild(uuid: str, column: str) -> str:
     return f"build_dataset_indices(store, {uuid!r}, [{column!r}])"
 
 
-def indices_of(store: Store, subject: Subject) -> Indices:
+def indices_of(store: Store, subject: Inspection) -> Indices:
     """All secondary indices, read whole, with what is wrong with their files."""
     columns = sorted(subject.snapshot.document.indices)
     findings = [f for column in columns for f in _roles(subject, column)]
     known = [c for c in columns if _type(subject, c) is not None]
-    results = list(run(lambda column: _loaded(store, subject, column), known, phase=Phase("verify", "indices")))
+    results = list(map_in_threads(lambda column: _loaded(store, subject, column), known, phase=Phase("verify", "indices")))
     loaded = {c: index for c, (index, _) in zip(known, results, strict=True) if index is not None}
     return Indices(loaded, (*findings, *(f for _, found in results for f in found)))
 
 
-def _type(subject: Subject, column: str) -> pa.DataType | None:
+def _type(subject: Inspection, column: str) -> pa.DataType | None:
     """The type of an index on a column; None if there can be none."""
     try:
         return index_type(type_of_column(subject.snapshot.schemas, column, subject.uuid), column, subject.uuid)
@@ -58,7 +58,7 @@ def _type(subject: Subject, column: str) -> pa.DataType | None:
         return None
 
 
-def _roles(subject: Subject, column: str) -> Iterator[Finding]:
+def _roles(subject: Inspection, column: str) -> Iterator[Finding]:
     if not any(column in schema.names for schema in subject.snapshot.schemas.values()):
         if subject.snapshot.schemas:
             yield Finding("error", "index-column", subject.uuid, "There is an index on a column that the schema lacks.", column=column)
@@ -70,9 +70,10 @@ def _roles(subject: Subject, column: str) -> Iterator[Finding]:
         yield Finding("warning", "index-on-partition-column", subject.uuid, text, column=column)
 
 
-def _loaded(store: Store, subject: Subject, column: str) -> tuple[SecondaryIndex | None, list[Finding]]:
+def _loaded(store: Store, subject: Inspection, column: str) -> tuple[SecondaryIndex | None, list[Finding]]:
     reference, kind = subject.snapshot.document.indices[column], _type(subject, column)
     key = reference if isinstance(reference, str) else None
+    assert kind is not None  # of others nothing is loaded
     try:
         if key is None:
             return load_index(store, subject.snapshot, column)[0], []
@@ -86,14 +87,14 @@ def _loaded(store: Store, subject: Subject, column: str) -> tuple[SecondaryIndex
         return None, [Finding("error", "index-unreadable", subject.uuid, str(error), key=key, column=column, mend=rebuild(subject.uuid, column))]
 
 
-def _typed(subject: Subject, column: str, key: str, schema: pa.Schema, kind: pa.DataType | None) -> Iterator[Finding]:
+def _typed(subject: Inspection, column: str, key: str, schema: pa.Schema, kind: pa.DataType | None) -> Iterator[Finding]:
     """`index_from_table` casts what it can; what comes out of another family is no index on the column."""
     if column in schema.names and kind is not None and not compatible(stored_type(schema.field(column).type), kind):
         text = f"The index file has values of type {schema.field(column).type}, but the column is {kind}."
         yield Finding("error", "index-type", subject.uuid, text, key=key, column=column, mend=rebuild(subject.uuid, column))
 
 
-def _misplaced(subject: Subject, column: str, key: str) -> Iterator[Finding]:
+def _misplaced(subject: Inspection, column: str, key: str) -> Iterator[Finding]:
     legacy = key == f"{subject.uuid}.{column}{INDEX_SUFFIX}"
     if not key.startswith(f"{subject.uuid}/") and not legacy:
         text = f"The index file lies outside of {subject.uuid}/: its owner may delete it."
@@ -103,7 +104,7 @@ def _misplaced(subject: Subject, column: str, key: str) -> Iterator[Finding]:
 # --- what an index says of labels -------------------------------------------------------------------------------------
 
 
-def index_findings(subject: Subject, indices: Indices) -> Iterator[Finding]:
+def index_findings(subject: Inspection, indices: Indices) -> Iterator[Finding]:
     """What is wrong with the files, and entries whose label the document does not have."""
     yield from indices.findings
     for column, index in indices.loaded.items():
@@ -115,18 +116,18 @@ def index_findings(subject: Subject, indices: Indices) -> Iterator[Finding]:
             yield Finding("error", "index-label", subject.uuid, text, key=_key(subject, column), label=label, column=column, mend=mend)
 
 
-def _key(subject: Subject, column: str) -> str | None:
+def _key(subject: Inspection, column: str) -> str | None:
     reference = subject.snapshot.document.indices[column]
     return reference if isinstance(reference, str) else None
 
 
-def uncovered(subject: Subject, index: SecondaryIndex) -> IntArray:
+def uncovered(subject: Inspection, index: SecondaryIndex) -> IntArray:
     """Positions of the partitions that no entry of an index names."""
     labels = subject.snapshot.partitions.labels
     return np.flatnonzero(~pc.is_in(labels, value_set=index_labels(index)).to_numpy(zero_copy_only=False))
 
 
-def coverage_findings(subject: Subject, indices: Indices) -> Iterator[Finding]:
+def coverage_findings(subject: Inspection, indices: Indices) -> Iterator[Finding]:
     """Partitions that no entry names: right if they have no value there, which only their data says; else queries miss their rows."""
     ours = not subject.snapshot.has_foreign_commit
     for column, index in indices.loaded.items():
@@ -140,7 +141,7 @@ def coverage_findings(subject: Subject, indices: Indices) -> Iterator[Finding]:
             yield Finding(severity, "index-coverage", subject.uuid, text, _key(subject, column), label, column, mend, n)  # type: ignore[arg-type]
 
 
-def labelled_values(subject: Subject, index: SecondaryIndex) -> tuple[pa.Array, IntArray]:
+def labelled_values(subject: Inspection, index: SecondaryIndex) -> tuple[pa.Array, IntArray]:
     """The values of an index by partition: those of partition *i* are ``values[starts[i]:starts[i + 1]]``."""
     positions = index.positions(subject.snapshot.partitions.labels)
     order = np.argsort(positions, kind="stable")

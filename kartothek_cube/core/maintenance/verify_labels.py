@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.naming import decode_key
 
 __all__ = ["label_findings"]
@@ -18,7 +18,7 @@ __all__ = ["label_findings"]
 _ABSURD = r"^$|[\x00-\x1f\x7f]|(^|/)\.{0,2}(/|$)|[^/]{256}"
 
 
-def label_findings(subject: Subject) -> Iterator[Finding]:
+def label_findings(subject: Inspection) -> Iterator[Finding]:
     """Labels that make no file names, that contradict the path of their file, or that have no file, or not one of each table."""
     yield from _absurd(subject)
     yield from _contradictions(subject)
@@ -26,14 +26,14 @@ def label_findings(subject: Subject) -> Iterator[Finding]:
     yield from _tables(subject)
 
 
-def _absurd(subject: Subject) -> Iterator[Finding]:
+def _absurd(subject: Inspection) -> Iterator[Finding]:
     labels = subject.snapshot.partitions.labels
     for label in labels.filter(pc.match_substring_regex(labels, _ABSURD)).to_pylist():
         text = f"The label {label!r} makes no file name."
         yield Finding("warning", "absurd-label", subject.uuid, text, label=label)
 
 
-def _contradictions(subject: Subject) -> Iterator[Finding]:
+def _contradictions(subject: Inspection) -> Iterator[Finding]:
     """Where the folders of label and file differ, their pairs are compared; the path is what readers believe. Slashes may be quoted in one of them."""
     labels, keys = subject.snapshot.partitions.labels, subject.snapshot.partition_keys
     for files in subject.snapshot.partitions.files.values() if keys else ():
@@ -58,7 +58,7 @@ def _compared(uuid: str, label: str, key: str, columns: Sequence[str]) -> Iterat
             yield Finding("warning", "label-path", uuid, text, key=key, label=label, column=column)
 
 
-def _without_files(subject: Subject) -> Iterator[Finding]:
+def _without_files(subject: Inspection) -> Iterator[Finding]:
     partitions = subject.snapshot.partitions
     present = [pc.is_valid(files) for files in partitions.files.values()]
     count = sum((mask.cast(pa.int64()).to_numpy() for mask in present), np.zeros(len(partitions), dtype=np.int64))
@@ -75,7 +75,7 @@ def _without_files(subject: Subject) -> Iterator[Finding]:
             yield Finding("info", check, subject.uuid, f"{len(positions):,} {text}.", label=label, count=len(positions))
 
 
-def _tables(subject: Subject) -> Iterator[Finding]:
+def _tables(subject: Inspection) -> Iterator[Finding]:
     for table in subject.snapshot.partitions.files:
         if table == "indices" or table.startswith("_") or "/" in table or not table:
             text = f"A table called {table!r} shares its folder with other things of the dataset: kartothek's garbage collection may remove its data."

@@ -10,26 +10,26 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.maintenance.verify_schema import raw_schema
-from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.naming import MSGPACK_SUFFIX
 
-__all__ = ["mover_findings"]
+__all__ = ["migration_findings"]
 
 _PAGE = 'docs, page "Differences from kartothek"'
 
 
-def mover_findings(subject: Subject) -> Iterator[Finding]:
+def migration_findings(subject: Inspection) -> Iterator[Finding]:
     """Remarks for those who come from kartothek or plateau, each with the page of the documentation that says more."""
     yield from _document(subject)
     yield from _partition_columns(subject)
     yield from _columns(subject)
 
 
-def _info(subject: Subject, check: str, text: str, page: str, column: str | None = None, count: int = 1) -> Finding:
+def _info(subject: Inspection, check: str, text: str, page: str, column: str | None = None, count: int = 1) -> Finding:
     return Finding("info", check, subject.uuid, f"{text} ({page})", column=column, count=count)
 
 
-def _document(subject: Subject) -> Iterator[Finding]:
+def _document(subject: Inspection) -> Iterator[Finding]:
     snapshot = subject.snapshot
     if not snapshot.chain:
         text = "No commit of this library yet: types are those of the schema files, numbers come back with 64 bits."
@@ -46,7 +46,7 @@ def _document(subject: Subject) -> Iterator[Finding]:
         yield _info(subject, "embedded-index", text, f"{_PAGE}, 34", column)
 
 
-def _implicit(subject: Subject) -> Iterator[Finding]:
+def _implicit(subject: Inspection) -> Iterator[Finding]:
     yield _info(
         subject, "implicit", "The document lists no partitions: every data file is one, and each look lists the store. Any commit lists them.", f"{_PAGE}, 32"
     )
@@ -57,7 +57,7 @@ def _implicit(subject: Subject) -> Iterator[Finding]:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _partition_columns(subject: Subject) -> Iterator[Finding]:
+def _partition_columns(subject: Inspection) -> Iterator[Finding]:
     for column in subject.snapshot.values.column_names:
         values = subject.snapshot.values.column(column)
         if pt.is_boolean(values.type):
@@ -68,7 +68,7 @@ def _partition_columns(subject: Subject) -> Iterator[Finding]:
             yield from _slashes(subject, column, values)
 
 
-def _slashes(subject: Subject, column: str, values: pa.ChunkedArray) -> Iterator[Finding]:
+def _slashes(subject: Inspection, column: str, values: pa.ChunkedArray) -> Iterator[Finding]:
     """Values with a slash that the path does not encode."""
     files = pc.coalesce(*subject.snapshot.partitions.files.values())
     deeper = pc.greater(pc.count_substring(files, "/"), len(subject.snapshot.partition_keys) + 2)
@@ -85,8 +85,10 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool], str, str], ...] = (
 )
 
 
-def _columns(subject: Subject) -> Iterator[Finding]:
-    raw = _raw_types(subject)
+def _columns(subject: Inspection) -> Iterator[Finding]:
+    # The types as the schema files spell them.
+    files = subject.schema_files.values()
+    raw = {f.name: f.type for data, schema in files if schema is not None for f in raw_schema(data)}
     fields = {f.name: f.type for schema in subject.snapshot.schemas.values() for f in schema}
     for column, kind in fields.items():
         for check, applies, text, page in _KINDS:
@@ -95,8 +97,3 @@ def _columns(subject: Subject) -> Iterator[Finding]:
         stored = raw.get(column)
         if stored is not None and (pt.is_time(stored) or pt.is_duration(stored)) and not stored.equals(kind):
             yield _info(subject, "time-unit", f"The column is {stored} in kartothek and {kind} here.", f"{_PAGE}, 23", column)
-
-
-def _raw_types(subject: Subject) -> dict[str, pa.DataType]:
-    """The types as the schema files spell them."""
-    return {f.name: f.type for data, schema in subject.schema_files.values() if schema is not None for f in raw_schema(data)}

@@ -172,7 +172,7 @@ class VerifyReport:
         return in_notebook(head, found) if self.findings else in_notebook(head)
 
 
-def _storable(value: Any) -> Any:
+def _storable(value: object) -> Any:
     """Arrow holds UTF-8: a stray half of a surrogate pair is shown as an escape."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 

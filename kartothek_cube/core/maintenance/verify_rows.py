@@ -13,11 +13,11 @@ from kartothek_cube.core.maintenance.verify_cells import CellPass, Contradiction
 from kartothek_cube.core.maintenance.verify_files import readable_files
 from kartothek_cube.core.maintenance.verify_indices import Indices, labelled_values, rebuild
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.naming import DATA_SUFFIX
 from kartothek_cube.core.options import current_options
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.parquet import open_file
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.rowkeys import IntArray
@@ -58,7 +58,7 @@ class _Rows:
     findings: list[Finding] = field(default_factory=list)
 
 
-def row_findings(store: Store, subject: Subject, indices: Indices, cells: Sequence[str]) -> tuple[list[Finding], int]:
+def row_findings(store: Store, subject: Inspection, indices: Indices, cells: Sequence[str]) -> tuple[list[Finding], int]:
     """What is wrong with the rows of a dataset, and how many there are.
 
     ``cells`` are the dimension columns, in order, of a dataset of a cube.
@@ -75,13 +75,13 @@ def row_findings(store: Store, subject: Subject, indices: Indices, cells: Sequen
         return found
 
     findings, rows = list[Finding](), 0
-    for found in run(check, partitions, phase=Phase("verify", "partitions")):
+    for found in map_in_threads(check, partitions, phase=Phase("verify", "partitions")):
         findings.extend(found.findings)
         rows += found.rows
     return findings, rows
 
 
-def _by_partition(store: Store, subject: Subject) -> list[list[_File]]:
+def _by_partition(store: Store, subject: Inspection) -> list[list[_File]]:
     """The files that can be read, those of one partition together."""
     files, snapshot = readable_files(store, subject).sort_by("partition"), subject.snapshot
     groups: dict[int, list[_File]] = {}
@@ -96,7 +96,7 @@ def _by_partition(store: Store, subject: Subject) -> list[list[_File]]:
 # --- one file ---------------------------------------------------------------------------------------------------------
 
 
-def _check_file(store: Store, subject: Subject, file: _File, cells: Sequence[str], found: _Rows) -> None:
+def _check_file(store: Store, subject: Inspection, file: _File, cells: Sequence[str], found: _Rows) -> None:
     try:
         columns = _columns(store, subject, file, found.findings)
         _read(store, subject, file, columns, cells, found)
@@ -105,7 +105,7 @@ def _check_file(store: Store, subject: Subject, file: _File, cells: Sequence[str
         found.findings.append(Finding("error", "file-unreadable", subject.uuid, str(error), key=file.key, label=file.label))
 
 
-def _read(store: Store, subject: Subject, file: _File, columns: Sequence[str], cells: Sequence[str], found: _Rows) -> None:
+def _read(store: Store, subject: Inspection, file: _File, columns: Sequence[str], cells: Sequence[str], found: _Rows) -> None:
     request = FileRequest(subject.uuid, subject.snapshot.schemas[file.table], tuple(columns))
     inside = Contradictions({c: value for c, value in file.constants.items() if c in columns})
     passed = CellPass([c for c in cells if c in columns and c not in file.constants])
@@ -121,7 +121,7 @@ def _read(store: Store, subject: Subject, file: _File, columns: Sequence[str], c
     found.findings.extend((*_contradictions(subject.uuid, file, inside), *_cell_faults(subject.uuid, file, passed)))
 
 
-def _columns(store: Store, subject: Subject, file: _File, findings: list[Finding]) -> list[str]:
+def _columns(store: Store, subject: Inspection, file: _File, findings: list[Finding]) -> list[str]:
     """The columns that can be read in the types of the dataset; and what the file has otherwise."""
     schema = subject.snapshot.schemas[file.table]
     payload = [c for c in schema.names if c not in subject.snapshot.partition_keys]
@@ -158,7 +158,7 @@ def _column_faults(uuid: str, file: _File, inside: Mapping[str, pa.DataType], sc
 
 
 def _narrower(uuid: str, file: _File, column: str, kind: pa.DataType, wanted: pa.DataType) -> Iterator[Finding]:
-    if not kind.equals(wanted) and not pa.types.is_null(kind) and wanted.equals(common_type(kind, wanted)):
+    if not kind.equals(wanted) and not pa.types.is_null(kind) and wanted == common_type(kind, wanted):
         text = f'Files have {kind}, read as {wanted}; kartothek gives each file\'s own type (docs, page "Differences from kartothek", 20).'
         yield Finding("info", "narrower-column", uuid, text, key=file.key, label=file.label, column=column)
 
@@ -187,7 +187,7 @@ def _cell_faults(uuid: str, file: _File, cells: CellPass) -> Iterator[Finding]:
 _Listed = tuple[pa.DataType, pa.Array, IntArray]
 
 
-def _index_faults(subject: Subject, file: _File, found: _Rows, listed: Mapping[str, _Listed]) -> Iterator[Finding]:
+def _index_faults(subject: Inspection, file: _File, found: _Rows, listed: Mapping[str, _Listed]) -> Iterator[Finding]:
     for column, (kind, values, starts) in listed.items():
         first, last = int(starts[file.position]), int(starts[file.position + 1])
         entries = known_values(values.slice(first, last - first), kind)

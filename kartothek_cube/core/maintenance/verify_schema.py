@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kartothek_cube.core.maintenance.verify_report import Finding
-from kartothek_cube.core.maintenance.verify_subject import Subject
+from kartothek_cube.core.maintenance.verify_subject import Inspection
 from kartothek_cube.core.naming import schema_key
 from kartothek_cube.core.schema import normal_schema
 from kartothek_cube.core.schema_file import is_plain
@@ -20,7 +19,7 @@ __all__ = ["raw_schema", "schema_findings"]
 _MEND = "any commit of this library brings the file up to date"
 
 
-def schema_findings(subject: Subject) -> Iterator[Finding]:
+def schema_findings(subject: Inspection) -> Iterator[Finding]:
     """What kartothek and plateau, who read only the schema files, see differently."""
     for table, (data, schema) in subject.schema_files.items():
         key = schema_key(subject.uuid, table)
@@ -40,7 +39,7 @@ def _drift(uuid: str, key: str, file: pa.Schema, document: pa.Schema) -> Iterato
             yield from _typed(uuid, key, field, file.field(field.name).type)
 
 
-def _typed(uuid: str, key: str, field: pa.Field, kind: Any) -> Iterator[Finding]:
+def _typed(uuid: str, key: str, field: pa.Field, kind: pa.DataType) -> Iterator[Finding]:
     common = common_type(kind, field.type)
     if common is not None and common.equals(kind):
         return  # the same, or wider: a commit that came later may have been the first to write the file

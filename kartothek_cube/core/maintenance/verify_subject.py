@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.maintenance.documents import StoredDocument, document_keys, find_document
+from kartothek_cube.core.document_store import StoredDocument, document_keys, find_document
 from kartothek_cube.core.maintenance.verify_report import Finding
 from kartothek_cube.core.metadata.chain import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document
@@ -23,7 +23,7 @@ from kartothek_cube.core.snapshots import resolve_document
 from kartothek_cube.core.store import Entry, Store
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KartothekCubeError, KeyNotFound, Unsupported
 
-__all__ = ["DAMAGE", "Subject", "documents_of", "subject_of"]
+__all__ = ["DAMAGE", "Inspection", "documents_of", "subject_of"]
 
 # What reading damaged bytes may raise. The store's own errors are no damage of the dataset: they are raised.
 DAMAGE = (KartothekCubeError, ValueError, TypeError, LookupError, NotImplementedError, ArithmeticError, RecursionError, pa.ArrowException)
@@ -32,7 +32,7 @@ _MOST_TRIED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Inspection:
     """A dataset as far as it can be read.
 
     Attributes
@@ -110,7 +110,7 @@ def _first_document(store: Store, uuid: str) -> tuple[StoredDocument | None, lis
 # --- everything else --------------------------------------------------------------------------------------------------
 
 
-def subject_of(store: Store, stored: StoredDocument) -> tuple[Subject, list[Finding]]:
+def subject_of(store: Store, stored: StoredDocument) -> tuple[Inspection, list[Finding]]:
     """What the document, the schemas and one listing say. Errors are what readers would fail with."""
     findings: list[Finding] = []
     document, partitions = _resolved(store, stored.document, findings)
@@ -121,7 +121,7 @@ def subject_of(store: Store, stored: StoredDocument) -> tuple[Subject, list[Find
     values, decoded = _values(document, partitions, schemas, findings)
     keys = document.partition_keys or ()
     snapshot = Snapshot(document.uuid, stored.key, stored.token, document, schemas, keys, partitions, values)
-    return Subject(snapshot, entries, files, embedded, decoded), findings
+    return Inspection(snapshot, entries, files, embedded, decoded), findings
 
 
 def _resolved(store: Store, document: Document, findings: list[Finding]) -> tuple[Document, PartitionColumns]:

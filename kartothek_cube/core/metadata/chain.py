@@ -12,9 +12,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.metadata.document import parse_document
 from kartothek_cube.core.metadata.partitions import PartitionColumns
+from kartothek_cube.errors import CorruptDocument, Unsupported
 
-__all__ = ["COMMITS_KEY", "LENGTH", "MOVING_KEY", "SCHEMA_KEY", "Commit", "CubeCommit", "chain_of", "extend_chain", "fingerprint", "is_foreign"]
+__all__ = [
+    "COMMITS_KEY",
+    "LENGTH",
+    "MOVING_KEY",
+    "SCHEMA_KEY",
+    "Commit",
+    "CubeCommit",
+    "chain_of",
+    "extend_chain",
+    "fingerprint",
+    "is_foreign",
+    "stored_chain",
+]
 
 COMMITS_KEY = "kartothek_cube.commits"
 SCHEMA_KEY = "kartothek_cube.schema"
@@ -87,6 +101,14 @@ def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
     try:
         return tuple(_decoded(*entry) for entry in json.loads(metadata[COMMITS_KEY]))
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
+        return ()
+
+
+def stored_chain(data: bytes, key: str) -> tuple[Commit, ...]:
+    """The chain in the bytes of a document, oldest first; empty if the document has none or cannot be read."""
+    try:
+        return chain_of(parse_document(data, key).metadata)
+    except (CorruptDocument, Unsupported):
         return ()
 
 

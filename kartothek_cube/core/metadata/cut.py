@@ -34,7 +34,7 @@ def positions_of_byte(data: Any, byte: int) -> _Numbers:
 class Pieces:
     """What lies between one bound and the next, ``width`` pieces a row."""
 
-    def __init__(self, data: Any, bounds: _Numbers, width: int) -> None:
+    def __init__(self, data: bytes | memoryview, bounds: _Numbers, width: int) -> None:
         large = len(data) > _LARGEST
         self._width = width
         offsets = pa.py_buffer(np.ascontiguousarray(bounds, dtype=np.int64 if large else np.int32))
@@ -59,7 +59,7 @@ def constant(column: pa.Array) -> bytes | None:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def cut_json(raw: Any) -> Cut | None:
+def cut_json(raw: bytes | memoryview) -> Cut | None:
     """The partitions, if between the texts of all entries stands the same; None for what only a parser can read.
 
     Raises
@@ -121,7 +121,7 @@ def _has_control(texts: pa.Array) -> bool:
 # --- msgpack ----------------------------------------------------------------------------------------------------------
 
 
-def cut_msgpack(raw: Any) -> Cut | None:
+def cut_msgpack(raw: bytes | memoryview) -> Cut | None:
     """What `cut_json` does, of the packed form."""
     first = _first_packed(bytes(raw[:_HEAD]))
     if first is None:

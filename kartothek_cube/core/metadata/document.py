@@ -90,7 +90,7 @@ def _checked(members: _Members, key: str, *, msgpack: bool) -> Document:
     return _document(members, None if isinstance(raw, msgspec.UnsetType) else decode_partitions(memoryview(raw), key, msgpack=msgpack))
 
 
-def document_from_mapping(plain: Any, where: str) -> Document:
+def document_from_mapping(plain: object, where: str) -> Document:
     """The document that a map of its members describes; errors as of `parse_document`."""
     rest = dict(plain) if isinstance(plain, dict) else plain
     partitions = rest.pop("partitions", msgspec.UNSET) if isinstance(rest, dict) else msgspec.UNSET
@@ -114,7 +114,7 @@ def _check_members(members: _Members, key: str) -> None:
         raise CorruptDocument(f"The metadata or indices of the document {key} are nested more than {_DEEPEST} deep.")
 
 
-def _is_deep(value: Any) -> bool:
+def _is_deep(value: object) -> bool:
     level = [value]
     for _ in range(_DEEPEST + 1):
         level = [inner for v in level if isinstance(v, (dict, list)) for inner in (v.values() if isinstance(v, dict) else v)]
@@ -134,7 +134,7 @@ def _document(members: _Members, partitions: PartitionColumns | None) -> Documen
     )
 
 
-def _check_version(version: Any, key: str) -> None:
+def _check_version(version: object, key: str) -> None:
     if isinstance(version, bool) or not isinstance(version, int):
         raise CorruptDocument(f"The document {key} has no integer 'dataset_metadata_version'.")
     if version < VERSION:
@@ -167,7 +167,7 @@ def _members(document: Document, *, with_partitions: bool) -> dict[str, Any]:
     return members
 
 
-def check_user_metadata(metadata: Any, where: str) -> dict[str, Any]:
+def check_user_metadata(metadata: object, where: str) -> dict[str, Any]:
     """User metadata as it will come back from JSON; refuses what JSON cannot hold and the library's own names."""
     if not isinstance(metadata, dict):
         raise InvalidType(f"The metadata of {where} should be a dict but is {type(metadata).__name__}.")

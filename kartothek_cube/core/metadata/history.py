@@ -18,18 +18,18 @@ from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.schema_file import embedded_schemas
+from kartothek_cube.core.unpack import unpack
 from kartothek_cube.errors import CorruptDocument
 
-__all__ = ["HISTORY_FOLDER", "Header", "HistoryEntry", "decode_entry", "document_before", "encode_entry", "entry_of", "history_key", "is_history_key"]
+__all__ = ["HISTORY_FOLDER", "DocumentHeader", "HistoryEntry", "decode_entry", "document_before", "encode_entry", "entry_of", "history_key", "is_history_key"]
 
 HISTORY_FOLDER = "_history"
 _SUFFIX = ".json.zst"
 _VERSION = 1
-_LARGEST = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class DocumentHeader:
     """A document without its partitions; ``explicit`` says whether it listed them. ``indices`` has null where an index never had a file of its own."""
 
     partition_keys: tuple[str, ...]
@@ -54,7 +54,7 @@ class HistoryEntry:
         Partitions that it removed or replaced, with their files.
     positions : pyarrow.Array
         The place of each of them among the partitions before, counted from 0.
-    before : Header | None
+    before : DocumentHeader | None
         The rest of the document before; None if the commit made the dataset.
     cube : CubeCommit | None
         The write to a cube that it is a part of.
@@ -66,7 +66,7 @@ class HistoryEntry:
     added: pa.Array
     removed: PartitionColumns
     positions: pa.Array
-    before: Header | None
+    before: DocumentHeader | None
     cube: CubeCommit | None = None
 
     @property
@@ -96,13 +96,10 @@ def entry_of(commit: str, time: datetime, base: Snapshot | None, added: pa.Array
         return HistoryEntry(commit, None, time, added, empty_partitions(), pa.array([], type=pa.int64()), None, cube)
     positions = np.flatnonzero(pc.is_in(base.partitions.labels, value_set=gone).to_numpy(zero_copy_only=False)) if len(gone) else np.array([], dtype=np.int64)
     parent = None if base.has_foreign_commit else base.chain[-1].id
-    return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), _header_of(base), cube)
-
-
-def _header_of(base: Snapshot) -> Header:
     metadata = {k: v for k, v in base.document.metadata.items() if k != COMMITS_KEY}
     metadata[SCHEMA_KEY] = embedded_schemas(base.schemas)
-    return Header(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
+    before = DocumentHeader(base.partition_keys, base.document.indices, metadata, base.document.partitions is not None)
+    return HistoryEntry(commit, parent, time, added, base.partitions.take(positions), pa.array(positions), before, cube)
 
 
 def document_before(entry: HistoryEntry, after: Document) -> Document | None:
@@ -139,12 +136,8 @@ def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> Partiti
     order[others] = np.arange(len(kept))
     order[places] = np.arange(len(kept), count)
     tables = dict.fromkeys([*kept.files, *entry.removed.files])
-    files = {t: pa.concat_arrays([_files(kept, t), _files(entry.removed, t)]) for t in tables}
+    files = {t: pa.concat_arrays([kept.file_column(t), entry.removed.file_column(t)]) for t in tables}
     return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
-
-
-def _files(partitions: PartitionColumns, table: str) -> pa.Array:
-    return partitions.files[table] if table in partitions.files else pa.nulls(len(partitions), pa.string())
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -198,9 +191,9 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         If the bytes are no entry.
     """
     try:
-        plain = msgspec.json.decode(_decompressed(data), type=_Entry)
+        plain = msgspec.json.decode(unpack(data), type=_Entry)
         time = datetime.fromisoformat(plain.time).astimezone(UTC)
-    except (msgspec.DecodeError, zstandard.ZstdError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise CorruptDocument(f"The history entry {key} cannot be read: {error}") from error
     if plain.version != _VERSION or any(len(keys) != len(plain.labels) for keys in plain.files.values()):
         raise CorruptDocument(f"The history entry {key} is of another version, or contradicts itself.")
@@ -214,14 +207,6 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         pa.array(plain.added, type=pa.string()),
         removed,
         pa.array(plain.positions, type=pa.int64()),
-        None if before is None else Header(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
+        None if before is None else DocumentHeader(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
         None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
     )
-
-
-def _decompressed(data: bytes) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        text = reader.read(_LARGEST + 1)
-    if len(text) > _LARGEST:
-        raise ValueError("it is too large")
-    return text

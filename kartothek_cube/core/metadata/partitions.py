@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from kartothek_cube.core.metadata.labels import are_distinct, are_few, label_ord
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
-__all__ = ["PartitionColumns", "decode_partitions", "encode_partitions", "encoded_pieces"]
+__all__ = ["PartitionColumns", "decode_partitions", "encoded_pieces"]
 
 T = TypeVar("T")
 _FIRST_BEYOND_ASCII = 0x80
@@ -43,7 +43,7 @@ class PartitionColumns:
     def __reduce__(self) -> tuple[Any, ...]:
         return PartitionColumns, (self.labels, self.files)
 
-    def derived(self, name: Hashable, source: Any, make: Callable[[], T]) -> T:
+    def derived(self, name: Hashable, source: object, make: Callable[[], T]) -> T:
         """What was made of the partitions and ``source`` under this name; made now for another one than the last."""
         found = self._derived.get(name)
         if found is None or found[0] is not source:
@@ -64,7 +64,11 @@ class PartitionColumns:
         found: IntArray = self.positions(names)[codes]
         return found
 
-    def take(self, positions: Any) -> PartitionColumns:
+    def file_column(self, table: str) -> pa.Array:
+        """The file keys of one table, all null for a table that is unknown."""
+        return self.files[table] if table in self.files else pa.nulls(len(self), pa.string())
+
+    def take(self, positions: object) -> PartitionColumns:
         """The partitions at these positions."""
         picked = pa.array(positions, type=pa.int64())
         return PartitionColumns(self.labels.take(picked), {t: f.take(picked) for t, f in self.files.items()})
@@ -104,7 +108,7 @@ def _parsed(raw: bytes | memoryview, where: str, *, msgpack: bool) -> PartitionC
     return _columns(list(entries), [entry.files for entry in entries.values()], where)
 
 
-def _plain(raw: bytes | memoryview, where: str, decode: Any) -> Any:
+def _plain(raw: bytes | memoryview, where: str, decode: Callable[[bytes | memoryview], object]) -> Any:
     try:
         return decode(raw)
     # TypeError: older versions of msgspec say so of a key that is a map.
@@ -112,7 +116,7 @@ def _plain(raw: bytes | memoryview, where: str, decode: Any) -> Any:
         raise CorruptDocument(f"The partitions of the document {where} cannot be parsed: {error}") from error
 
 
-def from_mapping(partitions: Any, where: str) -> PartitionColumns:
+def from_mapping(partitions: object, where: str) -> PartitionColumns:
     """Columns from the parsed member ``{label: {"files": {table: key}}}``."""
     if not isinstance(partitions, dict):
         raise CorruptDocument(f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}.")
@@ -128,13 +132,13 @@ def _columns(labels: list[str], files: list[dict[str, str]], where: str) -> Part
 
 
 def _texts(texts: Sequence[str | None]) -> pa.Array:
-    array = pa.array(texts, type=pa.string())
+    array = cast("pa.Array | pa.ChunkedArray", pa.array(texts, type=pa.string()))
     if isinstance(array, pa.ChunkedArray):
         raise Unsupported("The labels or keys of a dataset take more than 2 GiB.")
     return array
 
 
-def _files_of(label: Any, entry: Any, where: str) -> dict[str, str]:
+def _files_of(label: object, entry: object, where: str) -> dict[str, str]:
     files = entry.get("files") if isinstance(entry, dict) else None
     if not isinstance(label, str) or not isinstance(files, dict) or not all(isinstance(text, str) for pair in files.items() for text in pair):
         raise CorruptDocument(f"Partition {label!r} of the document {where} names no files; expected {{'files': {{table: key}}}}.")
@@ -144,13 +148,8 @@ def _files_of(label: Any, entry: Any, where: str) -> dict[str, str]:
 # --- columns to bytes -------------------------------------------------------------------------------------------------
 
 
-def encode_partitions(columns: PartitionColumns) -> bytes:
-    """The JSON text of the member, in the order of the labels."""
-    return b"".join(encoded_pieces(columns))
-
-
 def encoded_pieces(columns: PartitionColumns) -> tuple[bytes | memoryview, ...]:
-    """The same in pieces: it may be long, and is a part of something longer."""
+    """The JSON text of the member, in the order of the labels, in pieces: it may be long, and is a part of something longer."""
     if len(columns.files) == 1 and len(columns):
         ((table, keys),) = columns.files.items()
         if keys.null_count == 0 and _needs_no_escape(columns.labels) and _needs_no_escape(keys):
@@ -166,7 +165,7 @@ def _needs_no_escape(texts: pa.Array) -> bool:
     return ascii_only and not any((data == ord(sign)).any() for sign in '"\\')
 
 
-def _data(texts: pa.LargeStringArray) -> memoryview:
+def _data(texts: pa.Array) -> memoryview:
     """The bytes of all texts, one after the other."""
     first, last = np.frombuffer(texts.buffers()[1], dtype=np.int64)[[texts.offset, texts.offset + len(texts)]]
     return memoryview(texts.buffers()[2] or b"")[first:last]
@@ -186,5 +185,5 @@ def to_mapping(columns: PartitionColumns) -> dict[str, Any]:
     return {label: {"files": {t: f[i] for t, f in lists.items() if f[i] is not None}} for i, label in enumerate(labels)}
 
 
-def _dumps(value: Any) -> bytes:
+def _dumps(value: object) -> bytes:
     return json.dumps(value).encode()

@@ -20,7 +20,7 @@ from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_part
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.predicates import Clause
 from kartothek_cube.core.ranges import MANY, can_be_searched, matching_ranges
-from kartothek_cube.core.rowkeys import IntArray
+from kartothek_cube.core.rowkeys import IntArray, pack_one
 from kartothek_cube.errors import UnknownColumn
 
 __all__ = ["CommitResult", "Snapshot", "make_snapshot", "type_of_column", "with_key_types"]
@@ -104,7 +104,7 @@ class Snapshot:
     def files(self) -> pa.Array:
         """File keys of the only table."""
         files = self.partitions.files
-        return files.get(SINGLE_TABLE) if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
+        return files[SINGLE_TABLE] if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
 
     @property
     def secondary_columns(self) -> frozenset[str]:
@@ -135,6 +135,13 @@ class Snapshot:
     def has_foreign_commit(self) -> bool:
         """Whether a writer that knows no chain came last."""
         return is_foreign(self.document.metadata, self.document.partitions)
+
+    def physical_partitions(self, columns: Sequence[str] | None = None) -> IntArray:
+        """A number for each stored partition, equal if the values of these partition keys are (default: of all of them)."""
+        keys = [c for c in (self.partition_keys if columns is None else columns) if c in self.values.column_names]
+        if not keys or not len(self.partitions):
+            return np.zeros(len(self.partitions), dtype=np.int64)
+        return np.unique(pack_one(self.values, keys), return_inverse=True)[1].ravel().astype(np.int64)
 
     def labels_with(self, column: str, clauses: Sequence[Clause]) -> IntArray:
         """Positions of the partitions whose value of a partition key satisfies all comparisons, ascending."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 
-__all__ = ["TXN_KEY", "Txn", "is_done", "last_number", "parse_txn", "with_txn", "write_id"]
+__all__ = ["TXN_KEY", "Txn", "is_applied", "last_number", "parse_txn", "with_txn", "write_id"]
 
 TXN_KEY = "kartothek_cube.txn"
 _MOST = 2**63 - 1
@@ -33,7 +33,7 @@ class Txn:
     number: int
 
 
-def parse_txn(value: Any) -> Txn | None:
+def parse_txn(value: object) -> Txn | None:
     """The argument ``txn`` of a writing verb: None, or a pair ``(application id, number)``.
 
     Raises
@@ -79,7 +79,7 @@ def last_number(metadata: Mapping[str, Any], application: str) -> int | None:
     return _numbers(metadata).get(application)
 
 
-def is_done(txn: Txn | None, metadata: Mapping[str, Any]) -> bool:
+def is_applied(txn: Txn | None, metadata: Mapping[str, Any]) -> bool:
     """Whether a write has been done already: its number is not above the last one of its application."""
     last = None if txn is None else last_number(metadata, txn.application)
     return txn is not None and last is not None and txn.number <= last

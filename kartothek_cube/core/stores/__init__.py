@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypedDict, Unpack, cast
 
 from kartothek_cube.core.naming import meant
 from kartothek_cube.core.store import Store
@@ -19,10 +19,22 @@ from kartothek_cube.core.stores.locations import parse_location
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.objects import ObjectStore
 from kartothek_cube.core.stores.urls import MEMORY_SCHEMES, StoreUrl, looks_like_url, names_object_store, parse_url
-from kartothek_cube.core.stores.view import ReadOnlyView, StoreView
+from kartothek_cube.core.stores.view import InstrumentedStore, ReadOnlyView, StoreView
 from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeError, Unsupported
+from kartothek_cube.typing import StoreLike
 
-__all__ = ["LocalStore", "MemoryStore", "ObjectStore", "ReadOnlyView", "StoreFactory", "StoreView", "open_store", "store_factory"]
+__all__ = [
+    "InstrumentedStore",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectStore",
+    "ReadOnlyView",
+    "StoreFactory",
+    "StoreView",
+    "open_instrumented",
+    "open_store",
+    "store_factory",
+]
 
 _LOCAL_SETTINGS = ("fsync", "lock", "perm")
 _OBJECT_SETTINGS = ("check_conditions", "credentials", "endpoint", "region")
@@ -35,7 +47,20 @@ _SCHEMES = ("hfs", "file", "hmemory", "s3", "az", "gs")
 _LONGEST_CHAIN = 10  # of factories that return factories
 
 
-def open_store(x: object, **settings: Any) -> Store:
+class StoreSettings(TypedDict, total=False):
+    """Settings of a store; `open_store` says what they mean."""
+
+    readonly: bool
+    fsync: bool
+    lock: Literal["inode", "sidecar"]
+    perm: int | None
+    region: str | None
+    endpoint: str
+    credentials: Callable[[], object]
+    check_conditions: bool | None
+
+
+def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     """Open a store. Every ``store=`` argument accepts what this accepts. Nothing is read or written, and no directory is made.
 
     Parameters
@@ -70,9 +95,22 @@ def open_store(x: object, **settings: Any) -> Store:
     if unknown:
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{meant(unknown, _SETTINGS)}")
     _check_types(settings)
-    readonly = settings.pop("readonly", False)
-    store = _open(_called(x), settings)
+    others: dict[str, Any] = dict(settings)
+    readonly = others.pop("readonly", False)
+    store = _open(_called(x), others)
     return ReadOnlyView(store) if readonly and store.capabilities.writable else store
+
+
+def open_instrumented(x: StoreLike) -> Store:
+    """Open a store as `open_store` does, for a verb: the current operation counts its calls.
+
+    Examples
+    --------
+    >>> store = open_instrumented("hmemory://sales")
+    >>> store == open_store("hmemory://sales"), open_store(store)
+    (True, <MemoryStore hmemory://sales>)
+    """
+    return x if isinstance(x, InstrumentedStore) else InstrumentedStore(open_store(x))
 
 
 def _check_types(settings: Mapping[str, Any]) -> None:
@@ -86,7 +124,7 @@ def _check_types(settings: Mapping[str, Any]) -> None:
         raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
 
 
-def _called(x: Any) -> Any:
+def _called(x: object) -> Any:
     for _ in range(_LONGEST_CHAIN):
         if isinstance(x, Store | str | os.PathLike) or (is_key_value_store(x) and not isinstance(x, type)) or not callable(x):
             return x
@@ -94,13 +132,13 @@ def _called(x: Any) -> Any:
     raise InvalidType(f"A store factory returned a function {_LONGEST_CHAIN} times instead of a store.")
 
 
-def _open(x: Any, settings: dict[str, Any]) -> Store:
+def _open(x: object, settings: dict[str, Any]) -> Store:
     if isinstance(x, str) and names_object_store(x):
         return _open_object_store(x, settings)
     _refuse(settings, _OBJECT_SETTINGS, "object stores given by URL")
     if isinstance(x, Store):
         refuse_settings(settings, f"the opened store {x.name}")
-        return x
+        return x.inner if isinstance(x, InstrumentedStore) else x
     if isinstance(x, str) and looks_like_url(x):
         return _open_url(x, settings)
     if isinstance(x, str | os.PathLike):
@@ -194,7 +232,7 @@ def _from_minimalkv(url: str) -> Any:
 class StoreFactory:
     """A picklable function that opens a store; for stores that do not pickle, but the function that makes them does."""
 
-    make: Callable[[], object] = field(repr=False)  # a `partial` shows its arguments, which may be a URL with a password
+    make: Callable[[], StoreLike] = field(repr=False)  # a `partial` shows its arguments, which may be a URL with a password
 
     def __call__(self) -> Store:
         return open_store(self.make)
@@ -210,7 +248,7 @@ def store_factory(x: object) -> Store | StoreFactory:
     InvalidType
         If neither can be pickled, or if the other process would see other objects, as with a store in memory.
     """
-    store = open_store(x)
+    store = open_store(cast("StoreLike", x))
     if not store.capabilities.shared:
         _refuse_unshared(store)
     if _pickles(store):

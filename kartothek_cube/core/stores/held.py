@@ -1,18 +1,18 @@
-"""Conditional puts through the clients that key-value stores hold: the container client of Azure, the buckets of boto3 and of boto."""
+"""Conditional puts through the clients that key-value stores hold: the container client of Azure and the bucket of boto3."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import secrets
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["ConditionFailed", "ObjectClient", "client_of", "foreign", "heeds_conditions", "holds", "is_known_to_ignore", "layers", "redacted"]
+from kartothek_cube.core.stores.conditional_put import ConditionFailed
+
+__all__ = ["ObjectClient", "client_of", "foreign", "holds", "layers", "redacted"]
 
 _LIBRARIES = frozenset({"simplekv", "storefact", "minimalkv"})
 _METHODS = ("get", "put", "_get", "_put")
@@ -20,13 +20,6 @@ _SDKS = frozenset({"azure", "boto", "boto3", "botocore", "requests", "urllib3"})
 _MISSING = frozenset({"BlobNotFound", "NoSuchKey", "404"})
 _REFUSED = _MISSING | {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PreconditionFailed", "ConditionalRequestConflict", "409", "412"}
 _READS = 3
-_ROUNDS = 3
-_HEEDED: dict[Hashable, bool] = {}
-_LOCKS: dict[Hashable, threading.Lock] = {}
-
-
-class ConditionFailed(Exception):
-    """The backend refused a conditional put."""
 
 
 class ObjectClient(ABC):
@@ -35,7 +28,7 @@ class ObjectClient(ABC):
     Attributes
     ----------
     trusted : bool
-        The server is the provider's own, which heeds conditions; of a look-alike it has to be found out.
+        Whether the server is the provider's own, which respects conditions. A look-alike has to be tried.
     """
 
     def __init__(self, store: Any) -> None:
@@ -58,7 +51,7 @@ class ObjectClient(ABC):
         """Write if the object has this ETag still, or with None if there is none; return the new ETag, or raise `ConditionFailed`."""
 
 
-def client_of(store: Any) -> ObjectClient | None:
+def client_of(store: object) -> ObjectClient | None:
     """Return the client of a simplekv or minimalkv store, if it has one that can put on condition; nothing is asked over the network.
 
     What a decorator or a subclass makes of keys and bytes is not known, so a store counts only if reading and writing are the library's own.
@@ -70,12 +63,10 @@ def client_of(store: Any) -> ObjectClient | None:
     bucket = vars(store).get("bucket")
     if hasattr(bucket, "Object") and hasattr(store, "_object_prefix") and _boto3_can(bucket):
         return Boto3Client(store)
-    if hasattr(bucket, "get_key") and hasattr(bucket, "new_key"):
-        return BotoClient(store)
     return None
 
 
-def _is_plain(store: Any) -> bool:
+def _is_plain(store: object) -> bool:
     methods = [getattr(type(store), name, None) for name in _METHODS]
     return hasattr(store, "__dict__") and all(str(getattr(method, "__module__", "")).partition(".")[0] in _LIBRARIES for method in methods)
 
@@ -85,14 +76,14 @@ def _boto3_can(bucket: Any) -> bool:
     return "IfMatch" in bucket.meta.client.meta.service_model.operation_model("PutObject").input_shape.members
 
 
-def layers(store: Any) -> Iterator[Any]:
+def layers(store: object) -> Iterator[Any]:
     """A store, and those that its decorators pass on to, from the outside in."""
     while store is not None:
         yield store
         store = getattr(store, "__dict__", {}).get("_dstore")
 
 
-def holds(store: Any, names: tuple[str, ...]) -> bool:
+def holds(store: object, names: tuple[str, ...]) -> bool:
     """Whether a store, or the one that its decorators pass on to, has one of these attributes. A lazy one is not made."""
     *_, store = layers(store)
     return any(name in getattr(store, "__dict__", {}) or hasattr(type(store), name) for name in names)
@@ -165,85 +156,13 @@ class Boto3Client(ObjectClient):
         return {"Metadata": store.metadata, **acl, **storage}
 
 
-class BotoClient(ObjectClient):
-    """``BotoStore`` of simplekv and minimalkv, with boto 2, which runs on Python 3.11 and older."""
-
-    @property
-    def trusted(self) -> bool:
-        return _is_amazon(f"//{self._store.bucket.connection.host}")
-
-    def get(self, key: str) -> tuple[bytes, str]:
-        with _missing(key):
-            entry = self._store.bucket.new_key(self._store.prefix + key)
-            return bytes(entry.get_contents_as_string()), str(entry.etag)
-
-    def etag(self, key: str) -> str:
-        entry = self._store.bucket.get_key(self._store.prefix + key)
-        if entry is None:
-            raise KeyError(key)
-        return str(entry.etag)
-
-    def put_if(self, key: str, data: bytes, etag: str | None) -> str:
-        store = self._store
-        entry = store.bucket.new_key(store.prefix + key)
-        if store.metadata:
-            entry.update_metadata(store.metadata)
-        condition = {"If-None-Match": "*"} if etag is None else {"If-Match": etag}
-        settings = {"policy": "public-read"} if store.public else {}
-        with _conditions():
-            entry.set_contents_from_string(data, headers=condition, reduced_redundancy=store.reduced_redundancy, **settings)
-        return str(entry.etag)
-
-
 def _is_amazon(url: str) -> bool:
     host = (urlsplit(url).hostname or "").rstrip(".")
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-def heeds_conditions(place: Hashable, client: ObjectClient, store: Any) -> bool:
-    """Whether a server heeds conditions: some look-alikes of S3 ignore them and overwrite. Tried once per process and store, with an object of our own."""
-    # One lock per store: a server that does not answer holds up nobody else. `setdefault` is one step.
-    with _LOCKS.setdefault(place, threading.Lock()):
-        if place not in _HEEDED:
-            _HEEDED[place] = client.trusted or _try_conditions(client, store)
-        return _HEEDED[place]
-
-
-def is_known_to_ignore(place: Hashable) -> bool:
-    """Whether the server was found to ignore conditions."""
-    return _HEEDED.get(place) is False
-
-
-def _try_conditions(client: ObjectClient, store: Any) -> bool:
-    # A first answer that was lost comes back as a refusal of a valid put, which says nothing: that round is repeated.
-    return next((verdict for verdict in (_round(client, store) for _ in range(_ROUNDS)) if verdict is not None), False)
-
-
-def _round(client: ObjectClient, store: Any) -> bool | None:
-    key = f"kartothek_cube-conditions-{secrets.token_hex(8)}"
-    try:
-        # Contents differ, since an ETag of S3 is a hash of the content.
-        created = _tried(client, key, b"1", None)
-        if created is None:
-            return None
-        if _tried(client, key, b"2", None) is not None:
-            return False
-        updated = _tried(client, key, b"3", created)
-        return None if updated is None else _tried(client, key, b"4", created) is None
-    finally:
-        with suppress(Exception):
-            store.delete(key)
-
-
-def _tried(client: ObjectClient, key: str, data: bytes, etag: str | None) -> str | None:
-    try:
-        return client.put_if(key, data, etag)
-    except ConditionFailed:
-        return None
-
-
 def _code(error: BaseException) -> str:
-    """The backend's word for what went wrong: an attribute in Azure and boto, part of the answer in boto3."""
+    """The backend's word for what went wrong: an attribute in Azure, part of the answer in boto3."""
     answer = getattr(error, "response", None)
     named = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else getattr(error, "error_code", None)
     return str(getattr(named, "value", named) or getattr(error, "status", ""))

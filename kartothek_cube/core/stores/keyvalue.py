@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from kartothek_cube.core.options import current_options
 from kartothek_cube.core.store import (
@@ -30,7 +30,8 @@ from kartothek_cube.core.store import (
     select,
 )
 from kartothek_cube.core.stores.atomic import digest
-from kartothek_cube.core.stores.held import ConditionFailed, client_of, foreign, heeds_conditions, holds, is_known_to_ignore, layers, redacted
+from kartothek_cube.core.stores.conditional_put import ConditionFailed, is_known_to_ignore_conditions, supports_conditional_put
+from kartothek_cube.core.stores.held import client_of, foreign, holds, layers, redacted
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.view import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore
@@ -50,7 +51,7 @@ def is_key_value_store(store: object) -> bool:
     return all(callable(getattr(store, method, None)) for method in ("get", "open", "iter_keys"))
 
 
-def adapt(store: Any, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
+def adapt(store: object, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
     """Return the store that shows a simplekv or minimalkv store."""
     readonly = not all(callable(getattr(layer, "put", None)) for layer in layers(store))
     directory = _directory(_attributes(store).get("_dstore") if readonly else store)
@@ -106,9 +107,9 @@ def _reference(store: object) -> Callable[[], object]:
 class KeyValueAdapter(Store):
     """Shows any store that has simplekv's methods.
 
-    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend compares and swaps: Azure with azure-storage-blob 12, S3
-    with boto3 or boto; their versions are ETags. Every other store cannot: `put_if` is refused unless ``options(require_atomic=False)`` says that there
-    is one writer.
+    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend compares and swaps: Azure
+    with azure-storage-blob 12, S3 with boto3; their versions are ETags. Every other store cannot: `put_if` is refused unless
+    ``options(require_atomic=False)`` says that there is one writer.
     """
 
     def __init__(self, store: Any) -> None:
@@ -122,7 +123,7 @@ class KeyValueAdapter(Store):
     @property
     def capabilities(self) -> Capabilities:
         atomic = self._in_memory or holds(self._store, _ATOMIC_BACKENDS)
-        exact = self._in_memory or (self._client is not None and not is_known_to_ignore(self._identity))
+        exact = self._in_memory or (self._client is not None and not is_known_to_ignore_conditions(self._identity))
         return Capabilities(atomic_put=atomic, conditional_put=exact, modification_times=False, shared=self._shared)
 
     @property
@@ -208,7 +209,8 @@ class KeyValueAdapter(Store):
         if self._client is None:
             return False
         with self._errors(key):
-            return heeds_conditions(self._identity, self._client, self._store)
+            client = self._client
+            return client.trusted or supports_conditional_put(self._identity, client.put_if, self._store.delete)
 
     def _swap(self, key: str, data: bytes, version: Any) -> Version:
         assert self._client is not None
@@ -268,11 +270,11 @@ class KeyValueAdapter(Store):
             raise OSError(f"Store {self.name} has no answer for {key!r}: {type(error).__name__}: {redacted(error)}") from None
 
 
-def _size_of(file: Any) -> int:
+def _size_of(file: IO[bytes]) -> int:
     return int(file.seek(0, os.SEEK_END) or file.tell())
 
 
-def _read_span(file: Any, start: int, stop: int) -> bytes:
+def _read_span(file: IO[bytes], start: int, stop: int) -> bytes:
     if start >= stop:  # a read of nothing is an invalid range for some
         return b""
     file.seek(start)

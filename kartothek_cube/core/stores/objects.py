@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -27,7 +27,7 @@ from kartothek_cube.core.store import (
     check_prefix,
     check_spans,
 )
-from kartothek_cube.core.stores.conditions import heeds_conditions, is_known_to_ignore, token_of
+from kartothek_cube.core.stores.conditional_put import ConditionFailed, is_known_to_ignore_conditions, supports_conditional_put
 from kartothek_cube.core.stores.connection import Credentials, connect, custom_endpoint, refuse_after_fork, require_extra
 from kartothek_cube.core.stores.failures import Attempt, explained, has_status, is_panic, not_opened
 from kartothek_cube.core.stores.locations import Location
@@ -81,8 +81,8 @@ class ObjectStore(Store):
 
     @property
     def capabilities(self) -> Capabilities:
-        heeds = not is_known_to_ignore(self._place)
-        return Capabilities(atomic_put=True, conditional_put=heeds, modification_times=True, shared=True)
+        supported = not is_known_to_ignore_conditions(self._place)
+        return Capabilities(atomic_put=True, conditional_put=supported, modification_times=True, shared=True)
 
     @property
     def name(self) -> str:
@@ -159,7 +159,7 @@ class ObjectStore(Store):
     def put_if(self, key: str, data: Data, version: Version | None) -> ObjectVersion:
         check_key(key)
         expected = None if version is None else _object_version(version)
-        if not self._heeds_conditions():
+        if not self._supports_conditional_put():
             return self._put_as_only_writer(key, data, expected)
         mode = "create" if expected is None else _token(expected)
 
@@ -168,10 +168,14 @@ class ObjectStore(Store):
 
         return self._write("put_if", key, swap, lambda: self.mismatch(key, version))
 
-    def _heeds_conditions(self) -> bool:
+    def _supports_conditional_put(self) -> bool:
         checks = self._location.check_conditions
         if checks or (checks is None and custom_endpoint(self._location)):
-            return self._write("put_if", "kartothek_cube-conditions", lambda client: heeds_conditions(self._place, client))
+
+            def probe(client: Any) -> bool:
+                return supports_conditional_put(self._place, lambda *put: _put_on_condition(client, *put), client.delete)
+
+            return self._write("put_if", "kartothek_cube-conditions", probe)
         return True
 
     def _put_as_only_writer(self, key: str, data: Data, version: ObjectVersion | None) -> ObjectVersion:
@@ -226,7 +230,7 @@ class ObjectStore(Store):
     def _size(self, key: str) -> int:
         return int(self._do("head", key, lambda client: client.head(key))["size"])
 
-    def _version(self, meta: Any) -> ObjectVersion:
+    def _version(self, meta: Mapping[str, Any]) -> ObjectVersion:
         # Put, get and head agree on these; on GCS the generation is what a condition takes.
         return ObjectVersion(version=meta["version"]) if self._location.kind == "gcs" else ObjectVersion(e_tag=meta["e_tag"])
 
@@ -309,7 +313,28 @@ def _object_version(version: Version) -> ObjectVersion:
 
 
 def _token(version: ObjectVersion) -> dict[str, str]:
-    return token_of({"e_tag": version.e_tag, "version": version.version})
+    return _token_of({"e_tag": version.e_tag, "version": version.version})
+
+
+def _token_of(meta: Any) -> dict[str, str]:
+    """What obstore takes as the expected version, from what it says of an object."""
+    return {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
+
+
+def _put_on_condition(client: Any, key: str, data: bytes, version: dict[str, str] | None) -> dict[str, str]:
+    """One put of the probe for conditions; the new version, empty if the server gives none."""
+    from obstore import exceptions
+
+    try:
+        return _token_of(client.put(key, data, mode="create" if version is None else version, use_multipart=False))
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+        raise ConditionFailed from None
+    except exceptions.BaseError as error:
+        if not has_status(error, 501):  # not implemented: the server does not know conditions
+            raise
+        if version is not None:
+            raise ConditionFailed from None
+        return {}
 
 
 def _ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:

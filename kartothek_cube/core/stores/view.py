@@ -1,4 +1,4 @@
-"""Views of another store: one that passes everything on, and one that refuses to write."""
+"""Views of another store: one that passes everything on, one that refuses to write, and one whose calls are counted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import TypeVar
 
 from kartothek_cube.core.store import Buffer, Buffers, Capabilities, Data, Entries, Listing, Source, Span, Store, Version, check_key
+from kartothek_cube.core.telemetry import current_operation
 from kartothek_cube.errors import ReadOnlyStore
 
-__all__ = ["WRITES", "ReadOnlyView", "StoreView"]
+__all__ = ["WRITES", "InstrumentedStore", "ReadOnlyView", "StoreView"]
 
 R = TypeVar("R")
 
@@ -106,3 +107,26 @@ class ReadOnlyView(StoreView):
             check_key(key)
             raise ReadOnlyStore(f"Store {self.name} was opened for reading only; {operation} of {key!r} is refused.")
         return super().around(operation, key, action)
+
+
+class InstrumentedStore(StoreView):
+    """Shows another store, and counts its calls for the current operation.
+
+    Verbs wrap the store that they open, so that no class of a store needs to know of operations and logs. A call counts
+    once, whatever other methods of the store it uses.
+    """
+
+    def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
+        current = current_operation()
+        return action() if current is None else current.store_call(operation, key, action)
+
+    def copy(self, source: str, target: str) -> None:
+        self.around("copy", source, lambda: self.inner.copy(source, target))
+
+    def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
+        if type(self.inner).leftovers is Store.leftovers:  # there are none, and the store is not called
+            return self.inner.leftovers(prefix, before, remove=remove)
+        return self.around("leftovers", prefix, lambda: self.inner.leftovers(prefix, before, remove=remove))
+
+    def __repr__(self) -> str:
+        return repr(self.inner)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kartothek_cube.core.maintenance.compact import TARGET_ROWS, cell_order, neighbours
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS, cell_order, neighbours
 from kartothek_cube.core.maintenance.verify_indices import rebuild
 from kartothek_cube.core.maintenance.verify_report import SEVERITIES, Finding, Severity, alike
 from kartothek_cube.core.markup import counted, show_bytes
@@ -18,7 +18,7 @@ from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.report.facts import Advice
-from kartothek_cube.cube.report.measure import Measured, physical_partitions
+from kartothek_cube.cube.report.measure import Measured
 
 __all__ = ["advice_of"]
 
@@ -100,7 +100,7 @@ def _of_sizes(site: _Site, name: str, found: Measured) -> Iterator[Advice]:
     known = found.sizes > 0
     if not known.any():
         return
-    where, several = physical_partitions(found.snapshot), _mergeable(found, site.cube)
+    where, several = found.snapshot.physical_partitions(), _mergeable(found, site.cube)
     if several.any() and found.sizes[several].mean() < _SMALL:
         # A few are what every append leaves.
         surplus = int(several.sum()) - len(np.unique(where[several]))

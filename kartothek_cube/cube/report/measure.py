@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from kartothek_cube.core.index import SecondaryIndex
 from kartothek_cube.core.metadata.history import HistoryEntry
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.rowkeys import IntArray, pack, pack_one
+from kartothek_cube.core.rowkeys import IntArray, pack
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.picture import bands, show_value
 from kartothek_cube.cube.report.facts import BETWEEN, DatasetFacts, Growth, HeatMap, Histogram, IndexFacts
 
-__all__ = ["Measured", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts", "physical_partitions"]
+__all__ = ["Measured", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts"]
 
 _MOST_ROWS = 30
 _MOST_POINTS = 240
@@ -37,14 +37,6 @@ class Measured:
     history: Sequence[HistoryEntry] = ()
 
 
-def physical_partitions(snapshot: Snapshot) -> IntArray:
-    """A number for each file: that of its combination of partition values."""
-    keys = [c for c in snapshot.partition_keys if c in snapshot.values.column_names]
-    if not keys:
-        return np.zeros(len(snapshot.partitions), dtype=np.int64)
-    return np.unique(pack_one(snapshot.values, keys), return_inverse=True)[1].ravel().astype(np.int64)
-
-
 def dataset_facts(name: str, found: Measured, cube: Cube | None) -> DatasetFacts:
     """Columns and sizes of one dataset."""
     snapshot, sizes = found.snapshot, found.sizes
@@ -60,7 +52,7 @@ def dataset_facts(name: str, found: Measured, cube: Cube | None) -> DatasetFacts
         partition_keys=snapshot.partition_keys,
         indices=tuple(sorted(snapshot.secondary_columns)),
         payload={c: str(snapshot.schema.field(c).type) for c in sorted(payload)},
-        partitions=len(np.unique(physical_partitions(snapshot))),
+        partitions=len(np.unique(snapshot.physical_partitions())),
         files=len(sizes),
         bytes=int(sizes.sum()),
         rows=None if found.rows is None else int(found.rows.sum()),

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.cube.commit import commit_cube_write, write_input
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.inputs import gather, reusable
-from kartothek_cube.cube.publish import commit_cube_write, write_gathered
-from kartothek_cube.cube.write import plan_append, plan_removal, plan_update
+from kartothek_cube.cube.input_data import materialize, read_input
+from kartothek_cube.cube.write_plan import plan_append, plan_removal, plan_update
+from kartothek_cube.typing import Columns, IntoConditions, IntoCubeData, StoreLike, UserMetadata
 
 __all__ = ["append_to_cube", "remove_from_members", "remove_partitions", "update_cube"]
 
 
 def append_to_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     options: Overrides | None = None,
@@ -64,19 +64,19 @@ def append_to_cube(
     >>> query_cube(cube, store)[0]["UNITS"].tolist()
     [3, 5]
     """
-    with verb("append_to_cube", options, cube=cube):
-        gathered, opened = gather(data, cube), open_store(store)
+    with operation("append_to_cube", options, cube=cube):
+        rows, opened = read_input(data, cube), open_instrumented(store)
         plan = partial(plan_append, cube, existing=load_cube(cube, opened), metadata=metadata, serializer=df_serializer)
-        return write_gathered(opened, plan, gathered)
+        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
 def update_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    remove_conditions: Any,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    remove_conditions: IntoConditions,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -121,27 +121,27 @@ def update_cube(
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2, 3]
     """
-    with verb("update_cube", options, cube=cube):
-        gathered, names, opened = gather(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_store(store)
+    with operation("update_cube", options, cube=cube):
+        rows, names, opened = read_input(data, cube), converter_str_set_optional(ktk_cube_dataset_ids), open_instrumented(store)
         plan = partial(
             plan_update,
             cube,
             existing=load_cube(cube, opened),
-            remove_conditions=reusable(remove_conditions),
+            remove_conditions=materialize(remove_conditions),
             names=None if names is None else sorted(names),
             metadata=metadata,
             serializer=df_serializer,
             on_conflict=check_on_conflict(on_conflict),
         )
-        return write_gathered(opened, plan, gathered)
+        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
 def remove_partitions(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Columns = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     *,
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
@@ -180,17 +180,17 @@ def remove_partitions(
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2]
     """
-    with verb("remove_partitions", options, cube=cube):
-        return remove_from_members(cube, open_store(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict)
+    with operation("remove_partitions", options, cube=cube):
+        return remove_from_members(cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict)
 
 
 def remove_from_members(
-    cube: Cube, store: Store, conditions: Any, ktk_cube_dataset_ids: Any, metadata: Any, on_conflict: OnConflict, txn: Txn | None = None
+    cube: Cube, store: Store, conditions: IntoConditions, ktk_cube_dataset_ids: object, metadata: object, on_conflict: OnConflict, txn: Txn | None = None
 ) -> dict[str, DatasetMetadata]:
     """What `remove_partitions` does; a number that its application has used before is skipped."""
     members = load_cube(cube, store)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)
     write = plan_removal(cube, members, conditions, concerned, metadata, named=names is not None, on_conflict=rule, txn=txn)
-    changed = commit_cube_write(store, write, {})
-    return {i: changed.get(i, DatasetMetadata.of(snapshot)) for i, snapshot in members.items()}
+    landed = {**members, **commit_cube_write(store, write, {})}
+    return {i: DatasetMetadata.of(landed[i]) for i in members}

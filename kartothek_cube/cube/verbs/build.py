@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kartothek_cube.core.change import OnConflict, check_on_conflict
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.compat.serializers import ParquetSerializer
 from kartothek_cube.core.formats import FileFormat
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import document_key
 from kartothek_cube.core.options import Overrides
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.cube.commit import write_input
+from kartothek_cube.cube.constants import KTK_CUBE_COMPRESSION
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import dataset_ids, load_cube, load_named
-from kartothek_cube.cube.inputs import gather, reusable
-from kartothek_cube.cube.publish import write_gathered
-from kartothek_cube.cube.write import check_arguments, check_extension, plan_build, plan_extend
+from kartothek_cube.cube.input_data import materialize, read_input
+from kartothek_cube.cube.write_plan import check_arguments, check_extension, plan_build, plan_extend
 from kartothek_cube.errors import AlreadyExists
+from kartothek_cube.typing import Columns, IntoCubeData, StoreLike, UserMetadata
 
-__all__ = ["build_cube", "existing_for_build", "extend_cube"]
+__all__ = ["CUBE_SERIALIZER", "build_cube", "existing_for_build", "extend_cube"]
+
+CUBE_SERIALIZER = ParquetSerializer(compression=KTK_CUBE_COMPRESSION)
 
 
 def build_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -93,13 +98,15 @@ def build_cube(
     >>> build_cube(sales, cube, open_store("hmemory://"))
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
-    with verb("build_cube", options, cube=cube):
-        gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
-        check_arguments(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
+    with operation("build_cube", options, cube=cube):
+        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
+        check_arguments(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = existing_for_build(cube, opened)
-        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
-        plan = partial(plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
-        return write_gathered(opened, plan, gathered)
+        rule = check_on_conflict(on_conflict)
+        plan = partial(
+            plan_build, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+        )
+        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}
 
 
 def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
@@ -116,12 +123,12 @@ def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
 
 
 def extend_cube(
-    data: Any,
+    data: IntoCubeData,
     cube: Cube,
-    store: Any,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    store: StoreLike,
+    metadata: Mapping[str, UserMetadata] | None = None,
     overwrite: bool = False,
-    partition_on: dict[str, Any] | None = None,
+    partition_on: Mapping[str, Columns] | None = None,
     df_serializer: FileFormat | None = None,
     *,
     on_conflict: OnConflict = "raise",
@@ -143,10 +150,12 @@ def extend_cube(
     >>> extend_cube({"stock": pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
-    with verb("extend_cube", options, cube=cube):
-        gathered, keys, opened = gather(data, cube), reusable(partition_on), open_store(store)
-        check_extension(cube, gathered.names, metadata, keys, more=gathered.rest is not None)
+    with operation("extend_cube", options, cube=cube):
+        rows, keys, opened = read_input(data, cube), materialize(partition_on), open_instrumented(store)
+        check_extension(cube, rows.names, metadata, keys, more=rows.rest is not None)
         existing = load_cube(cube, opened)
-        rules: dict[str, Any] = {"overwrite": overwrite, "on_conflict": check_on_conflict(on_conflict)}
-        plan = partial(plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, **rules)
-        return write_gathered(opened, plan, gathered)
+        rule = check_on_conflict(on_conflict)
+        plan = partial(
+            plan_extend, cube, existing=existing, metadata=metadata, partition_on=keys, serializer=df_serializer, overwrite=overwrite, on_conflict=rule
+        )
+        return {i: DatasetMetadata.of(landed) for i, landed in write_input(opened, plan, rows).items()}

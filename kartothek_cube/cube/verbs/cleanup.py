@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.garbage import GarbageReport, Site, sweep, tracked_keys
+from kartothek_cube.core.maintenance.garbage import GarbageReport, GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.store import Entry, Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
 from kartothek_cube.errors import CorruptDocument, KeyNotFound, Unsupported
+from kartothek_cube.typing import StoreLike
 
-__all__ = ["CleanupReport", "cleanup_cube", "tracked_keys"]
+__all__ = ["CleanupReport", "cleanup_cube", "cleanup_cube_on", "tracked_keys"]
 
 CleanupReport = GarbageReport
 
 
-def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport:
+def cleanup_cube(cube: Cube, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None) -> GarbageReport:
     """Remove files under the cube's prefix that no dataset of it names, nor the history that is kept, and that are older than ``options(grace=...)``.
 
     Such files are left by overwrites, removals and writes that failed. What is younger than the grace period (one day) waits, because a write that is
@@ -61,16 +62,21 @@ def cleanup_cube(cube: Cube, store: Any, *, dry_run: bool = False, options: Over
     >>> cleanup_cube(cube, store, dry_run=True)
     GarbageReport(would remove 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with verb("cleanup_cube", options, cube=cube):
-        opened, prefix = open_store(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
-        entries = opened.list(prefix, recursive=True).entries
-        site = Site(
-            look=lambda: _unnamed(cube, opened, entries),
-            prefixes=(prefix,),
-            is_ours=lambda key: key.startswith(prefix) and not _of_other_cube(cube, key),
-            home=cube.ktk_dataset_uuid(cube.seed_dataset),
-        )
-        return sweep(opened, site, dry_run=dry_run)
+    with operation("cleanup_cube", options, cube=cube):
+        return cleanup_cube_on(THREADS, cube, store, dry_run=dry_run)
+
+
+def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run: bool) -> GarbageReport:
+    """Collect garbage as `cleanup_cube` does, inside an operation; the executor removes the files."""
+    opened, prefix = open_instrumented(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
+    entries = opened.list(prefix, recursive=True).entries
+    scope = GarbageScope(
+        look=lambda: _unnamed(cube, opened, entries),
+        prefixes=(prefix,),
+        is_ours=lambda key: key.startswith(prefix) and not _of_other_cube(cube, key),
+        home=cube.ktk_dataset_uuid(cube.seed_dataset),
+    )
+    return sweep(opened, scope, dry_run=dry_run, executor=executor)
 
 
 def _unnamed(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:

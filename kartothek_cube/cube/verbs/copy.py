@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.journal import verb
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.maintenance.copy import PreparedCopy, copy_files, prepare_copy, publish_copy, withdraw_copy
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.constants import KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED
 from kartothek_cube.cube.converters import converter_str, converter_str_set_optional
@@ -21,16 +20,17 @@ from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids, load_members, load_named
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import AlreadyExists, CommitOutcomeUnknown, CubeCommitIncomplete, InvalidInput, InvalidRequest, InvalidType, MultiTableCommitAborted
+from kartothek_cube.typing import IntoDatasets, StoreLike
 
-__all__ = ["copy_cube", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
+__all__ = ["copy_cube", "copy_cube_on", "plan_cube_copy", "publish_cube_copy", "refuse_same_store"]
 
 
 def copy_cube(
     cube: Cube,
-    src_store: Any,
-    tgt_store: Any,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
     overwrite: bool = False,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    datasets: IntoDatasets = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -88,19 +88,34 @@ def copy_cube(
     >>> query_cube_arrow(open_cube("sales_2024", backup), backup).num_rows
     2
     """
-    with verb("copy_cube", options, cube=cube):
-        renamed = _renamed(renamed_datasets)
-        copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
-        source, target = open_store(src_store), open_store(tgt_store)
-        check_store_can_commit(target)
-        refuse_same_store(cube, source, target)
-        publish_cube_copy(copy, plan_cube_copy(copy, _by_new_name(cube, _chosen(cube, source, datasets), renamed), source, target, overwrite=overwrite))
+    with operation("copy_cube", options, cube=cube):
+        copy_cube_on(THREADS, cube, src_store, tgt_store, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+
+
+def copy_cube_on(
+    executor: Executor,
+    cube: Cube,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
+    overwrite: bool,
+    datasets: IntoDatasets,
+    renamed_cube_prefix: str | None,
+    renamed_datasets: Mapping[str, str] | None,
+) -> None:
+    """Copy a cube as `copy_cube` does, inside an operation; the executor copies the files."""
+    renamed = _renamed(renamed_datasets)
+    copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
+    source, target = open_instrumented(src_store), open_instrumented(tgt_store)
+    check_store_can_commit(target)
+    refuse_same_store(cube, source, target)
+    snapshots = _by_new_name(cube, _chosen(cube, source, datasets), renamed)
+    publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
 
 # --- what is copied, and how it is called -----------------------------------------------------------------------------
 
 
-def _renamed(given: Any) -> dict[str, str]:
+def _renamed(given: object) -> dict[str, str]:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidType(f"renamed_datasets should be a dict dataset id → new id, but is {type(given).__name__}.")
     return {converter_str(old): converter_str(new) for old, new in (given or {}).items()}
@@ -128,7 +143,7 @@ def refuse_same_store(cube: Cube, source: Store, target: Store) -> None:
     raise InvalidInput(f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}.")
 
 
-def _chosen(cube: Cube, source: Store, datasets: Any) -> dict[str, Snapshot]:
+def _chosen(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snapshot]:
     """What is copied, by its ids in the source."""
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)
@@ -177,21 +192,17 @@ def plan_cube_copy(cube: Cube, snapshots: Mapping[str, Snapshot], source: Store,
 
 def _check_result(cube: Cube, members: Mapping[str, Snapshot]) -> None:
     check_infos(infos_of(members), cube)
-    others = [i for i, s in sorted(members.items()) if i != cube.seed_dataset and _is_seed(s)]
+    metadata = {i: s.document.metadata for i, s in sorted(members.items()) if i != cube.seed_dataset}
+    others = [i for i, m in metadata.items() if m.get(KTK_CUBE_METADATA_KEY_IS_SEED, m.get(LEGACY_IS_SEED))]
     if others:
         raise InvalidInput(f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}')
 
 
-def _is_seed(snapshot: Snapshot) -> bool:
-    metadata = snapshot.document.metadata
-    return bool(metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED, metadata.get(LEGACY_IS_SEED)))
-
-
-def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy]) -> None:
+def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
     """Bring the files to their places, then make the copies visible in their order; errors as of `copy_cube`."""
     begun: list[str] = []
     try:
-        copy_files(list(copies.values()))
+        copy_files(list(copies.values()), executor)
         for name, copy in copies.items():
             begun.append(name)
             publish_copy(copy)

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.maintenance.delete import Deletion, find_deletion, find_listed_deletion, run_deletion
 from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.parallel import THREADS, Executor
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.converters import converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids
 from kartothek_cube.cube.selection import check_uuids, given_datasets
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, ReadOnlyStore
+from kartothek_cube.typing import IntoDatasets, StoreLike
 
-__all__ = ["delete_cube", "plan_cube_deletion"]
+__all__ = ["delete_cube", "delete_cube_on", "plan_cube_deletion"]
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def delete_cube(
     cube: Cube,
-    store: Any,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
     *,
     options: Overrides | None = None,
 ) -> None:
@@ -69,13 +69,18 @@ def delete_cube(
     >>> store.list(recursive=True).keys
     []
     """
-    with verb("delete_cube", options, cube=cube):
-        opened = open_store(store)
-        for uuid, plan in plan_cube_deletion(cube, opened, datasets).items():
-            run_deletion(opened, uuid, plan)
+    with operation("delete_cube", options, cube=cube):
+        delete_cube_on(THREADS, cube, store, datasets)
 
 
-def plan_cube_deletion(cube: Cube, store: Store, datasets: Any = None) -> dict[str, Deletion]:
+def delete_cube_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets) -> None:
+    """Delete a cube as `delete_cube` does, inside an operation; the executor removes the files."""
+    opened = open_instrumented(store)
+    for uuid, plan in plan_cube_deletion(cube, opened, datasets).items():
+        run_deletion(opened, uuid, plan, executor)
+
+
+def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) -> dict[str, Deletion]:
     """What to remove of each dataset by uuid, in the order in which the datasets go; errors as of `delete_cube`.
 
     The seed goes first: from the first file on a query fails, and once its document is gone there is no cube. The other way
@@ -101,7 +106,7 @@ def _plan(store: Store, uuid: str) -> Deletion:
         return find_listed_deletion(store, uuid)
 
 
-def _present(cube: Cube, store: Store, datasets: Any) -> set[str]:
+def _present(cube: Cube, store: Store, datasets: IntoDatasets) -> set[str]:
     """Ids of the datasets to be deleted, as far as they exist."""
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import Markup, counted, details, escape, in_notebook, or_dash, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.constants import (
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
@@ -21,6 +20,7 @@ from kartothek_cube.cube.constants import (
 )
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import cube_of, list_cube_prefixes, read_members
+from kartothek_cube.typing import AsOf, StoreLike
 
 __all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
 
@@ -44,7 +44,7 @@ class DatasetDescription:
     dimensions: tuple[str, ...]
     payload: Mapping[str, str]
     indices: tuple[str, ...]
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _metadata(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
             yield details(f"metadata of {d.id}", Markup(f"<pre>{escape(text)}</pre>"))
 
 
-def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: Overrides | None = None) -> CubeDescription:
+def describe_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None) -> CubeDescription:
     """A cube at a glance, from its documents and schemas alone; ``as_of`` as in `query_cube`.
 
     Raises
@@ -148,8 +148,8 @@ def describe_cube(uuid_prefix: str, store: Any, *, as_of: Any = None, options: O
       seed  cells by PRODUCT_ID; 2 files, partitioned by COUNTRY_CODE
             UNITS int64
     """
-    with verb("describe_cube", options, cube=uuid_prefix):
-        members = read_members(uuid_prefix, open_store(store), as_of=as_of)
+    with operation("describe_cube", options, cube=uuid_prefix):
+        members = read_members(uuid_prefix, open_instrumented(store), as_of=as_of)
         return description_of(cube_of(uuid_prefix, members), members)
 
 
@@ -180,7 +180,7 @@ def _describe(name: str, snapshot: Snapshot, cube: Cube) -> DatasetDescription:
     )
 
 
-def list_cubes(store: Any) -> list[str]:
+def list_cubes(store: StoreLike) -> list[str]:
     """Prefixes of the cubes that a store holds; one listing of the top level.
 
     Examples
@@ -189,4 +189,4 @@ def list_cubes(store: Any) -> list[str]:
     >>> list_cubes(open_store("hmemory://"))
     []
     """
-    return list_cube_prefixes(open_store(store))
+    return list_cube_prefixes(open_instrumented(store))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.stores import open_instrumented
 from kartothek_cube.cube.columns import get_payload_subset, visible_columns
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import cube_of, dataset_ids, load_cube, read_members
 from kartothek_cube.errors import InvalidInput
+from kartothek_cube.typing import AsOf, Columns, StoreLike
 
 __all__ = [
     "check_datasets",
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
+def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str]:
     """Ids of the datasets under a prefix. One listing of the top level; no document is read.
 
     Examples
@@ -36,11 +37,11 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: Any) -> set[str]:
     >>> discover_ktk_cube_dataset_ids("sales", store)
     {'seed'}
     """
-    return dataset_ids(uuid_prefix, open_store(store))
+    return dataset_ids(uuid_prefix, open_instrumented(store))
 
 
 def discover_datasets_unchecked(
-    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+    uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> dict[str, DatasetMetadata]:
     """The datasets under a prefix, by id; ``as_of`` as in `query_cube`. One that is incomplete is left out, with a warning in the log.
 
@@ -50,13 +51,11 @@ def discover_datasets_unchecked(
     >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
     {}
     """
-    found = read_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
+    found = read_members(uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
     return {i: DatasetMetadata.of(s) for i, s in found.items()}
 
 
-def discover_datasets(
-    cube: Cube, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
-) -> dict[str, DatasetMetadata]:
+def discover_datasets(cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None) -> dict[str, DatasetMetadata]:
     """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together. ``as_of`` as in `query_cube`.
 
     Examples
@@ -69,13 +68,15 @@ def discover_datasets(
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_store(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()}
+    return {i: DatasetMetadata.of(s) for i, s in load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()}
 
 
 def discover_cube(
-    uuid_prefix: str, store: Any, filter_ktk_cube_dataset_ids: Iterable[str] | str | None = None, *, as_of: Any = None
+    uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
     """The `Cube` as the metadata of its datasets describe it, and the datasets; ``as_of`` as in `query_cube`.
+
+    The partition indices of the datasets are loaded, the secondary ones are not.
 
     Raises
     ------
@@ -92,13 +93,18 @@ def discover_cube(
     >>> discover_cube("sales", store)[0] == cube
     True
     """
-    members = read_members(uuid_prefix, open_store(store), filter_ktk_cube_dataset_ids, as_of=as_of)
+    cube, members = _discover(uuid_prefix, store, filter_ktk_cube_dataset_ids, as_of)
+    return cube, {i: DatasetMetadata.of(s).load_partition_indices() for i, s in members.items()}
+
+
+def _discover(uuid_prefix: str, store: StoreLike, only: Iterable[str] | str | None, as_of: AsOf | None) -> tuple[Cube, dict[str, Snapshot]]:
+    members = read_members(uuid_prefix, open_instrumented(store), only, as_of=as_of)
     cube = cube_of(uuid_prefix, members)
     check_infos(infos_of(members), cube)
-    return cube, {i: DatasetMetadata.of(s) for i, s in members.items()}
+    return cube, members
 
 
-def open_cube(uuid_prefix: str, store: Any, *, as_of: Any = None) -> Cube:
+def open_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:
     """The `Cube` as the metadata of its datasets describe it; ``as_of`` as in `query_cube`, errors as in `discover_cube`.
 
     Examples
@@ -110,11 +116,11 @@ def open_cube(uuid_prefix: str, store: Any, *, as_of: Any = None) -> Cube:
     >>> open_cube("sales", store).dimension_columns
     ('PRODUCT_ID',)
     """
-    return discover_cube(uuid_prefix, store, as_of=as_of)[0]
+    return _discover(uuid_prefix, store, None, as_of)[0]
 
 
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
-    """The same datasets if they make a valid cube, else `InvalidInput` that says which one and why not.
+    """The same datasets with their partition indices loaded if they make a valid cube, else `InvalidInput` that says which one and why not.
 
     Examples
     --------
@@ -126,7 +132,7 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
     if not isinstance(datasets, Mapping):
         raise InvalidInput(f"Expected a dict dataset id → DatasetMetadata, got {type(datasets).__name__}.")
     check_infos(infos_of({i: d.snapshot for i, d in datasets.items()}), cube)
-    return dict(datasets)
+    return {i: d.load_partition_indices() for i, d in datasets.items()}
 
 
 def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:

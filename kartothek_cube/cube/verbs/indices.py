@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.dataset.build_indices import Entries, built_indices, repeated
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.layout import check_index_columns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.publish import check_store_can_commit
 from kartothek_cube.core.store import Store, check_key
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.cube.arguments import chosen_members
 from kartothek_cube.cube.columns import visible_columns
+from kartothek_cube.cube.commit import publish_in_order
 from kartothek_cube.cube.consistency import check_infos, infos_of
 from kartothek_cube.cube.constants import KTK_CUBE_METADATA_SUPPRESS_INDEX_ON
 from kartothek_cube.cube.converters import converter_str_set, converter_str_set_optional
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import load_members
-from kartothek_cube.cube.publish import publish_in_order
 from kartothek_cube.errors import InvalidInput, InvalidRequest, UnknownColumn
+from kartothek_cube.typing import Columns, StoreLike
 
 __all__ = ["build_cube_index", "drop_cube_index"]
 
 
 def build_cube_index(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | str,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    ktk_cube_dataset_ids: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -90,8 +92,8 @@ def build_cube_index(
     >>> [key for key, _ in iter_cube(cube, store, partition_by="BRAND")]
     [{'BRAND': 'Acme'}, {'BRAND': 'Bolt'}]
     """
-    with verb("build_cube_index", options, cube=cube):
-        opened = open_store(store)
+    with operation("build_cube_index", options, cube=cube):
+        opened = open_instrumented(store)
         check_store_can_commit(opened)
         names, ids, known = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids), Entries()
         return repeated(lambda: _build(cube, opened, names, ids, known))
@@ -99,7 +101,7 @@ def build_cube_index(
 
 def _build(cube: Cube, store: Store, columns: list[str], ids: Collection[str] | None, known: Entries) -> dict[str, DatasetMetadata]:
     members = _members(cube, store, ids)
-    wanted = _assigned(members, columns, _can_build, _refuse_to_build)
+    wanted = _assigned(members, columns, _can_build, _raise_not_buildable)
     for name, names in wanted.items():
         for key in check_index_columns(members[name].schemas, names, members[name].partition_keys, members[name].uuid):
             check_key(key)
@@ -109,9 +111,9 @@ def _build(cube: Cube, store: Store, columns: list[str], ids: Collection[str] | 
 
 def drop_cube_index(
     cube: Cube,
-    store: Any,
+    store: StoreLike,
     columns: Iterable[str] | str,
-    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    ktk_cube_dataset_ids: Columns = None,
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
@@ -155,11 +157,11 @@ def drop_cube_index(
     >>> cube.index_columns, cube.suppress_index_on
     (frozenset(), frozenset({'PRODUCT_ID'}))
     """
-    with verb("drop_cube_index", options, cube=cube):
-        opened = open_store(store)
+    with operation("drop_cube_index", options, cube=cube):
+        opened = open_instrumented(store)
         check_store_can_commit(opened)
         members = _members(cube, opened, ktk_cube_dataset_ids)
-        wanted = _assigned(members, _columns(columns), _can_drop, _refuse_to_drop)
+        wanted = _assigned(members, _columns(columns), lambda s, column: column in s.secondary_columns, _raise_not_droppable)
         changes = {name: _dropping(cube, name, members[name], names) for name, names in wanted.items()}
         return {name: DatasetMetadata.of(landed) for name, landed in publish_in_order(opened, cube.uuid_prefix, changes, members).items()}
 
@@ -167,53 +169,45 @@ def drop_cube_index(
 # --- which columns of which datasets ----------------------------------------------------------------------------------
 
 
-def _columns(given: Any) -> list[str]:
+def _columns(given: object) -> list[str]:
     columns = sorted(converter_str_set(given))
     if not columns:
         raise InvalidInput("Name at least one column.")
     return columns
 
 
-def _members(cube: Cube, store: Store, given: Any) -> dict[str, Snapshot]:
+def _members(cube: Cube, store: Store, given: object) -> dict[str, Snapshot]:
     """The datasets that are meant, of a cube that is valid but for the indices that it demands: these are what is about to change."""
     members = load_members(require_cube(cube).uuid_prefix, store)
     check_infos(infos_of(members), cube.copy(index_columns=(), suppress_index_on=cube.dimension_columns))
-    names = converter_str_set_optional(given)
-    unknown = sorted((names or frozenset()) - set(members))
-    if unknown:
-        raise InvalidInput(f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}.")
-    return {i: s for i, s in members.items() if names is None or i in names}
+    return chosen_members(cube, members, converter_str_set_optional(given))
 
 
 def _can_build(snapshot: Snapshot, column: str) -> bool:
     return column in visible_columns(snapshot.schema.names) and column not in snapshot.partition_keys
 
 
-def _can_drop(snapshot: Snapshot, column: str) -> bool:
-    return column in snapshot.secondary_columns
-
-
 def _assigned(
-    members: Mapping[str, Snapshot], columns: list[str], fits: Callable[[Snapshot, str], bool], refuse: Callable[[Mapping[str, Snapshot], str], NoReturn]
+    members: Mapping[str, Snapshot], columns: list[str], fits: Callable[[Snapshot, str], bool], raise_unfit: Callable[[Mapping[str, Snapshot], str], NoReturn]
 ) -> dict[str, list[str]]:
     """Dataset → the columns that fit it; a column that fits none is refused."""
     found = {i: [c for c in columns if fits(s, c)] for i, s in members.items()}
     for column in columns:
         if not any(column in names for names in found.values()):
-            refuse(members, column)
+            raise_unfit(members, column)
     return {i: names for i, names in found.items() if names}
 
 
-def _refuse_to_build(members: Mapping[str, Snapshot], column: str) -> NoReturn:
+def _raise_not_buildable(members: Mapping[str, Snapshot], column: str) -> NoReturn:
     if any(column in s.partition_keys for s in members.values()):
         raise InvalidRequest(f"Column {column!r} is a partition key: it is indexed by the paths of the files.")
     names = sorted({name for s in members.values() for name in visible_columns(s.schema.names)})
     raise UnknownColumn(f"None of the datasets {', '.join(sorted(members))} has a column {column!r}. They have: {', '.join(names)}.")
 
 
-def _refuse_to_drop(members: Mapping[str, Snapshot], column: str) -> NoReturn:
+def _raise_not_droppable(members: Mapping[str, Snapshot], column: str) -> NoReturn:
     if not any(_can_build(s, column) for s in members.values()):
-        _refuse_to_build(members, column)
+        _raise_not_buildable(members, column)
     indexed = ", ".join(sorted({c for s in members.values() for c in s.secondary_columns}))
     raise InvalidRequest(
         f"None of the datasets {', '.join(sorted(members))} has a secondary index on {column!r}. There are indices on: {indexed or 'nothing'}."
@@ -234,7 +228,7 @@ def _dropping(cube: Cube, name: str, base: Snapshot, columns: list[str]) -> Chan
     return Change(base.uuid, (), base.schemas, base.partition_keys, after, metadata=_metadata(cube, name, base, dropped=columns), dropped=frozenset(columns))
 
 
-def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()) -> dict[str, Any]:
+def _metadata(cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()) -> dict[str, object]:
     """Of the seed's dimension columns the metadata say which have no index; of all others the stored indices do."""
     if name != cube.seed_dataset:
         return {}

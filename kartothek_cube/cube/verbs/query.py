@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kartothek_cube.core.frames import to_frame
-from kartothek_cube.core.index import SecondaryIndex
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
-from kartothek_cube.core.snapshots import load_index, remember
-from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
-from kartothek_cube.cube.consistency import check_infos, infos_of
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.discovery import load_cube
-from kartothek_cube.cube.intention import Intention, make_intention
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.partitions import needed_indices
-from kartothek_cube.cube.plan import Group, QueryPlan, plan_query
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import grouped_tables, iter_groups, whole_table
-from kartothek_cube.cube.selection import check_not_loaded, given_datasets
+from kartothek_cube.typing import AsOf, Columns, GroupKey, IntoConditions, IntoDatasets, StoreLike
 
-__all__ = ["iter_cube", "load_group", "make_plan", "plan_cube_query", "query_cube", "query_cube_arrow"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-# A larger index (of value-label pairs) is not kept in memory between queries.
-_KEPT_PAIRS = 1_000_000
+__all__ = ["iter_cube", "load_group", "plan_cube_query", "query_cube", "query_cube_arrow"]
 
 
 def query_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> list[Any]:
+) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
 
     The cells of the seed dataset decide which rows there are; every other dataset is joined to them by its dimension
@@ -100,22 +94,22 @@ def query_cube(
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
-    with verb("query_cube", options, cube=cube) as entry:
-        opened = open_store(store)
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+    with operation("query_cube", options, cube=cube) as op:
+        opened = open_instrumented(store)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
-        return [entry.returned(to_frame(table)) for table in tables if table.num_rows]
+        return [op.returned(to_frame(table)) for table in tables if table.num_rows]
 
 
 def query_cube_arrow(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
@@ -136,23 +130,24 @@ def query_cube_arrow(
     >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
     [None, 7]
     """
-    with verb("query_cube_arrow", options, cube=cube) as entry:
-        opened = open_store(store)
-        return entry.returned(whole_table(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened))
+    with operation("query_cube_arrow", options, cube=cube) as op:
+        opened = open_instrumented(store)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        return op.returned(whole_table(plan, opened))
 
 
 def iter_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
-) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
 
     Arguments and errors are those of `query_cube`; they are checked by the call, not by the first step.
@@ -176,22 +171,22 @@ def iter_cube(
     >>> [(key, table.num_rows) for key, table in iter_cube(cube, store, partition_by="BRAND")]
     [({'BRAND': 'A'}, 2)]
     """
-    with verb("iter_cube", options, cube=cube) as entry:
-        opened = open_store(store)
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
-        return entry.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
+    with operation("iter_cube", options, cube=cube) as op:
+        opened = open_instrumented(store)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened)
+        return op.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
 
 
 def plan_cube_query(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    partition_by: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    partition_by: Columns = None,
+    payload_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
     """The plan of a query: which files each group reads and how they are joined. Arguments and errors as in `query_cube`.
@@ -210,11 +205,12 @@ def plan_cube_query(
     >>> plan_cube_query(cube, store, C("PRODUCT_ID") == 2)
     QueryPlan(cube='sales', groups=1, files=1)
     """
-    with verb("plan_cube_query", options, cube=cube):
-        return make_plan(cube, open_store(store), conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+    with operation("plan_cube_query", options, cube=cube):
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        return make_plan(arguments, open_instrumented(store))
 
 
-def load_group(group: Group, store: Any, *, options: Overrides | None = None) -> pa.Table:
+def load_group(group: Group, store: StoreLike, *, options: Overrides | None = None) -> pa.Table:
     """Load one group of a plan: in a thread, a Spark task, a notebook.
 
     Parameters
@@ -248,42 +244,5 @@ def load_group(group: Group, store: Any, *, options: Overrides | None = None) ->
     >>> load_group(plan.groups[1], store).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
-    with verb("load_group", options, cube=group) as entry:
-        return entry.returned(Loader(open_store(store)).load(group))
-
-
-def make_plan(cube: Cube, store: Store, conditions: Any, datasets: Any, dims: Any, by: Any, payload: Any, as_of: Any = None) -> QueryPlan:
-    """The plan of a query whose arguments are as the user gave them; errors as of `query_cube`."""
-    snapshots = _snapshots(cube, store, datasets, as_of)
-    intention = make_intention(cube, infos_of(snapshots), conditions, dims, by, payload)
-    return plan_query(intention, snapshots, _indices(intention, snapshots, store))
-
-
-def _snapshots(cube: Cube, store: Store, datasets: Any, as_of: Any) -> dict[str, Snapshot]:
-    if not isinstance(datasets, Mapping):
-        return load_cube(cube, store, datasets, as_of=as_of)
-    check_not_loaded(as_of)
-    snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
-    check_infos(infos_of(snapshots), cube)
-    return snapshots
-
-
-def _indices(intention: Intention, snapshots: Mapping[str, Snapshot], store: Store) -> dict[str, dict[str, SecondaryIndex]]:
-    """The secondary indices that planning needs, read side by side, each only where its values may match."""
-    wanted = [(r.id, c, clauses) for r in intention.roles for c, clauses in needed_indices(r, intention, snapshots[r.id]).items()]
-    loaded = list(run(lambda w: load_index(store, snapshots[w[0]], w[1], w[2]), wanted, at=store))
-    indices: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
-    whole: dict[str, dict[str, SecondaryIndex]] = {r.id: {} for r in intention.roles}
-    for (dataset, column, _), (index, is_whole) in zip(wanted, loaded, strict=True):
-        indices[dataset][column] = index
-        if is_whole and len(index) <= _KEPT_PAIRS:
-            whole[dataset][column] = index
-    _keep(store, snapshots, whole)
-    return indices
-
-
-def _keep(store: Store, snapshots: Mapping[str, Snapshot], whole: Mapping[str, Mapping[str, SecondaryIndex]]) -> None:
-    """Indices that were read whole stay with the cached snapshot, so that the next query does not read them again."""
-    for dataset, indices in whole.items():
-        if set(indices) - set(snapshots[dataset].indices):
-            remember(store, snapshots[dataset].with_indices(indices))
+    with operation("load_group", options, cube=group) as op:
+        return op.returned(PartitionLoader(open_instrumented(store)).load(group))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,22 +16,23 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.dataset.arguments import check_flag
 from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.verify import Look
-from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Subject
+from kartothek_cube.core.maintenance.verify import VerifyPass
+from kartothek_cube.core.maintenance.verify_subject import DAMAGE, Inspection
 from kartothek_cube.core.markup import counted
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import spread
+from kartothek_cube.core.parallel import map_files
 from kartothek_cube.core.rowkeys import IntArray
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.report.advice import advice_of
 from kartothek_cube.cube.report.facts import ReportFacts
 from kartothek_cube.cube.report.measure import Measured, dataset_facts, growth_of, heat_map, histogram, index_facts
 from kartothek_cube.cube.report.page import article, page
 from kartothek_cube.cube.verbs.verify import Verified, verified
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["CubeReport", "cube_report"]
 
@@ -70,7 +71,7 @@ class CubeReport(str):
         report.facts = facts
         return report
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return CubeReport, (self.facts,)
 
     def to_html(self) -> str:
@@ -101,7 +102,7 @@ class CubeReport(str):
 
 
 def cube_report(
-    cube: Cube | str, store: Any, *, deep: bool = False, rows: bool | None = None, now: datetime | None = None, options: Overrides | None = None
+    cube: Cube | str, store: StoreLike, *, deep: bool = False, rows: bool | None = None, now: datetime | None = None, options: Overrides | None = None
 ) -> CubeReport:
     """What a cube is made of and how it fares, as one HTML page that needs nothing else. Nothing is changed.
 
@@ -150,8 +151,8 @@ def cube_report(
     >>> report.startswith("<!doctype html>")
     True
     """
-    with verb("cube_report", options, cube=cube):
-        opened = open_store(store)
+    with operation("cube_report", options, cube=cube):
+        opened = open_instrumented(store)
         found = verified(cube, opened, deep=check_flag(deep, "deep"))
         files = sum(len(s.partitions) for s in found.members.values())
         measured = _measured(opened, found, count=files <= _COUNTED_FILES if rows is None else check_flag(rows, "rows"))
@@ -164,7 +165,7 @@ def cube_report(
 def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, Measured]:
     """The datasets that can be read, with the sizes of their files by the listing, and the rows by the footers."""
     files = [(s.uuid, key) for s in found.members.values() for key in _files(s).to_pylist()] if count else []
-    with closing(spread(partial(_rows, store), files, at=store)) as rows:
+    with closing(map_files(partial(_rows, store), files, store=store)) as rows:
         return {name: _measure(store, found.looks[name], rows if count else None) for name in found.members}
 
 
@@ -182,7 +183,7 @@ def _rows(store: Store, file: tuple[str, str | None]) -> int:
         return 0
 
 
-def _measure(store: Store, look: Look, rows: Iterator[int] | None) -> Measured:
+def _measure(store: Store, look: VerifyPass, rows: Iterator[int] | None) -> Measured:
     assert look.subject is not None
     snapshot = look.subject.snapshot
     sizes = _sizes(store, look.subject, ask=rows is not None)
@@ -190,7 +191,7 @@ def _measure(store: Store, look: Look, rows: Iterator[int] | None) -> Measured:
     return Measured(snapshot, sizes, counted, look.indices.loaded, look.history.entries)
 
 
-def _sizes(store: Store, subject: Subject, *, ask: bool) -> IntArray:
+def _sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
     """The size of each file; 0 where it is missing. Where a listing has no sizes, files whose footers are read anyway are asked for it."""
     entries, files = subject.entries.values(), _files(subject.snapshot)
     keys = pa.array([e.key for e in entries], type=pa.string())

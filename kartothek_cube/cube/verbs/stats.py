@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.journal import verb
 from kartothek_cube.core.markup import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import spread
-from kartothek_cube.core.rowkeys import pack_one
+from kartothek_cube.core.parallel import THREADS, Executor, map_files
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import read_members
 from kartothek_cube.cube.selection import check_not_loaded
+from kartothek_cube.typing import AsOf, IntoDatasets, StoreLike
 
-__all__ = ["CubeStats", "collect_stats"]
+__all__ = ["CubeStats", "collect_stats", "collect_stats_on"]
 
 
 class CubeStats(dict[str, dict[str, int]]):
@@ -52,10 +51,10 @@ def _figures(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
 
 def collect_stats(
     cube: Cube,
-    store: Any,
-    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    store: StoreLike,
+    datasets: IntoDatasets = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> CubeStats:
     """Partitions, files, bytes and rows of each dataset.
@@ -95,17 +94,22 @@ def collect_stats(
     >>> stats["partitions"], stats["files"], stats["rows"]
     (2, 2, 2)
     """
-    with verb("collect_stats", options, cube=cube):
-        opened = open_store(store)
-        if isinstance(datasets, Mapping):
-            check_not_loaded(as_of)
-            members = {str(i): d.snapshot for i, d in datasets.items()}
-        else:
-            members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
-        counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
-        files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
-        with closing(spread(partial(_rows, opened), files, at=opened)) as rows:
-            return CubeStats({i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()})
+    with operation("collect_stats", options, cube=cube):
+        return collect_stats_on(THREADS, cube, store, datasets, as_of)
+
+
+def collect_stats_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None) -> CubeStats:
+    """Count as `collect_stats` does, inside an operation; the executor reads the footers."""
+    opened = open_instrumented(store)
+    if isinstance(datasets, Mapping):
+        check_not_loaded(as_of)
+        members = {str(i): d.snapshot for i, d in datasets.items()}
+    else:
+        members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
+    counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
+    files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
+    with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as rows:
+        return CubeStats({i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()})
 
 
 def _rows(store: Store, file: tuple[str, str]) -> int:
@@ -116,11 +120,6 @@ def _rows(store: Store, file: tuple[str, str]) -> int:
 def _stats(snapshot: Snapshot, store: Store, rows: int) -> dict[str, int]:
     keys = snapshot.files.to_pylist()
     sizes = {e.key: e.size for e in store.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries}
+    partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
     blobs = sum(size if (size := sizes.get(key)) is not None else store.tail(key, 1)[1] for key in keys)
-    return {"blobsize": blobs, "files": len(keys), "partitions": _physical_partitions(snapshot), "rows": rows}
-
-
-def _physical_partitions(snapshot: Snapshot) -> int:
-    if not snapshot.partition_keys:
-        return 1
-    return len(np.unique(pack_one(snapshot.values, snapshot.partition_keys)))
+    return {"blobsize": blobs, "files": len(keys), "partitions": partitions, "rows": rows}

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.stream import checked_limit, limited_batches
 from kartothek_cube.core.files import file_rows
-from kartothek_cube.core.journal import Returning, verb
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import AnyOperation, operation
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.load import Loader, load_partition
-from kartothek_cube.cube.plan import Group, GroupContext, GroupPartition, QueryPlan
+from kartothek_cube.cube.groups import Group, GroupContext, GroupPartition
+from kartothek_cube.cube.intention import QueryArguments
+from kartothek_cube.cube.load import PartitionLoader
+from kartothek_cube.cube.plan import QueryPlan
+from kartothek_cube.cube.planning import make_plan
 from kartothek_cube.cube.run import iter_groups
-from kartothek_cube.cube.verbs.query import make_plan
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets, StoreLike
 
 __all__ = ["count_cube", "run_plan", "stream_cube"]
 
 
 def stream_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
-    payload_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    payload_columns: Columns = None,
     *,
     limit: int | None = None,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pa.RecordBatchReader:
     """Query a cube and get its rows batch by batch, with bounded memory.
@@ -76,12 +78,13 @@ def stream_cube(
     >>> [batch.column("PRODUCT_ID").to_pylist() for batch in stream_cube(cube, store)]
     [[1, 2], [0]]
     """
-    with verb("stream_cube", options, cube=cube) as entry:
-        rows, opened = checked_limit(limit), open_store(store)
-        return _reader(make_plan(cube, opened, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened, rows, entry)
+    with operation("stream_cube", options, cube=cube) as op:
+        rows, opened = checked_limit(limit), open_instrumented(store)
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened)
+        return _reader(plan, opened, rows, op)
 
 
-def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -> pa.RecordBatchReader:
+def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = None) -> pa.RecordBatchReader:
     """Load all groups of a plan, batch by batch, with bounded memory; what `load_group` does for one of them.
 
     Parameters
@@ -115,15 +118,15 @@ def run_plan(plan: QueryPlan, store: Any, *, options: Overrides | None = None) -
     >>> run_plan(plan_cube_query(cube, store, partition_by="BRAND"), store).read_all().column("BRAND").to_pylist()
     ['A', 'B', 'B']
     """
-    with verb("run_plan", options, cube=plan) as entry:
-        return _reader(plan, open_store(store), None, entry)
+    with operation("run_plan", options, cube=plan) as op:
+        return _reader(plan, open_instrumented(store), None, op)
 
 
-def _reader(plan: QueryPlan, store: Store, limit: int | None, entry: Returning) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(plan.schema, entry.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
+def _reader(plan: QueryPlan, store: Store, limit: int | None, op: AnyOperation) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(plan.schema, op.lasting(limited_batches(_tables(iter_groups(plan, store)), limit)))
 
 
-def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.Table, None, None]:
+def _tables(groups: Iterator[tuple[dict[str, object], pa.Table]]) -> Generator[pa.Table, None, None]:
     for _, table in groups:
         yield table
 
@@ -133,12 +136,12 @@ def _tables(groups: Iterator[tuple[dict[str, Any], pa.Table]]) -> Generator[pa.T
 
 def count_cube(
     cube: Cube,
-    store: Any,
-    conditions: Any = None,
-    datasets: Any = None,
-    dimension_columns: Any = None,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
     *,
-    as_of: Any = None,
+    as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> int:
     """Count the rows of a query without reading payload.
@@ -174,24 +177,24 @@ def count_cube(
     >>> count_cube(cube, store), count_cube(cube, store, C("COUNTRY_CODE") == "FR")
     (3, 2)
     """
-    with verb("count_cube", options, cube=cube):
-        opened = open_store(store)
+    with operation("count_cube", options, cube=cube):
+        opened = open_instrumented(store)
         # Without payload only the seed and what restricts it take part.
-        plan = make_plan(cube, opened, conditions, datasets, dimension_columns, None, (), as_of)
-        loader = Loader(opened)
-        return sum(run(lambda group: _count(group, loader, opened), plan.slices, at=opened, phase=Phase("read", "partitions")))
+        plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
+        loader = PartitionLoader(opened)
+        return sum(map_in_threads(lambda group: _count(group, loader, opened), plan.slices, store=opened, phase=Phase("read", "partitions")))
 
 
-def _count(group: Group, loader: Loader, store: Store) -> int:
+def _count(group: Group, loader: PartitionLoader, store: Store) -> int:
     return sum(_count_partition(group.context, part, loader, store) for part in group.partitions)
 
 
-def _count_partition(context: GroupContext, part: GroupPartition, loader: Loader, store: Store) -> int:
+def _count_partition(context: GroupContext, part: GroupPartition, loader: PartitionLoader, store: Store) -> int:
     seed = context.roles[0]
     files = part.files[seed.id]
     if len(files.keys) == 1 and _is_whole(context, part):
         return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
-    return load_partition(loader, context, part).rows
+    return loader.join_partition(context, part).rows
 
 
 def _is_whole(context: GroupContext, part: GroupPartition) -> bool:

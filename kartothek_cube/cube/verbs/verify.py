@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kartothek_cube.core.dataset.arguments import check_flag
-from kartothek_cube.core.journal import verb
-from kartothek_cube.core.maintenance.verify import Look, look_at, look_deeper
+from kartothek_cube.core.maintenance.verify import VerifyPass, verify, verify_rows
 from kartothek_cube.core.maintenance.verify_report import Counts, Finding, VerifyReport, report_of
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.options import Overrides
-from kartothek_cube.core.parallel import run
+from kartothek_cube.core.parallel import map_in_threads
 from kartothek_cube.core.progress import Phase
 from kartothek_cube.core.store import Store
-from kartothek_cube.core.stores import open_store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
 from kartothek_cube.cube.constants import KTK_CUBE_UUID_SEPERATOR
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.discovery import dataset_ids
 from kartothek_cube.cube.verify_cells import overridden_findings, unseen_findings
 from kartothek_cube.cube.verify_members import find_cube, member_findings
 from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["Verified", "verified", "verify_cube"]
 
 
-def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
+def verify_cube(cube: Cube | str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None) -> VerifyReport:
     """Say what is wrong with a cube: `verify_dataset` for each of its datasets, and whether they fit together. Nothing is changed.
 
     Parameters
@@ -68,8 +68,8 @@ def verify_cube(cube: Cube | str, store: Any, deep: bool = False, *, options: Ov
     1 remark:
     · info unseen-cells [sales++prices]: 1 cell that the seed 'seed' does not have: no query of the cube shows what is there.
     """
-    with verb("verify_cube", options, cube=cube):
-        return verified(cube, open_store(store), deep=check_flag(deep, "deep")).report
+    with operation("verify_cube", options, cube=cube):
+        return verified(cube, open_instrumented(store), deep=check_flag(deep, "deep")).report
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Verified:
 
     prefix: str
     cube: Cube | None
-    looks: Mapping[str, Look]
+    looks: Mapping[str, VerifyPass]
     members: Mapping[str, Snapshot]
     report: VerifyReport
 
@@ -92,7 +92,7 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
     if known is not None:
         findings.extend(member_findings(known, members))
     if deep:
-        looks = {name: look_deeper(store, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
+        looks = {name: verify_rows(store, look, known.dimension_columns if known is not None else ()) for name, look in looks.items()}
         findings.extend(_deep_findings(known, members, store))
     every = (*findings, *(f for look in looks.values() for f in look.findings))
     counts = sum((look.counts for look in looks.values()), Counts())
@@ -105,15 +105,15 @@ def _prefix(prefix: str) -> str:
     return prefix
 
 
-def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, Look]:
+def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
     names = sorted(dataset_ids(prefix, store))
     if not names:
         raise DatasetNotFound(f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'.")
-    looks = run(lambda name: look_at(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
+    looks = map_in_threads(lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep), names, phase=Phase("verify", "datasets"))
     return dict(zip(names, looks, strict=True))
 
 
-def _members(looks: Mapping[str, Look]) -> dict[str, Snapshot]:
+def _members(looks: Mapping[str, VerifyPass]) -> dict[str, Snapshot]:
     """The datasets whose document and schemas can be read."""
     return {name: look.subject.snapshot for name, look in looks.items() if look.subject is not None and look.subject.snapshot.schemas}
 

@@ -116,7 +116,7 @@ def _has_nan(values: Iterable[Any]) -> bool:
     return any(map(is_null, values))
 
 
-def _number(value: Any, kind: pa.DataType) -> Any:
+def _number(value: object, kind: pa.DataType) -> Any:
     """Unsigned integers of 64 bits are decimals for Spark."""
     return int(value) if isinstance(value, Decimal) and pt.is_integer(kind) and value == value.to_integral_value() else value
 

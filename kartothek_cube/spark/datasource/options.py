@@ -129,13 +129,8 @@ def _check_names(given: Mapping[str, str], use: Use) -> None:
         if name not in known:
             raise InvalidInput(f"The data source kartothek_cube has no option {name!r}.{meant([name], known)} To {use} there are: {useful}.")
         if name in useless:
-            raise InvalidInput(f"The option {name} means nothing to {use}{_because(name, use)}. To {use} there are: {useful}.")
-
-
-def _because(name: str, use: Use) -> str:
-    if name == "txn" and use == "stream":
-        return ", where the query and the number of the batch are the transaction"
-    return ""
+            why = ", where the query and the number of the batch are the transaction" if (name, use) == ("txn", "stream") else ""
+            raise InvalidInput(f"The option {name} means nothing to {use}{why}. To {use} there are: {useful}.")
 
 
 def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
-from kartothek_cube.core.dataset.arguments import Source, source_of
+from kartothek_cube.core.dataset.arguments import DatasetRef, source_of
 from kartothek_cube.core.dataset.load import stream_tables
 from kartothek_cube.core.dataset.plan import make_file_plan
 from kartothek_cube.core.dataset.requests import check_table, checked_columns
@@ -24,13 +24,14 @@ from kartothek_cube.cube.conditions import Conjunction
 from kartothek_cube.cube.conjunction import condition_class
 from kartothek_cube.cube.consistency import infos_of
 from kartothek_cube.cube.cube import Cube
-from kartothek_cube.cube.intention import make_intention
-from kartothek_cube.cube.load import Loader
-from kartothek_cube.cube.plan import Group
+from kartothek_cube.cube.groups import Group
+from kartothek_cube.cube.intention import QueryArguments, make_intention
+from kartothek_cube.cube.load import PartitionLoader
 from kartothek_cube.cube.verbs.discover import discover_cube
 from kartothek_cube.cube.verbs.query import plan_cube_query
 from kartothek_cube.errors import UnknownColumn
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["CubeView", "DatasetView", "FileItem", "View", "load_items", "view_of"]
 
@@ -84,7 +85,7 @@ class CubeView:
 
     @cached_property
     def _columns(self) -> pa.Schema:
-        return make_intention(self.cube, infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
+        return make_intention(QueryArguments(self.cube), infos_of({i: d.snapshot for i, d in self.datasets.items()})).schema
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
         """The stored types of columns, in their order; of all columns, in alphabetical order, for None."""
@@ -110,7 +111,7 @@ class CubeView:
 class DatasetView:
     """One dataset."""
 
-    source: Source
+    source: DatasetRef
     snapshot: Snapshot
     table: str
     is_cube: bool = False
@@ -127,7 +128,7 @@ class DatasetView:
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The files of the dataset that may hold rows."""
         predicates = parse_predicates([[(c.column, c.op, c.value) for c in clauses]]) if clauses else None
-        plan = make_file_plan(self.source, self.snapshot, self.table, list(columns), predicates)
+        plan = make_file_plan(self.source.store, self.snapshot, self.table, list(columns), predicates)
         return [FileItem(plan.request, task) for task in plan.tasks()]
 
 
@@ -141,12 +142,12 @@ def view_of(options: SourceOptions) -> View:
     return DatasetView(source, source.snapshot(), options.table)
 
 
-def load_items(store: Any, items: Sequence[Any]) -> Iterator[pa.Table]:
+def load_items(store: StoreLike, items: Sequence[Any]) -> Iterator[pa.Table]:
     """The rows of some pieces of work, in a task; files piece by piece."""
     opened: Store = open_store(store)
     if items and isinstance(items[0], FileItem):
         yield from stream_tables(opened, items[0].request, [item.task for item in items])
         return
-    loader = Loader(opened)
+    loader = PartitionLoader(opened)
     for group in items:
         yield loader.load(group)

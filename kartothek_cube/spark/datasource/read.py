@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -19,7 +18,7 @@ from kartothek_cube.spark.datasource.plan import View, load_items, view_of
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.tasks import pack, sampled_bytes, task_count, unpack
 from kartothek_cube.spark.types import arrow_schema, spark_schema, to_spark, wire_schema
-from kartothek_cube.spark.worker import worker_settled
+from kartothek_cube.spark.worker import tuned_worker
 
 __all__ = ["CubeReader", "PushingReader", "make_reader", "source_schema"]
 
@@ -60,7 +59,7 @@ class CubeReader(DataSourceReader):
         self._pushed: tuple[Clause, ...] = ()
         self._view = view
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._options, self._schema, self._cores)
 
     def partitions(self) -> list[InputPartition]:
@@ -76,7 +75,7 @@ class CubeReader(DataSourceReader):
         """The rows of one partition. Spark asks once if there is none: with None as its value, or (4.1) instead of it."""
         if partition is None or partition.value is None:
             return
-        with task_errors(), worker_settled():
+        with task_errors(), tuned_worker():
             wire = _wire_of(self._schema, _where(self._options))
             for table in load_items(self._options.store, unpack(partition.value)):
                 yield from to_spark(table, wire)

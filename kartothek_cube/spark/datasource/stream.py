@@ -13,8 +13,8 @@ from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.naming import fresh_id
 from kartothek_cube.errors import Unsupported
 from kartothek_cube.spark.datasource.options import SourceOptions
-from kartothek_cube.spark.datasource.target import Layout, Wanted, plan_target, publish_files
-from kartothek_cube.spark.datasource.write import StagedFiles, accepted_receipts, stage_batches, wanted_of
+from kartothek_cube.spark.datasource.target import Wanted, plan_write, publish_files
+from kartothek_cube.spark.datasource.write import StagedFiles, accepted_receipts, staged_files, wanted_of
 from kartothek_cube.spark.errors import task_errors
 from kartothek_cube.spark.stage_rows import Rows
 
@@ -33,7 +33,7 @@ def make_stream_writer(options: SourceOptions, schema: StructType, overwrite: bo
         If columns or options do not fit what is there. Nothing has been written.
     """
     wanted = wanted_of(options, schema, overwrite)
-    return CubeStreamWriter(wanted, plan_target(wanted).rows)
+    return CubeStreamWriter(wanted, plan_write(wanted).rows)
 
 
 class CubeStreamWriter(DataSourceStreamArrowWriter):
@@ -42,24 +42,22 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, wanted: Wanted, rows: Rows) -> None:
         self._wanted, self._rows, self._id = wanted, rows, fresh_id()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+    # An Arrow writer gets batches, whatever its base says.
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:  # type: ignore[override]
         """Stage the rows of one task."""
         context = TaskContext.get()
-        return stage_batches(self._wanted, self._rows, self._id, iterator, None if context is None else context.getLocalProperty(_QUERY))
+        return staged_files(self._wanted, self._rows, self._id, iterator, None if context is None else context.getLocalProperty(_QUERY))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish a micro-batch in one commit, unless it has been published. One without rows that adds to what is there needs none."""
         with task_errors():
             receipts = accepted_receipts(messages)
             if receipts or (self._wanted.overwrite and messages):
-                publish_files(self._wanted, _layout(messages), receipts, Txn(_query(messages), batchId))
+                layout = next(message.layout for message in messages if isinstance(message, StagedFiles))
+                publish_files(self._wanted, layout, receipts, Txn(_query(messages), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing: Spark also calls it when the commit has landed and its answer was lost. Files of no commit are garbage."""
-
-
-def _layout(messages: Sequence[WriterCommitMessage | None]) -> Layout:
-    return next(message.layout for message in messages if isinstance(message, StagedFiles))
 
 
 def _query(messages: Sequence[WriterCommitMessage | None]) -> str:

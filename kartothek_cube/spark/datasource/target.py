@@ -8,31 +8,28 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.dataset.arguments import Source
-from kartothek_cube.core.dataset.elements import Element
+from kartothek_cube.core.commit import check_store_can_commit
 from kartothek_cube.core.dataset.plan_write import plan_new, plan_update
-from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest, check_final, prepare
-from kartothek_cube.core.dataset.run import MetadataArguments, Rules, Staged, commit_staged
+from kartothek_cube.core.dataset.prepare import Schemas, WriteRequest
+from kartothek_cube.core.dataset.run import CommitOptions, MetadataArguments, StagedWrite, commit_staged
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.txn import Txn, is_done
-from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.publish import check_store_can_commit
+from kartothek_cube.core.metadata.txn import Txn, is_applied
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.snapshots import find_snapshot
 from kartothek_cube.core.store import Store
 from kartothek_cube.core.stores import open_store
+from kartothek_cube.cube.commit import commit_cube_write
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.cube.discovery import dataset_ids
-from kartothek_cube.cube.duplicates import refuse_duplicates
-from kartothek_cube.cube.publish import commit_cube_write
+from kartothek_cube.cube.duplicates import check_duplicates
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.verbs.discover import discover_cube
-from kartothek_cube.cube.write import CubeWrite, plan_append, plan_build, plan_extend
+from kartothek_cube.cube.write_plan import CubeWrite, plan_append, plan_build, plan_extend
 from kartothek_cube.errors import CommitConflict, InvalidInput
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, Rows
+from kartothek_cube.spark.stage_rows import CubeRows, DatasetRows, Rows, checked_schemas
 
-__all__ = ["ANY", "Layout", "Target", "Wanted", "layout_of", "plan_target", "publish_files", "version_of"]
+__all__ = ["ANY", "Layout", "Wanted", "WritePlan", "layout_of", "plan_write", "publish_files", "version_of"]
 
 ANY = "any version"
 
@@ -49,7 +46,7 @@ class Wanted:
     overwrite: bool = False
 
 
-class Target(Protocol):
+class WritePlan(Protocol):
     """A plan that fits one state of the store; `rows` is the part of it that tasks need."""
 
     @property
@@ -64,7 +61,7 @@ class Target(Protocol):
         """Publish files that were staged so."""
 
 
-def plan_target(wanted: Wanted) -> Target:
+def plan_write(wanted: Wanted) -> WritePlan:
     """Check a write against the store as it is now.
 
     Raises
@@ -81,7 +78,7 @@ def plan_target(wanted: Wanted) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetTarget:
+class DatasetWritePlan:
     """A write to a dataset that belongs to no cube."""
 
     request: WriteRequest
@@ -101,11 +98,11 @@ class DatasetTarget:
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
-        staged = Staged(self.request, tuple(receipts), self.schemas.tables, 1)
-        commit_staged(Source(store, self.request.uuid), staged, MetadataArguments(), Rules(creates=self.request.replace, txn=txn))
+        staged = StagedWrite(self.request, tuple(receipts), self.schemas.tables, 1)
+        commit_staged(store, staged, MetadataArguments(), CommitOptions(creates=self.request.replace, txn=txn))
 
 
-def _plan_dataset(wanted: Wanted, store: Store) -> DatasetTarget:
+def _plan_dataset(wanted: Wanted, store: Store) -> DatasetWritePlan:
     options, uuid = wanted.options, dataset_uuid(wanted.options)
     base = find_snapshot(store, uuid)
     if base is not None and wanted.overwrite:
@@ -114,20 +111,17 @@ def _plan_dataset(wanted: Wanted, store: Store) -> DatasetTarget:
         request = plan_new(uuid, base, list(keys), list(indices), overwrite=True, storage_format="msgpack" if base.is_msgpack else "json")
     else:
         request = plan_update(uuid, base, list(options.partition_on or ()), list(options.secondary_indices or ()))
-    schemas = Schemas(request)
-    # Without rows all that the columns alone show comes to light.
-    schemas.add(prepare(request, Element(fresh_id(), {options.table: wanted.schema.empty_table()})).schemas)
-    check_final(request, schemas.tables)
+    schemas = checked_schemas(request, options.table, wanted.schema)
     known = schemas.tables[options.table]
     typed = pa.schema([known.field(f.name) if f.name not in request.partition_on else f for f in wanted.schema])
-    return DatasetTarget(request, options.table, typed, schemas)
+    return DatasetWritePlan(request, options.table, typed, schemas)
 
 
 # --- a dataset of a cube ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CubeTarget:
+class CubeWritePlan:
     """A write to one dataset of a cube."""
 
     name: str
@@ -145,27 +139,28 @@ class CubeTarget:
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
         """Publish files that were staged so."""
-        refuse_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
+        check_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
         commit_cube_write(store, replace(self.write, txn=txn), {self.name: list(receipts)})
 
 
-def _plan_cube(wanted: Wanted, store: Store) -> CubeTarget:
+def _plan_cube(wanted: Wanted, store: Store) -> CubeWritePlan:
     options = wanted.options
     assert options.cube is not None
     if not dataset_ids(options.cube, store):
         cube = _new_cube(options)
-        return CubeTarget(cube.seed_dataset, plan_build(cube, {cube.seed_dataset: wanted.schema}, {}, partition_on=_keys(options, cube.seed_dataset, None)))
+        return CubeWritePlan(cube.seed_dataset, plan_build(cube, {cube.seed_dataset: wanted.schema}, {}, partition_on=_keys(options, cube.seed_dataset, None)))
     cube, datasets = discover_cube(options.cube, store)
     existing = {i: d.snapshot for i, d in datasets.items()}
     name = options.dataset or cube.seed_dataset
     _check_cube(options, cube, existing.get(name))
-    return CubeTarget(name, _plan_member(wanted, store, cube, name, existing))
+    return CubeWritePlan(name, _plan_member(wanted, store, cube, name, existing))
 
 
 def _plan_member(wanted: Wanted, store: Store, cube: Cube, name: str, existing: dict[str, Snapshot]) -> CubeWrite:
     options, rows, base = wanted.options, {name: wanted.schema}, existing.get(name)
     if base is not None and not wanted.overwrite:
-        _check_keys(options, base)
+        if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
+            raise InvalidInput(f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}.")
         return plan_append(cube, rows, existing)
     if wanted.overwrite and name == cube.seed_dataset:
         return plan_build(_with_indices(cube, options), rows, existing_for_build(cube, store), overwrite=True, partition_on=_keys(options, name, base))
@@ -206,11 +201,6 @@ def _check_cube(options: SourceOptions, cube: Cube, base: Snapshot | None) -> No
         raise InvalidInput(f"The dataset of cube {options.cube!r} has no index on {surplus}. Leave them out of index_columns; build_cube_index makes an index.")
 
 
-def _check_keys(options: SourceOptions, base: Snapshot) -> None:
-    if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
-        raise InvalidInput(f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}.")
-
-
 # --- the commit -------------------------------------------------------------------------------------------------------
 
 
@@ -224,19 +214,19 @@ def publish_files(wanted: Wanted, layout: Layout, receipts: Sequence[Receipt], t
     CommitConflict
         If the dataset was made, replaced or indexed differently in between. Nothing is visible.
     """
-    target = plan_target(wanted)
-    base = target.base
-    if base is not None and is_done(txn, base.document.metadata):
+    plan = plan_write(wanted)
+    base = plan.base
+    if base is not None and is_applied(txn, base.document.metadata):
         return
-    if layout_of(target.rows) != layout:
-        keys, indices = layout_of(target.rows)
+    if layout_of(plan.rows) != layout:
+        keys, indices = layout_of(plan.rows)
         raise CommitConflict(
             f"{_where(wanted)} has the partition columns {list(keys)} and indices on {sorted(indices)} now, for which these rows were not written. "
             "Nothing of them is visible. Write them again."
         )
     if wanted.overwrite and seen is not ANY and version_of(base) != seen:
         raise CommitConflict(f"{_where(wanted)} was changed while the rows that replace it were written. Nothing of them is visible. Write them again.")
-    target.commit(open_store(wanted.options.store), receipts, txn)
+    plan.commit(open_store(wanted.options.store), receipts, txn)
 
 
 def layout_of(rows: Rows) -> Layout:

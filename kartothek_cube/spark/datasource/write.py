@@ -6,28 +6,27 @@ import pickle
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kartothek_cube.core.change import Receipt
-from kartothek_cube.core.metadata.txn import Txn, is_done, parse_txn
+from kartothek_cube.core.metadata.txn import Txn, is_applied, parse_txn
 from kartothek_cube.core.naming import fresh_id
-from kartothek_cube.core.options import options as use
+from kartothek_cube.core.options import current_options
+from kartothek_cube.core.receipt import Receipt
 from kartothek_cube.core.stores import open_store, store_factory
-from kartothek_cube.cube.inputs import chunk_bytes
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, Unsupported
 from kartothek_cube.spark.datasource.options import SourceOptions, dataset_uuid
-from kartothek_cube.spark.datasource.target import Layout, Wanted, layout_of, plan_target, publish_files, version_of
+from kartothek_cube.spark.datasource.target import Layout, Wanted, layout_of, plan_write, publish_files, version_of
 from kartothek_cube.spark.errors import decode_error, encode_error, task_errors
 from kartothek_cube.spark.receipts import in_order
+from kartothek_cube.spark.stage import StageTask, staged
 from kartothek_cube.spark.stage_rows import Rows
-from kartothek_cube.spark.stage_runs import blocks
-from kartothek_cube.spark.tasks import THREADS_PER_TASK
-from kartothek_cube.spark.types import conform, frame_schema
+from kartothek_cube.spark.types import frame_schema
 
-__all__ = ["StagedFiles", "accepted_receipts", "make_writer", "stage_batches", "wanted_of"]
+__all__ = ["StagedFiles", "accepted_receipts", "make_writer", "staged_files", "wanted_of"]
 
 
 @dataclass
@@ -60,9 +59,9 @@ def make_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> 
         If columns or options do not fit what is there. Nothing has been written.
     """
     wanted, txn = wanted_of(options, schema, overwrite), parse_txn(options.txn)
-    target = plan_target(wanted)
-    base = target.base
-    return CubeWriter(wanted, target.rows, txn, version_of(base), base is not None and is_done(txn, base.document.metadata))
+    plan = plan_write(wanted)
+    base = plan.base
+    return CubeWriter(wanted, plan.rows, txn, version_of(base), base is not None and is_applied(txn, base.document.metadata))
 
 
 class CubeWriter(DataSourceArrowWriter):
@@ -72,9 +71,10 @@ class CubeWriter(DataSourceArrowWriter):
         self._wanted, self._rows, self._txn, self._seen, self._done = wanted, rows, txn, seen, done
         self._id = fresh_id()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
+    # An Arrow writer gets batches, whatever its base says.
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:  # type: ignore[override]
         """Stage the rows of one task."""
-        return stage_batches(self._wanted, self._rows, self._id, () if self._done else iterator)
+        return staged_files(self._wanted, self._rows, self._id, () if self._done else iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have staged, in one commit."""
@@ -86,13 +86,11 @@ class CubeWriter(DataSourceArrowWriter):
         """Nothing: Spark also calls it when the commit has landed and its answer was lost. Files of no commit are garbage."""
 
 
-def stage_batches(wanted: Wanted, rows: Rows, write: str, batches: Iterable[pa.RecordBatch], query: str | None = None) -> StagedFiles:
+def staged_files(wanted: Wanted, rows: Rows, write: str, batches: Iterable[pa.RecordBatch], query: str | None = None) -> StagedFiles:
     """Stage the rows of a task, as many at a time as fit into memory."""
     try:
-        store, receipts = open_store(wanted.options.store), []
-        with use(threads=THREADS_PER_TASK):
-            for block in blocks((pa.Table.from_batches([batch]) for batch in batches), chunk_bytes()):
-                receipts += rows.staged(store, conform(block, rows.schema, f"dataset {rows.id!r}"))
+        task = StageTask(rows, open_store(wanted.options.store), write, tuple(rows.schema.names), None, current_options().bytes_in_flight)
+        receipts = list(chain.from_iterable(staged(task, (pa.Table.from_batches([batch]) for batch in batches))))
     except (InvalidInput, InvalidType, Unsupported) as error:
         return StagedFiles(write, layout_of(rows), b"", encode_error(error), query)
     return StagedFiles(write, layout_of(rows), pickle.dumps(receipts), None, query)

@@ -1,0 +1,276 @@
+"""Applying a change to a state of its dataset: the next document, schemas and indices. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.index import SecondaryIndex, build_index, drop_labels, index_type, merge_indices
+from kartothek_cube.core.metadata.chain import (
+    COMMITS_KEY,
+    MOVING_KEY,
+    SCHEMA_KEY,
+    Commit,
+    extend_chain,
+    fingerprint,
+)
+from kartothek_cube.core.metadata.document import OWN_PREFIX, Document
+from kartothek_cube.core.metadata.history import HistoryEntry, entry_of
+from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
+from kartothek_cube.core.metadata.snapshot import Snapshot, make_snapshot, type_of_column, with_key_types
+from kartothek_cube.core.metadata.txn import with_txn
+from kartothek_cube.core.naming import SINGLE_TABLE
+from kartothek_cube.core.rebase import check_indices, conflict, is_reapplied, is_same, minus_own_files, rebase
+from kartothek_cube.core.schema import check_shared_columns, ordered, unify
+from kartothek_cube.core.schema_file import embedded_schemas
+from kartothek_cube.errors import CommitConflict, InvalidInput
+
+__all__ = ["UNWRITTEN", "AppliedChange", "NextState", "apply_change", "rebase_and_apply"]
+
+# Stands for the key of an index file that is not written yet.
+UNWRITTEN = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextState:
+    """What a change makes of a dataset.
+
+    Attributes
+    ----------
+    document : Document
+        The next document, without the keys of new index files.
+    schemas : Mapping[str, pyarrow.Schema]
+        The schema of each table.
+    indices : Mapping[str, SecondaryIndex]
+        The indices that have to be written.
+    gone : pyarrow.Array
+        The labels that are removed or replaced.
+    appends : bool
+        Whether all partitions of the base stay, in front of the new ones.
+    """
+
+    document: Document
+    schemas: Mapping[str, pa.Schema]
+    indices: Mapping[str, SecondaryIndex]
+    gone: pa.Array
+    appends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChange:
+    """A change after it was rebased onto a state and applied to it. Nothing is written yet.
+
+    Attributes
+    ----------
+    change : Change
+        The change as it was rebased.
+    base : Snapshot | None
+        The state that it was applied to.
+    next : NextState
+        The state after it.
+    entry : HistoryEntry
+        What history keeps of it.
+    reapplied : bool
+        Whether only ``on_conflict="reapply"`` let it come after this state.
+    """
+
+    change: Change
+    base: Snapshot | None
+    next: NextState
+    entry: HistoryEntry
+    reapplied: bool
+
+    @property
+    def indices(self) -> dict[str, SecondaryIndex]:
+        """The indices of the next state, as far as they are in memory."""
+        if self.base is None or self.change.replace:
+            return dict(self.next.indices)
+        kept = {c: index for c, index in self.base.indices.items() if c not in self.change.dropped}
+        return {**kept, **self.next.indices}
+
+    def snapshot(self, document: Document, token: Hashable) -> Snapshot:
+        """The next state with the document as it was written; partition values of the base are not decoded again."""
+        known = self.base.values if self.base is not None and self.next.appends else None
+        key = self.change.key_onto(self.base)
+        return make_snapshot(document, key, token, self.next.schemas, known=known).with_indices(self.indices)
+
+    def unwritten_snapshot(self) -> Snapshot:
+        """The next state for a change that shares the swap with this one."""
+        indices = {**self.next.document.indices, **dict.fromkeys(self.next.indices, UNWRITTEN)}
+        # Without a version, so that no cache takes it for a stored state.
+        return self.snapshot(replace(self.next.document, indices=indices), None)
+
+
+def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | None) -> AppliedChange:
+    """Apply a change that was made for ``base`` to the newest state.
+
+    Raises
+    ------
+    CommitConflict
+        If the change does not go together with what was committed since ``base``, or the dataset is being renamed or converted.
+    InvalidInput
+        If the change does not even fit ``base``.
+    """
+    if newest is not None and MOVING_KEY in newest.document.metadata:
+        raise CommitConflict(
+            f"Dataset {change.uuid!r} is being renamed, or the encoding of {newest.key!r} is being changed. If nobody does so "
+            "now, it was interrupted: repeat it, or call convert_metadata_format with the present encoding to free the dataset. "
+            "Nothing of this write is visible."
+        )
+    newest, now = minus_own_files(change, base, newest), datetime.now(UTC)
+    rebased = rebase(change, base, newest)
+    try:
+        check_indices(rebased, newest)
+        state = apply_change(rebased, newest, now)
+    except InvalidInput as error:
+        if is_same(base, newest):
+            raise
+        # The change fitted its base, so this is a conflict and not bad input.
+        raise conflict(change, base, newest, str(error)) from error
+    added = pa.array(rebased.labels, type=pa.string())
+    entry = entry_of(rebased.commit, now, newest, added, state.gone, rebased.cube)
+    return AppliedChange(rebased, newest, state, entry, is_reapplied(change, base, newest))
+
+
+def apply_change(change: Change, base: Snapshot | None, now: datetime | None = None) -> NextState:
+    """The state after the change; ``now`` is UTC.
+
+    If the change adds or removes partitions, ``base`` must have every secondary index loaded.
+    """
+    start = None if change.replace else base
+    schemas = _new_schemas(change, start)
+    gone = _gone_labels(change, start)
+    partitions = _new_partitions(change, start, gone)
+    indices = _new_indices(change, start, schemas, gone)
+    new = indices.keys() | change.dropped
+    kept = {} if start is None else {c: key for c, key in start.document.indices.items() if c not in new}
+    metadata = _new_metadata(change, base, start, schemas, partitions, now or datetime.now(UTC))
+    replaced = base.partitions.labels if change.replace and base is not None else gone
+    appends = not change.replace and partitions is not None and not len(gone) and not change.places
+    document = Document(change.uuid, metadata, change.partition_keys, kept, partitions)
+    return NextState(document, schemas, indices, replaced, appends)
+
+
+def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
+    old = {} if base is None else dict(base.schemas)
+    if old and change.receipts and set(old) != set(change.schemas):
+        raise InvalidInput(f"Input partitions for update have different tables than dataset {change.uuid!r}: {sorted(change.schemas)}, not {sorted(old)}.")
+    new = {t: ordered(_merged(change, t, old.get(t), s), change.partition_keys) for t, s in change.schemas.items()}
+    schemas = with_key_types({**old, **new}, change.partition_keys, change.uuid)
+    check_shared_columns(schemas, change.uuid)
+    return schemas
+
+
+def _merged(change: Change, table: str, old: pa.Schema | None, new: pa.Schema) -> pa.Schema:
+    if old is None:
+        return new
+    where = f"dataset {change.uuid!r}" if table == SINGLE_TABLE else f"table {table!r} of dataset {change.uuid!r}"
+    if change.add_columns:
+        old = pa.schema([*old, *(f for f in new if f.name not in old.names)])
+    return unify([old, new], where)
+
+
+def _gone_labels(change: Change, base: Snapshot | None) -> pa.Array:
+    """Labels that are removed or replaced."""
+    if base is None or not change.receipts:
+        return change.removed
+    new, old = pa.array(change.labels, type=pa.string()), base.partitions.labels
+    # Looking for few among many is ten times as fast as the other way round.
+    replaced = new.filter(pc.is_in(new, value_set=old.filter(pc.is_in(old, value_set=new))))
+    return pa.concat_arrays([change.removed, replaced]) if len(replaced) else change.removed
+
+
+def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> PartitionColumns | None:
+    if not change.explicit and not change.receipts:
+        return None
+    old = base.partitions if base is not None else empty_partitions()
+    stays = ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False) if len(gone) else np.ones(len(old), dtype=bool)
+    new = _staged_partitions(change)
+    joined = _joined(old, new) if len(new) else old
+    if not stays.all() or change.places:
+        joined = joined.take(_order(change, old, new, stays))
+    # A table without any file is not written to the document, so the fingerprint must not include it.
+    return joined if stays.all() and not len(new) else replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
+
+
+def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: np.ndarray[Any, Any]) -> Any:
+    """Positions in old and new partitions, one after the other: those that stay, and each new one where it belongs."""
+    before = pa.array([change.places.get(label) for label in new.labels.to_pylist()], type=pa.string())
+    found = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)
+    places = np.where(pc.fill_null(pc.equal(before, ""), False).to_numpy(zero_copy_only=False), -1, found)
+    kept = np.flatnonzero(stays)
+    rows = np.concatenate([kept, np.arange(len(old), len(old) + len(new))])
+    return rows[np.argsort(np.concatenate([kept, places]), kind="stable")]
+
+
+def _joined(old: PartitionColumns, new: PartitionColumns) -> PartitionColumns:
+    tables = dict.fromkeys([*old.files, *new.files])
+    files = {t: pa.concat_arrays([old.file_column(t), new.file_column(t)]) for t in tables}
+    return PartitionColumns(pa.concat_arrays([old.labels, new.labels]), files)
+
+
+def _staged_partitions(change: Change) -> PartitionColumns:
+    labels = change.labels
+    position = {label: i for i, label in enumerate(labels)}
+    # One list for each table, not for each receipt: a list is as long as there are labels.
+    files: dict[str, list[str | None]] = {table: [None] * len(labels) for table in dict.fromkeys(r.table for r in change.receipts)}
+    for receipt in change.receipts:
+        keys, i = files[receipt.table], position[receipt.label]
+        if keys[i] is not None:
+            raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
+        keys[i] = receipt.key
+    return PartitionColumns(pa.array(labels, type=pa.string()), {t: pa.array(keys, type=pa.string()) for t, keys in files.items()})
+
+
+def _new_indices(change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array) -> dict[str, SecondaryIndex]:
+    """The indices that differ from what is stored."""
+    if base is not None and not change.receipts and not len(gone):
+        first = [c for c in change.index_columns if c not in base.document.indices and c not in change.built]
+        return {**change.built, **{c: _new_index(change, base, schemas, gone, c) for c in first}}
+    return {c: _new_index(change, base, schemas, gone, c) for c in change.index_columns}
+
+
+def _new_index(change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array, column: str) -> SecondaryIndex:
+    kind = index_type(type_of_column(schemas, column, change.uuid), column, change.uuid)
+    fresh = build_index(column, kind, [(values, label) for label, values in _entries(change, column, kind).items()])
+    if base is None or column not in base.indices:
+        return fresh
+    return merge_indices([drop_labels(base.indices[column], gone), fresh])
+
+
+def _entries(change: Change, column: str, kind: pa.DataType) -> dict[str, pa.Array]:
+    """The values of each new partition; those of several tables are one set."""
+    found: dict[str, list[pa.Array]] = {}
+    for receipt in change.receipts:
+        if column in receipt.entries:
+            values = receipt.entries[column]
+            found.setdefault(receipt.label, []).append(values if values.type.equals(kind) else values.cast(kind))
+    return {label: arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays)) for label, arrays in found.items()}
+
+
+def _new_metadata(
+    change: Change,
+    base: Snapshot | None,
+    start: Snapshot | None,
+    schemas: Mapping[str, pa.Schema],
+    partitions: PartitionColumns | None,
+    now: datetime,
+) -> dict[str, Any]:
+    old = dict(start.document.metadata) if start is not None else {}
+    metadata = {k: v for k, v in old.items() if not k.startswith(OWN_PREFIX) and k not in change.forgotten}
+    metadata.update(change.metadata)
+    metadata.setdefault("creation_time", now.replace(tzinfo=None).isoformat(timespec="microseconds"))
+    chain = base.chain if base is not None else ()
+    foreign = base is not None and base.has_foreign_commit
+    metadata[COMMITS_KEY] = extend_chain(chain, Commit(change.commit, None, fingerprint(partitions), now, change.cube), foreign=foreign)
+    metadata[SCHEMA_KEY] = embedded_schemas(schemas)
+    # Numbers survive `replace`, too: a write that was applied must never be applied again.
+    metadata.update(with_txn(change.txn, {} if base is None else base.document.metadata))
+    return metadata

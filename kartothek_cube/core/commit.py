@@ -1,0 +1,411 @@
+"""Committing: make a change visible by one compare-and-swap of the metadata document, on the newest state that allows it."""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import count
+
+from kartothek_cube.core.apply import UNWRITTEN, AppliedChange, rebase_and_apply
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.document_store import SwapResult, compare_and_swap
+from kartothek_cube.core.group_commit import PendingCommit, PreparedCommit, group_commit
+from kartothek_cube.core.index import INDEX_ROWS, SecondaryIndex, index_table
+from kartothek_cube.core.metadata.chain import LENGTH, stored_chain
+from kartothek_cube.core.metadata.document import Document, render_document
+from kartothek_cube.core.metadata.history import HistoryEntry, encode_entry, history_key
+from kartothek_cube.core.metadata.snapshot import CommitResult, Snapshot
+from kartothek_cube.core.metadata.txn import is_applied
+from kartothek_cube.core.naming import document_key, index_key, schema_key
+from kartothek_cube.core.options import current_options
+from kartothek_cube.core.parallel import map_in_threads
+from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.rebase import conflict, needs_indices
+from kartothek_cube.core.renew import check_staged, with_fresh_copies
+from kartothek_cube.core.schema_update import create_schema_file, update_schema_file
+from kartothek_cube.core.snapshots import find_snapshot, is_current, load_snapshot, remember, with_indices
+from kartothek_cube.core.store import Store, VersionMismatch
+from kartothek_cube.errors import (
+    AtomicityRequired,
+    CommitOutcomeUnknown,
+    ForeignWriterWarning,
+    KeyNotFound,
+    ReadOnlyStore,
+)
+
+__all__ = ["CommitLost", "check_store_can_commit", "commit", "index_bytes", "prepare_commit", "put_index"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0  # seconds
+_warned: set[tuple[object, ...]] = set()
+
+
+class CommitLost(Exception):
+    """Another commit won the compare-and-swap. This one is certainly not visible."""
+
+
+def check_store_can_commit(store: Store) -> None:
+    """Refuse a store that cannot be written to or cannot compare and swap, before anything is prepared for it."""
+    if not store.capabilities.writable:
+        raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
+    if not store.capabilities.conditional_put and current_options().require_atomic:
+        raise AtomicityRequired(
+            f"The store {store.name} cannot put a document on condition, so two writers could overwrite each other. "
+            "If there is certainly one writer, say options(require_atomic=False)."
+        )
+
+
+def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:
+    """Raise what `commit` would raise now, without writing anything; None if the change is applied already.
+
+    `commit` takes the result and does not repeat the work if the dataset has not changed in between.
+    """
+    newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
+    if newest is not None and is_applied(change.txn, newest.document.metadata):
+        return None
+    loaded = _with_needed_indices(store, newest, [change])
+    return PreparedCommit(change, newest, loaded, _apply(store, PendingCommit(change, base, 0), loaded))
+
+
+def commit(store: Store, change: Change, base: Snapshot | None, prepared: PreparedCommit | None = None) -> Snapshot:
+    """Commit a change that was made for the snapshot ``base``, or rebase it onto the newest one if the two go together.
+
+    Order of writes: for a new dataset the schema file; index files under new keys and the history entry; the document, by
+    compare-and-swap; the schema file if it differs. Commits of other threads that wait meanwhile share the swap.
+
+    Returns
+    -------
+    Snapshot
+        The dataset as the change left it, or a later state that includes the change; ``result`` says what was done. A change
+        whose ``txn`` was applied before is skipped, whatever else it says.
+
+    Raises
+    ------
+    CommitConflict
+        If the change contradicts a commit that came first, or others came first ``commit_retries`` times. The change is
+        certainly not visible.
+    CorruptDocument
+        If the change has a number, and those of the document cannot be read.
+    StagedFilesLost
+        If files of the change, staged more than half the grace period ago, are gone. The change is certainly not visible.
+        Old files that are still there are copied.
+    CommitOutcomeUnknown
+        If the store does not say whether the document was written and cannot be asked. Nothing is deleted.
+    AtomicityRequired
+        If the store cannot compare and swap.
+    """
+    check_store_can_commit(store)
+    pending = PendingCommit(change, base, current_options().commit_retries, prepared)
+    return group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
+
+
+# --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
+    """Give every commit of a group its outcome, in as many attempts as that takes."""
+    for attempt in count(1):
+        group = [pending for pending in group if not pending.outcome.done()]
+        if not group:
+            return
+        try:
+            newest = _newest_state(store, group, attempt)
+            open_commits = []
+            for pending in group:
+                with pending.own_errors():
+                    earlier = _earlier_outcome(pending.change, newest, attempt)
+                    if earlier is not None:
+                        pending.outcome.set_result(earlier)
+                        continue
+                    change = pending.change
+                    # If a dataset does not list its partitions, every file counts and none is ever garbage.
+                    if newest is None or newest.document.partitions is not None:
+                        change = with_fresh_copies(store, change)
+                    open_commits.append(pending if change is pending.change else replace(pending, change=change))
+            group = open_commits
+            _commit_onto(store, newest, group, attempt)
+        except CommitLost:
+            late = [p for p in group if attempt > p.retries and not p.outcome.done()]
+            if late:
+                newest = None
+                with suppress(Exception):  # only for the message
+                    newest = find_snapshot(store, late[0].change.uuid)
+            for pending in late:
+                reason = f"others were faster {attempt} times, and commit_retries is {pending.retries}"
+                pending.outcome.set_exception(conflict(pending.change, pending.base, newest, reason))
+            time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1))))  # noqa: S311 - no secret
+        except Exception as error:
+            # Whatever else the store answers concerns all of them.
+            for pending in group:
+                if not pending.outcome.done():
+                    pending.outcome.set_exception(error)
+
+
+def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingCommit], attempt: int) -> None:
+    """Apply the changes of a group one after the other, write the last state with one swap, and set the outcomes."""
+    if not group:
+        return
+    prepared = group[0].prepared
+    if len(group) == 1 and prepared is not None and prepared.newest is newest:
+        state = loaded = prepared.loaded
+    else:
+        state = loaded = _with_needed_indices(store, newest, [pending.change for pending in group])
+    steps: list[tuple[PendingCommit, AppliedChange]] = []
+    repeated = []
+    for pending in group:
+        with pending.own_errors():
+            # Another change of this group has the same number. It becomes visible with the swap, not before.
+            if steps and state is not None and is_applied(pending.change.txn, state.document.metadata):
+                repeated.append(pending)
+                continue
+            step = _apply(store, pending, state)
+            after = step.unwritten_snapshot() if len(group) > 1 else state
+            steps.append((pending, step))
+            state = after
+    if not steps:
+        return
+    landed = _write(store, loaded, [step for _, step in steps])
+    for pending, step in steps:
+        result = CommitResult(step.change.commit, attempt, step.reapplied)
+        pending.outcome.set_result(replace(landed, result=result))
+    for pending in repeated:
+        result = CommitResult(pending.change.commit, attempt, skipped=True)
+        pending.outcome.set_result(replace(landed, result=result))
+
+
+def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | None:
+    """The newest state. The first attempt of a single commit needs one look if its base is still the newest state."""
+    base, uuid = group[0].base, group[0].change.uuid
+    if attempt > 1 or len(group) > 1:
+        return find_snapshot(store, uuid)
+    # If partitions are not listed, files may have come although the document is the same.
+    if base is not None and (base.document.partitions is None or not is_current(store, base)):
+        return find_snapshot(store, uuid)
+    return base
+
+
+def _earlier_outcome(change: Change, newest: Snapshot | None, attempt: int) -> Snapshot | None:
+    """The outcome of a change that is visible already: by a leader that was interrupted, or by an earlier write of its number."""
+    if newest is None:
+        return None
+    if change.commit in [c.id for c in newest.chain]:
+        return replace(newest, result=CommitResult(change.commit, attempt))
+    if is_applied(change.txn, newest.document.metadata):
+        return replace(newest, result=CommitResult(change.commit, attempt, skipped=True))
+    return None
+
+
+def _with_needed_indices(store: Store, newest: Snapshot | None, changes: Sequence[Change]) -> Snapshot | None:
+    if newest is None or not any(map(needs_indices, changes)):
+        return newest
+    return with_indices(store, newest, sorted(newest.secondary_columns))
+
+
+def _apply(store: Store, pending: PendingCommit, state: Snapshot | None) -> AppliedChange:
+    """Apply one change to a state, or take what was prepared for this very state."""
+    check_staged(store, pending.change)
+    prepared = pending.prepared
+    if prepared is not None and prepared.change is pending.change and prepared.loaded is state:
+        return prepared.applied
+    if state is not None and state.chain and state.has_foreign_commit:
+        _warn_of_foreign_commit(store, state)
+    return rebase_and_apply(pending.change, pending.base, state)
+
+
+def _warn_of_foreign_commit(store: Store, state: Snapshot) -> None:
+    """Warn once of each foreign commit: kartothek and plateau overwrite what others commit while they work."""
+    seen = (store.identity, state.uuid, state.chain[-1].id, state.token)
+    if seen not in _warned:
+        _warned.add(seen)
+        warnings.warn(
+            f"Dataset {state.uuid!r} was changed by a library without commit ids (kartothek, plateau) after commit "
+            f"{state.chain[-1].id}. Such a writer removes what others commit while it works; verify_dataset finds what it "
+            "left behind.",
+            ForeignWriterWarning,
+            stacklevel=2,
+        )
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]) -> Snapshot:
+    """Write everything that belongs to one swap; the state after it."""
+    last = steps[-1]
+    uuid, schemas = last.change.uuid, last.next.schemas
+    if newest is None:
+        for table, schema in schemas.items():
+            create_schema_file(store, schema_key(uuid, table), schema)
+    document = _put_companions(store, steps)
+    token = swap(store, last.change, newest, document)
+    if token is None:
+        with suppress(Exception):  # the commit has landed, whatever the store answers now
+            return load_snapshot(store, uuid)
+        return last.snapshot(document, None)
+    for table, schema in schemas.items():
+        with suppress(Exception):  # the commit has landed, and the next one looks at this copy of the schema again
+            update_schema_file(store, schema_key(uuid, table), schema)
+    return remember(store, last.snapshot(document, token))
+
+
+def _put_companions(store: Store, steps: Sequence[AppliedChange]) -> Document:
+    """Write index files and history entries, and return the document that names the index files."""
+    last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
+    known, document, uuid = last.indices, last.next.document, last.change.uuid
+    columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
+    tasks = [lambda c=c: put_index(store, uuid, known[c], now) for c in columns]
+    tasks += [lambda e=step.entry: _put_entry(store, uuid, e) for step in steps]
+    keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
+    return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
+
+
+def _put_entry(store: Store, uuid: str, entry: HistoryEntry) -> str:
+    # The key belongs to this commit alone, so this replaces only an earlier attempt that was lost.
+    key = history_key(uuid, entry.commit)
+    store.put(key, encode_entry(entry))
+    return key
+
+
+def index_bytes(index: SecondaryIndex) -> memoryview:
+    """The index file."""
+    return memoryview(ParquetFormat(compression="ZSTD", chunk_size=INDEX_ROWS).encode(index_table(index)))
+
+
+def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:
+    """Write an index file under a key that nobody else has: if the key exists, try the next microsecond."""
+    data = index_bytes(index)
+    while True:
+        key = index_key(uuid, index.column, when)
+        if not store.capabilities.conditional_put:
+            store.put(key, data)
+            return key
+        try:
+            store.put_if(key, data, None)
+        except VersionMismatch:
+            when += timedelta(microseconds=1)
+        else:
+            return key
+
+
+# --- the swap ---------------------------------------------------------------------------------------------------------
+
+
+def swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> Hashable:
+    """Put the document if the one of ``base`` is still there; return its version, or None if later commits follow it already.
+
+    ``change`` is the last one that the document includes.
+
+    Raises
+    ------
+    CommitLost
+        If another writer was faster.
+    CommitOutcomeUnknown
+        If the store does not say whether the document was written and cannot be asked.
+    """
+    key = change.key_onto(base)
+    twin = _find_stale_twin(store, change, base)
+    result = compare_and_swap(
+        store,
+        key,
+        render_document(document, msgpack=key.endswith(".zstd")),
+        None if base is None else base.token,
+        is_applied=lambda stored: change.commit in [c.id for c in stored_chain(stored, key)],
+        context=f"Dataset {change.uuid!r}: {change.describe()}",
+    )
+    if not result.applied:
+        _check_certainly_lost(change, base, result)
+        raise CommitLost(key) from result.error
+    token = result.version
+    if result.error is not None and result.data is not None and stored_chain(result.data, key)[-1].id != change.commit:
+        token = None
+    if base is None:
+        _withdraw_from_twin(store, change, key)
+    elif key != document_key(change.uuid):
+        _check_not_shadowed(store, change)
+    _delete_stale_twin(store, change.uuid, twin)
+    return token
+
+
+def _check_certainly_lost(change: Change, base: Snapshot | None, result: SwapResult) -> None:
+    """Raise if the commit may have been applied and have left the chain since."""
+    if result.data is None or result.version == (None if base is None else base.token):
+        return
+    key = change.key_onto(base)
+    chain = stored_chain(result.data, key)
+    parent = None if base is None or base.has_foreign_commit else base.chain[-1].id
+    if not chain or parent in [c.id for c in chain]:
+        return
+    # Old commits leave a full chain, and all of them leave it when one of ours follows a foreign writer. A store that has
+    # refused the put leaves no doubt in the second case.
+    is_full = len(chain) == LENGTH and chain[0].parent is not None
+    if is_full or (parent is not None and not isinstance(result.error, VersionMismatch)):
+        raise CommitOutcomeUnknown(
+            f"Dataset {change.uuid!r}: the store answered {result.error!r} to {change.describe()}, and so many commits have "
+            f"followed that {key!r} does not say any more what became of it. Look whether its partitions are there before "
+            "writing again."
+        ) from result.error
+
+
+def _find_stale_twin(store: Store, change: Change, base: Snapshot | None) -> Hashable:
+    """Version of the msgpack document that an old library left beside the JSON one; None if there is none.
+
+    Before a dataset is created there is no stale document: another writer has created the same dataset since.
+    """
+    json_key, msgpack_key = document_key(change.uuid), document_key(change.uuid, msgpack=True)
+    if change.key_onto(base) != json_key:
+        return None
+    if base is None:
+        if store.contains(msgpack_key):
+            raise conflict(change, base, None, f"{msgpack_key!r} was created")
+        return None
+    try:
+        return store.get_versioned(msgpack_key)[1]
+    except KeyNotFound:
+        return None
+
+
+def _delete_stale_twin(store: Store, uuid: str, twin: Hashable) -> None:
+    key = document_key(uuid, msgpack=True)
+    with suppress(Exception):  # the commit has landed; the next one looks again
+        # If the document is not the one from before the swap, somebody may have changed the dataset's encoding since.
+        if twin is None or store.changed(key, twin):
+            return
+        store.delete(key)
+        warnings.warn(f"Dataset {uuid!r} had two documents. {document_key(uuid)!r} counts; {key!r} was removed.", stacklevel=2)
+
+
+def _withdraw_from_twin(store: Store, change: Change, key: str) -> None:
+    """Two writers may create the dataset in different encodings. Whichever sees the other's document withdraws its own."""
+    other = document_key(change.uuid, msgpack=key == document_key(change.uuid))
+    try:
+        found = store.contains(other)
+        if found:
+            store.delete(key)
+    except Exception as error:
+        raise CommitOutcomeUnknown(
+            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {other!r} was created at the "
+            f"same time cannot be asked now ({error!r}). Look which of them are there before writing again."
+        ) from error
+    if found:
+        raise conflict(change, None, None, f"{other!r} was created at the same time")
+
+
+def _check_not_shadowed(store: Store, change: Change) -> None:
+    """kartothek updates a msgpack document by a JSON one beside it, which hides later commits to the msgpack document."""
+    key = document_key(change.uuid)
+    try:
+        shadow = stored_chain(store.get(key), key)
+    except KeyNotFound:
+        return
+    except Exception as error:
+        raise CommitOutcomeUnknown(
+            f"Dataset {change.uuid!r}: {change.describe()} was written to {document_key(change.uuid, msgpack=True)!r}, but "
+            f"whether {key!r} was put beside it cannot be asked now ({error!r}). Look whether it is there before writing again."
+        ) from error
+    if change.commit not in [c.id for c in shadow]:
+        raise CommitLost(key)

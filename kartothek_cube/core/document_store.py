@@ -1,0 +1,226 @@
+"""Metadata documents in a store: reads that survive torn writes, and a compare-and-swap that finds out what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kartothek_cube.core.metadata.document import Document, parse_document
+from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.store import Store, Version, VersionMismatch
+from kartothek_cube.errors import CommitOutcomeUnknown, CorruptDocument, DatasetNotFound, KeyNotFound, Unsupported
+
+__all__ = [
+    "StoredDocument",
+    "SwapResult",
+    "compare_and_swap",
+    "dataset_exists",
+    "document_keys",
+    "find_document",
+    "find_documents",
+    "put_document",
+    "read_document",
+]
+
+_READS_BEFORE_CORRUPT = 3
+_SAME_PUT_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document, the key that it was read from, and the store's version of it."""
+
+    key: str
+    token: Version
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class SwapResult:
+    """What a key holds after a compare-and-swap.
+
+    Attributes
+    ----------
+    applied : bool
+        Whether the object is the one that was put, or was made from it.
+    data : bytes | None
+        The object; None if there is none.
+    version : Version | None
+        The version of the object; None if there is none.
+    error : Exception | None
+        What the store answered to the put; None if it confirmed the put.
+    """
+
+    applied: bool
+    data: bytes | None
+    version: Version | None
+    error: Exception | None = None
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def document_keys(uuid: str) -> tuple[str, str]:
+    """The keys of both encodings. If both documents exist, the first one, in JSON, counts."""
+    return document_key(uuid), document_key(uuid, msgpack=True)
+
+
+def dataset_exists(store: Store, uuid: str) -> bool:
+    """Whether a dataset has a document, in either encoding."""
+    return any(store.contains(key) for key in document_keys(uuid))
+
+
+def find_document(store: Store, key: str) -> StoredDocument | None:
+    """The document under one key, or None.
+
+    Raises
+    ------
+    CorruptDocument
+        If the document cannot be parsed, even after several reads.
+    """
+    for attempt in range(1, _READS_BEFORE_CORRUPT + 1):
+        try:
+            data, token = store.get_versioned(key)
+            return StoredDocument(key, token, parse_document(data, key))
+        except KeyNotFound:
+            return None
+        except CorruptDocument:
+            # Older libraries write local files in place, so a reader may see half of a document.
+            if attempt == _READS_BEFORE_CORRUPT:
+                raise
+    return None
+
+
+def read_document(store: Store, uuid: str) -> StoredDocument:
+    """The document of a dataset that counts.
+
+    Raises
+    ------
+    DatasetNotFound
+        If there is no document.
+    CorruptDocument
+        If the document cannot be parsed, or contradicts its key.
+    """
+    stored = _counting_document(store, uuid)
+    if stored.document.uuid != uuid:
+        raise CorruptDocument(f"The document {stored.key} says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}.")
+    return stored
+
+
+def find_documents(store: Store, uuid: str) -> tuple[StoredDocument, StoredDocument | None]:
+    """The document that counts, and the stale one in the other encoding if there is a readable one.
+
+    Raises
+    ------
+    DatasetNotFound
+        If there is no document.
+    CorruptDocument
+        If the document that counts cannot be parsed.
+    """
+    stored = _counting_document(store, uuid)
+    json_key, msgpack_key = document_keys(uuid)
+    if stored.key != json_key:
+        return stored, None
+    try:
+        return stored, find_document(store, msgpack_key)
+    except (CorruptDocument, Unsupported):
+        return stored, None
+
+
+def _counting_document(store: Store, uuid: str) -> StoredDocument:
+    json_key, msgpack_key = document_keys(uuid)
+    for key in (json_key, msgpack_key):
+        stored = find_document(store, key)
+        if stored is not None:
+            return stored
+    raise DatasetNotFound(f"Dataset does not exist. Tried {json_key} and {msgpack_key} in the store {store.name}.")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def compare_and_swap(
+    store: Store,
+    key: str,
+    data: bytes,
+    version: Version | None,
+    *,
+    is_applied: Callable[[bytes], bool],
+    context: str,
+) -> SwapResult:
+    """Put an object if its key still has ``version`` (None: no object), and find out whether the put was applied.
+
+    Parameters
+    ----------
+    store : Store
+        Where to put it.
+    key, data : str, bytes
+        The object.
+    version : Version | None
+        The version that the key must have.
+    is_applied : Callable[[bytes], bool]
+        Whether the object that is there now is ``data``, or was made from it by a later writer.
+    context : str
+        What is being written, for error messages.
+
+    Raises
+    ------
+    CommitOutcomeUnknown
+        If the store fails and the key cannot be read afterwards. Nothing is deleted.
+    Exception
+        The error of the store if it failed and the object is still the old one.
+    """
+    error: Exception = CommitOutcomeUnknown(key)
+    result = SwapResult(False, None, None)
+    for _ in range(_SAME_PUT_TRIES):
+        try:
+            return SwapResult(True, data, store.put_if(key, data, version))
+        except Exception as answer:
+            # The request may have been applied although its answer got lost: only the object itself tells.
+            error = answer
+        stored, now = _read_after_failure(store, key, error, context)
+        result = SwapResult(stored is not None and is_applied(stored), stored, now, error)
+        if result.applied or now != version:
+            return result
+        # The object is the old one, so the same put can be sent again: at most one of them is applied.
+        if not isinstance(error, (OSError, VersionMismatch)):
+            break
+    if isinstance(error, VersionMismatch):
+        return result
+    raise error
+
+
+def _read_after_failure(store: Store, key: str, answer: Exception, context: str) -> tuple[bytes | None, Version | None]:
+    try:
+        return store.get_versioned(key)
+    except KeyNotFound:
+        return None, None
+    except Exception as error:
+        raise CommitOutcomeUnknown(
+            f"{context}: the store {store.name} answered {answer!r} and cannot be read now ({error!r}). Look at {key!r} before writing again."
+        ) from answer
+
+
+def put_document(
+    store: Store,
+    key: str,
+    data: bytes,
+    version: Version | None,
+    is_applied: Callable[[bytes], bool] | None = None,
+) -> Version:
+    """Put a document if its key still has ``version`` (None: no document), and return the version it has then.
+
+    Without ``is_applied`` the put counts as applied if the very same bytes are there.
+
+    Raises
+    ------
+    VersionMismatch
+        If somebody else was faster.
+    CommitOutcomeUnknown
+        If the store fails and the key cannot be read afterwards. Nothing is deleted.
+    """
+    same = is_applied or (lambda stored: stored == data)
+    result = compare_and_swap(store, key, data, version, is_applied=same, context=f"Writing {key!r}")
+    if not result.applied:
+        raise store.mismatch(key, version) from result.error
+    return result.version

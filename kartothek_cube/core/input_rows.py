@@ -1,0 +1,224 @@
+"""The forms of rows that the writing verbs accept, brought to one; streams, cut into blocks that fit into memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.frames import is_block, is_frame, is_series, no_frame, plain_frame, to_table
+from kartothek_cube.core.naming import SINGLE_TABLE, fresh_id
+from kartothek_cube.core.options import current_options
+from kartothek_cube.errors import InvalidInput, InvalidRequest, InvalidType
+
+__all__ = [
+    "InputPartition",
+    "as_items",
+    "as_rows",
+    "chunk_bytes",
+    "elements_in",
+    "is_lazy",
+    "is_stream",
+    "open_stream",
+    "repeated",
+    "stream_blocks",
+]
+
+_MEMBERS = {"data", "label", "indices", "metadata"}
+
+
+@dataclass(frozen=True, slots=True)
+class InputPartition:
+    """Rows that are written together: one partition, or one for each value of the partition columns.
+
+    Attributes
+    ----------
+    label : str
+        The partition's label, or the last part of it.
+    tables : Mapping[str, pyarrow.Table | None]
+        Rows by table, in stored types; None names a table without giving rows.
+    fresh : bool
+        The label is new and random, and not chosen by the user.
+    indexed : tuple of str
+        Columns for which the element brought an index (kartothek's deprecated member ``indices``).
+    """
+
+    label: str
+    tables: Mapping[str, pa.Table | None]
+    fresh: bool = True
+    indexed: tuple[str, ...] = ()
+
+
+def elements_in(item: Any, uuid: str) -> Iterator[InputPartition]:
+    """The partitions in one item of the data.
+
+    An item is a block of rows (a frame, anything with ``__arrow_c_stream__``), a dict table → block, a dict with ``data``
+    and perhaps ``label``, a list of pairs (table, block), a list of items, or None. A stream is cut into blocks that fit
+    into memory.
+
+    Raises
+    ------
+    InvalidInput
+        If it is none of these.
+    """
+    if item is None:
+        return
+    if is_stream(item):
+        try:
+            reader = open_stream(item, uuid)
+        except InvalidType as error:  # as for everything else that is no form of rows of a dataset
+            raise InvalidInput(str(error)) from None
+        yield from (InputPartition(fresh_id(), {SINGLE_TABLE: block}) for block in stream_blocks(reader, uuid, chunk_bytes()))
+    elif isinstance(item, Mapping):
+        yield from _from_mapping(item, uuid)
+    elif isinstance(item, list) and item and isinstance(item[0], tuple):
+        yield InputPartition(fresh_id(), _tables(_pairs(item, uuid), uuid))
+    elif isinstance(item, list):
+        nested = [partition for part in item for partition in elements_in(part, uuid)]
+        if twice := repeated(partition.label for partition in nested):
+            raise InvalidRequest(f"Duplicate labels for nested metapartitions are not allowed! Dataset {uuid!r}, labels {twice}.")
+        yield from nested
+    else:
+        yield InputPartition(fresh_id(), {SINGLE_TABLE: as_rows(item, uuid)})
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def is_stream(block: Any) -> bool:
+    """Whether rows come in batches of unknown number. Tables, those of Polars too, know their size."""
+    if not hasattr(block, "__arrow_c_stream__") or is_frame(block) or is_series(block):
+        return False
+    return not (hasattr(block, "nbytes") or hasattr(block, "estimated_size"))
+
+
+def is_lazy(items: Iterable[Any]) -> bool:
+    """Whether rows are not all in memory yet, so that they are checked as they come and not all before the first file."""
+    return not isinstance(items, (list, tuple)) or any(map(is_stream, items))
+
+
+def chunk_bytes() -> int:
+    """Bytes of the rows that become one set of files, where not all rows fit into memory.
+
+    A quarter of the bytes in flight: for rows that gather, for their sorted copy, for rows that are being stored, and for
+    their files.
+    """
+    return max(1, current_options().bytes_in_flight // 4)
+
+
+def open_stream(stream: Any, dataset: str) -> pa.RecordBatchReader:
+    """The batches of a stream; `InvalidType` if it has single values instead of columns with names."""
+    try:
+        return pa.RecordBatchReader.from_stream(stream)
+    except pa.ArrowInvalid as error:
+        raise no_frame(stream, dataset, error) from None
+
+
+def stream_blocks(reader: pa.RecordBatchReader, dataset: str, limit: int) -> Iterator[pa.Table]:
+    """Rows in stored types, in blocks of about ``limit`` bytes; at least one block, which has the columns."""
+    batches, size, is_empty = list[pa.RecordBatch](), 0, True
+    for batch in reader:
+        for piece in _slices(batch, limit):
+            batches.append(piece)
+            size += _nbytes(piece)
+            if size >= limit:
+                yield to_table(pa.Table.from_batches(batches, reader.schema), dataset)
+                batches, size, is_empty = [], 0, False
+    if batches or is_empty:
+        yield to_table(pa.Table.from_batches(batches, reader.schema), dataset)
+
+
+def _nbytes(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:  # older versions of pyarrow do not know the size of views
+        return int(batch.get_total_buffer_size())
+
+
+def _slices(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    size = _nbytes(batch)
+    rows = max(1, int(batch.num_rows * limit / size)) if size > limit else max(1, batch.num_rows)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+# --- kartothek's dicts and lists --------------------------------------------------------------------------------------
+
+
+def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[InputPartition]:
+    if "data" not in item:
+        if isinstance(item.get("label"), str):
+            raise InvalidInput(f"An element for dataset {uuid!r} has a label but no 'data'; write {{'label': ..., 'data': {{table: rows}}}}.")
+        tables = _tables(item, uuid)
+        yield from [InputPartition(fresh_id(), tables)] if tables else []
+        return
+    unknown = sorted(map(str, set(item) - _MEMBERS))
+    if unknown:
+        raise InvalidInput(f"An element for dataset {uuid!r} has members that mean nothing beside 'data': {unknown}. Known are {sorted(_MEMBERS)}.")
+    data = item["data"]
+    if not isinstance(data, (Mapping, list)):
+        raise InvalidInput(f"The member 'data' of an element for dataset {uuid!r} is a dict table → rows, but is {type(data).__name__}.")
+    tables, label = _tables(data if isinstance(data, Mapping) else _pairs(data, uuid), uuid), item.get("label")
+    if tables:
+        yield InputPartition(_label(label, uuid), tables, fresh=label is None, indexed=_indexed(item.get("indices"), tables, uuid))
+
+
+def _pairs(pairs: list[Any], uuid: str) -> dict[str, Any]:
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise InvalidInput(f"A list of tables for dataset {uuid!r} has pairs (table, rows), but one item is none.")
+    tables = dict(pairs)
+    if len(tables) != len(pairs):
+        raise InvalidInput(f"A list of tables for dataset {uuid!r} names a table twice: {[name for name, _ in pairs]}.")
+    return tables
+
+
+def _tables(data: Mapping[Any, Any], uuid: str) -> dict[str, pa.Table | None]:
+    return {table: None if rows is None else as_rows(rows, uuid) for table, rows in data.items()}
+
+
+def _label(label: Any, uuid: str) -> str:
+    if label is None:
+        return fresh_id()
+    if not isinstance(label, str) or not label:
+        raise InvalidInput(f"A label of dataset {uuid!r} is a text, not {label!r}.")
+    return label
+
+
+def _indexed(indices: Any, tables: Mapping[str, pa.Table | None], uuid: str) -> tuple[str, ...]:
+    """The columns only: their values are taken from the rows."""
+    if not indices:
+        return ()
+    columns = tuple(column for column, index in dict(indices).items() if index)
+    for table, rows in tables.items():
+        missing = sorted(set(columns) - set(rows.column_names)) if rows is not None else []
+        if missing:
+            raise InvalidInput(f"There is no column corresponding to index {missing} in table {table!r} of an element for dataset {uuid!r}.")
+    return columns
+
+
+def repeated(labels: Iterable[str]) -> list[str]:
+    """Those that occur more than once."""
+    return sorted(label for label, times in Counter(labels).items() if times > 1)
+
+
+def as_rows(rows: Any, uuid: str) -> pa.Table:
+    """One block of rows in stored types, without row labels; see `to_table` for the errors."""
+    if isinstance(rows, pa.ChunkedArray) or not is_block(rows):
+        raise InvalidInput(
+            f"Unexpected type during parsing encountered: {type(rows).__name__}. Dataset {uuid!r} takes frames, Arrow tables, dicts and lists of these."
+        )
+    return to_table(plain_frame(rows, uuid) if is_frame(rows) else rows, uuid)
+
+
+def as_items(data: Any) -> Iterable[Any]:
+    """The items of the argument: a block of rows, a dict or None is one item."""
+    if isinstance(data, (str, bytes)):
+        raise InvalidInput(f"Unexpected type during parsing encountered: {type(data).__name__}. Give rows, or a list or generator of rows.")
+    if data is None or isinstance(data, Mapping) or is_block(data):
+        return [data]
+    if not isinstance(data, Iterable):
+        raise InvalidInput(f"Unexpected type during parsing encountered: {type(data).__name__}. Give rows, or a list or generator of rows.")
+    return data

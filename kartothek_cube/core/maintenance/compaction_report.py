@@ -1,0 +1,276 @@
+"""The plan of a compaction and what came of it, as values that show themselves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from kartothek_cube.core.explain import Explanation, Step, StepRow
+from kartothek_cube.core.markup import counted
+from kartothek_cube.core.render import render
+
+__all__ = ["CompactionPlan", "CompactionReport", "FileFigures", "Merge"]
+
+_SHOWN_PARTITIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileFigures:
+    """What is known of one file before it is read: rows, bytes, about the bytes of its rows in memory, and the codec of a Parquet file."""
+
+    rows: int
+    size: int
+    unpacked: int
+    codec: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Neighbouring files of one physical partition that become one.
+
+    Attributes
+    ----------
+    label : str
+        Label of the new partition.
+    values : Mapping[str, Any]
+        Its partition values.
+    inputs : tuple of str
+        Labels of the partitions that it replaces, in their order.
+    files : Mapping[str, tuple of str]
+        Table → keys of their files, in the same order; a partition may lack a table.
+    figures : Mapping[str, tuple of FileFigures]
+        Table → what is known of these files.
+    """
+
+    label: str
+    values: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    files: Mapping[str, tuple[str, ...]]
+    figures: Mapping[str, tuple[FileFigures, ...]]
+
+    @property
+    def folder(self) -> str:
+        """The physical partition, as its folder is called; empty for a dataset without partition keys."""
+        return self.label.rpartition("/")[0]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all inputs and tables."""
+        return sum(f.rows for f in self._all())
+
+    @property
+    def bytes(self) -> int:
+        """Size of the input files."""
+        return sum(f.size for f in self._all())
+
+    @property
+    def unpacked(self) -> int:
+        """About the bytes of the rows in memory, of the table that has most."""
+        return max((sum(f.unpacked for f in figures) for figures in self.figures.values()), default=0)
+
+    def _all(self) -> Iterator[FileFigures]:
+        return chain.from_iterable(self.figures.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompactionPlan:
+    """Which files of a dataset become which. Nothing has happened yet.
+
+    Attributes
+    ----------
+    uuid : str
+        The dataset.
+    target_rows : int
+        Most rows of a merged file; files of half as many rows or more stay as they are.
+    merges : tuple of Merge
+        What is to be done.
+    total, selected, neighbouring : int
+        Stored partitions of the dataset; those in the physical partitions that were asked for; those of them beside which another one of the same
+        physical partition lies.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store, sales = open_store("hmemory://"), pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales.slice(0, 1), sales.slice(1)])
+    >>> from kartothek_cube.api.dataset import compact_dataset
+    >>> plan = compact_dataset("sales", store, dry_run=True)
+    >>> plan.files_before, plan.files_after
+    (2, 1)
+    """
+
+    uuid: str
+    target_rows: int
+    merges: tuple[Merge, ...]
+    total: int
+    selected: int
+    neighbouring: int
+
+    @property
+    def partitions(self) -> list[str]:
+        """Folders of the physical partitions that change; an empty text for a dataset without partition keys."""
+        return list(dict.fromkeys(m.folder for m in self.merges))
+
+    @property
+    def files_before(self) -> int:
+        """Files that are merged."""
+        return sum(len(files) for m in self.merges for files in m.files.values())
+
+    @property
+    def files_after(self) -> int:
+        """Files that they become."""
+        return sum(len(m.files) for m in self.merges)
+
+    @property
+    def rows_before(self) -> int:
+        """Rows in the files that are merged."""
+        return sum(m.rows for m in self.merges)
+
+    @property
+    def bytes_before(self) -> int:
+        """Size of the files that are merged."""
+        return sum(m.bytes for m in self.merges)
+
+    def files(self) -> list[str]:
+        """Keys of the files that are merged."""
+        return [key for m in self.merges for keys in m.files.values() for key in keys]
+
+    def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+        """What is considered, and which physical partitions get how many files, as ``"text"``, ``"html"`` or ``"json"``.
+
+        JSON has all partitions and files, the others the first few.
+
+        Raises
+        ------
+        InvalidInput
+            For another format.
+        """
+        return render(_explanation(self, (), None if format == "json" else _SHOWN_PARTITIONS), format)
+
+    def __len__(self) -> int:
+        return len(self.merges)
+
+    def __repr__(self) -> str:
+        return f"CompactionPlan({self.uuid!r}: {_summary(self)})"
+
+    def _repr_html_(self) -> str:
+        return self.explain("html")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompactionReport:
+    """What a compaction did, or with ``dry_run`` would do.
+
+    Attributes
+    ----------
+    plan : CompactionPlan
+        Which files became which.
+    dry_run : bool
+        Nothing was written.
+    commit : str or None
+        Id of the commit; None if nothing was written, also because there was nothing to do.
+    rows_after, bytes_after : int or None
+        Rows and size of the new files; None if none was written.
+
+    Examples
+    --------
+    >>> CompactionReport(CompactionPlan("sales", 1_000_000, (), 12, 12, 0), dry_run=False)
+    CompactionReport('sales': nothing to do for 12 partitions)
+    """
+
+    plan: CompactionPlan
+    dry_run: bool
+    commit: str | None = None
+    rows_after: int | None = None
+    bytes_after: int | None = None
+
+    @property
+    def partitions(self) -> list[str]:
+        """Folders of the physical partitions that changed; an empty text for a dataset without partition keys."""
+        return self.plan.partitions
+
+    @property
+    def files_before(self) -> int:
+        """Files that were merged."""
+        return self.plan.files_before
+
+    @property
+    def files_after(self) -> int:
+        """Files that they became."""
+        return self.plan.files_after
+
+    @property
+    def rows_before(self) -> int:
+        """Rows in the files that were merged."""
+        return self.plan.rows_before
+
+    @property
+    def bytes_before(self) -> int:
+        """Size of the files that were merged."""
+        return self.plan.bytes_before
+
+    def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
+        """As `CompactionPlan.explain`, with what came of it."""
+        return render(_explanation(self.plan, _outcome(self), None if format == "json" else _SHOWN_PARTITIONS), format)
+
+    def __repr__(self) -> str:
+        return f"CompactionReport({self.plan.uuid!r}: {'would be ' if self.dry_run and self.plan.merges else ''}{_summary(self.plan)}{_written(self)})"
+
+    def _repr_html_(self) -> str:
+        return self.explain("html")
+
+
+# --- what to say about it ---------------------------------------------------------------------------------------------
+
+
+def _summary(plan: CompactionPlan) -> str:
+    if not plan.merges:
+        return f"nothing to do for {counted(plan.total, 'partition')}"
+    where = counted(len(plan.partitions), "physical partition")
+    return f"{plan.files_before:,} files → {plan.files_after:,} in {where}, {counted(plan.rows_before, 'row')}"
+
+
+def _written(report: CompactionReport) -> str:
+    return "" if report.bytes_after is None else f", {report.bytes_before:,} → {report.bytes_after:,} bytes; commit {report.commit}"
+
+
+def _outcome(report: CompactionReport) -> tuple[tuple[str, str], ...]:
+    if report.commit is None:
+        return (("commit", "none, a dry run" if report.dry_run else "none, nothing to do"),)
+    return (("commit", report.commit), ("rows after", f"{report.rows_after:,}"), ("bytes after", f"{report.bytes_after:,}"))
+
+
+def _explanation(plan: CompactionPlan, outcome: tuple[tuple[str, str], ...], shown: int | None) -> Explanation:
+    facts = (("rows per file", f"at most {plan.target_rows:,}"), ("rows", f"{plan.rows_before:,}"), ("bytes", f"{plan.bytes_before:,}"), *outcome)
+    return Explanation(f"Compaction of dataset {plan.uuid!r}", facts, (_search(plan), _merging(plan, shown)), tuple(plan.files()))
+
+
+def _search(plan: CompactionPlan) -> Step:
+    merged = sum(len(m.inputs) for m in plan.merges)
+    half = f"with less than {-(-plan.target_rows // 2):,} rows, beside another such one"
+    rows = (
+        StepRow("asked for", plan.total, plan.selected, "whole physical partitions"),
+        StepRow("neighbours", plan.selected, plan.neighbouring, "beside one of the same physical partition"),
+        StepRow("small", plan.neighbouring, merged, half),
+    )
+    return Step("Search", "stored partitions", rows)
+
+
+def _merging(plan: CompactionPlan, shown: int | None) -> Step:
+    folders: dict[str, list[Merge]] = {}
+    for merge in plan.merges:
+        folders.setdefault(merge.folder, []).append(merge)
+    rows = [_folder_row(folder, merges) for folder, merges in list(folders.items())[:shown]]
+    more = len(folders) - len(rows)
+    rest = [StepRow(f"… and {more:,} more", None, None)] if more else []
+    return Step("Merging", "files", (*rows, *rest))
+
+
+def _folder_row(folder: str, merges: Sequence[Merge]) -> StepRow:
+    before, after = (sum(map(len, m.files.values())) for m in merges), (len(m.files) for m in merges)
+    note = f"{counted(sum(m.rows for m in merges), 'row')}, {sum(m.bytes for m in merges):,} bytes"
+    return StepRow(folder or "all rows", sum(before), sum(after), note)

@@ -1,0 +1,332 @@
+"""One log record for each call of a verb: what it read and wrote, how long it took, and how it ended.
+
+A verb opens an `operation`; the code below it, in threads too, adds counts with `record`. Without a logger that listens
+or a progress function there is no current operation, and nothing is counted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from threading import RLock
+from typing import Any, TypeAlias, TypeVar, cast
+
+from kartothek_cube.core.gc_guard import is_collecting, watch_collections
+from kartothek_cube.core.options import Options, Overrides, current_options, use_options
+from kartothek_cube.core.progress import Bar, Phase, ProgressReporter, require_tqdm
+
+__all__ = [
+    "AnyOperation",
+    "Counts",
+    "NullOperation",
+    "Operation",
+    "OperationRecord",
+    "counting",
+    "current_operation",
+    "name_dataset",
+    "operation",
+    "progress_reporter",
+    "record",
+    "record_counts",
+]
+
+T = TypeVar("T")
+
+_LOGGER, _STORE_LOGGER = logging.getLogger("kartothek_cube.verbs"), logging.getLogger("kartothek_cube.store")
+_SHOWN = ("files_read", "bytes_read", "files_written", "bytes_written", "keys_deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was read, written and deleted. Bytes are those of whole files; ``store_calls`` includes opened local files."""
+
+    rows_read: int = 0
+    files_read: int = 0
+    bytes_read: int = 0
+    rows_written: int = 0
+    files_written: int = 0
+    bytes_written: int = 0
+    keys_deleted: int = 0
+    store_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """One call of a verb: the attribute ``kartothek_cube`` of the records of the logger ``kartothek_cube.verbs``.
+
+    Attributes
+    ----------
+    verb : str
+        The name of the function.
+    kind : str
+        ``"cube"`` or ``"dataset"``.
+    subject : str
+        The prefix of the cube, or the uuid of the dataset; empty if the call failed before it was known.
+    rows : int
+        Rows that the verb returned; for a verb that returns none, those that it wrote.
+    counts : Counts
+        What was read, written and deleted, and how often the store was called.
+    seconds : float
+        From the call to its end; where rows come one after the other, to the end of these.
+    error : str | None
+        The class of the error that ended it.
+
+    Examples
+    --------
+    >>> str(OperationRecord("query_cube", "cube", "sales", 4, Counts(files_read=2, bytes_read=3121, store_calls=7), 0.0123))
+    'verb=query_cube cube=sales rows=4 files_read=2 bytes_read=3121 store_calls=7 seconds=0.012'
+    """
+
+    verb: str
+    kind: str
+    subject: str
+    rows: int
+    counts: Counts
+    seconds: float
+    error: str | None = None
+
+    def __str__(self) -> str:
+        subject, counts = {self.kind: _quoted(self.subject)}, self.counts
+        shown = {name: value for name in _SHOWN if (value := getattr(counts, name))}
+        values = {"verb": self.verb, **subject, "rows": self.rows, **shown, "store_calls": counts.store_calls}
+        text = " ".join(f"{name}={value}" for name, value in {**values, "seconds": f"{self.seconds:.3f}"}.items())
+        return text if self.error is None else f"{text} error={self.error}"
+
+
+def _quoted(text: str) -> str:
+    """The text; quoted unless it is one word of the line. Only names that are refused need quotes."""
+    return text if text.isprintable() and not set(text) & set(' "=\\') else json.dumps(text)
+
+
+class Operation:
+    """A call of a verb while it lasts. Safe for threads."""
+
+    def __init__(self, verb: str, kind: str, subject: str) -> None:
+        self.verb, self.kind, self.subject = verb, kind, subject
+        self._recorded: Counter[str] = Counter()
+        self._rows: int | None = None
+        self._lasts, self._has_ended = False, False
+        self.reporter: ProgressReporter | None = None  # of the outermost phase
+        # The garbage collector may close results inside of `record`, hence a lock that lets the same thread in.
+        self._begin, self._lock = time.perf_counter(), RLock()
+        self._traces = _STORE_LOGGER.isEnabledFor(logging.DEBUG)
+
+    @property
+    def counts(self) -> Counts:
+        """What was done so far."""
+        with self._lock:
+            return Counts(**self._recorded)
+
+    def rows_and_bytes(self, *, written: bool) -> tuple[int, int]:
+        """Rows and bytes of the files that were written, or read, so far."""
+        counts = self.counts
+        return (counts.rows_written, counts.bytes_written) if written else (counts.rows_read, counts.bytes_read)
+
+    def record(self, counts: Mapping[str, int]) -> None:
+        """Add counts; the names are those of `Counts`."""
+        with self._lock:
+            self._recorded.update(counts)
+
+    def returned(self, result: T, rows: Callable[[Any], int] = len) -> T:
+        """The result, or a part of it, whose rows are counted."""
+        self._rows = (self._rows or 0) + rows(result)
+        return result
+
+    def lasting(self, results: Iterator[T], rows: Callable[[Any], int] = len) -> Iterator[T]:
+        """Results that come one after the other: the operation ends with them, however they end."""
+        self._lasts = True
+        watch_collections()
+        lasting = self._until_end(results, rows)
+        next(lasting)  # a started generator receives GeneratorExit even if it is never iterated
+        return lasting
+
+    def _until_end(self, results: Iterator[T], rows: Callable[[Any], int]) -> Generator[Any, None, None]:
+        try:
+            with ExitStack() as stack:
+                stack.callback(getattr(results, "close", int))
+                yield None
+                for result in self._in_operation(results):
+                    yield self.returned(result, rows)
+        except GeneratorExit:
+            self.end()
+            raise
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.end()
+
+    def _in_operation(self, results: Iterator[T]) -> Generator[T, None, None]:
+        """The results, made inside the operation. What the caller does between two of them is not counted."""
+        while True:
+            token = _CURRENT.set(self)
+            try:
+                result = next(results)
+            except StopIteration:
+                return
+            finally:
+                _CURRENT.reset(token)
+            yield result
+
+    def leave(self) -> None:
+        """The body of the verb has returned: the operation ends unless its results last."""
+        if not self._lasts:
+            self.end()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Write the log record, once."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        counts, seconds = self.counts, time.perf_counter() - self._begin
+        rows = counts.rows_written if self._rows is None else self._rows
+        name = None if error is None else type(error).__name__
+        ended = OperationRecord(self.verb, self.kind, self.subject, rows, counts, seconds, name)
+        _LATE.append(ended) if is_collecting() else _write(ended)
+
+    def store_call(self, method: str, key: object, action: Callable[[], T]) -> T:
+        """Carry out and count a call of a store."""
+        begin, result = time.perf_counter(), cast("T", None)
+        try:
+            result = action()
+            if method == "delete":
+                self.record({"keys_deleted": 1})
+        finally:
+            if method != "local_path" or result is not None:  # a store without local files was not called for one
+                self.record({"store_calls": 1})
+                if self._traces:
+                    _STORE_LOGGER.debug("%s %s seconds=%.4f", method, key, time.perf_counter() - begin)
+        return result
+
+
+# Records of results that the garbage collector has closed. They wait for the next record: loggers take locks, and the
+# interrupted code may hold them.
+_LATE: deque[OperationRecord] = deque()
+
+
+def _write(*records: OperationRecord) -> None:
+    late = list[OperationRecord]()
+    with suppress(IndexError):
+        while True:
+            late.append(_LATE.popleft())
+    for written in (*late, *records):
+        _LOGGER.info("%s", written, extra={"kartothek_cube": written})
+
+
+atexit.register(_write)
+
+
+class NullOperation:
+    """An operation that nobody listens to."""
+
+    def returned(self, result: T, rows: Callable[[Any], int] = len) -> T:
+        """The result as it is."""
+        return result
+
+    def lasting(self, results: Iterator[T], rows: Callable[[Any], int] = len) -> Iterator[T]:
+        """The results as they are."""
+        return results
+
+
+_CURRENT: ContextVar[Operation | None] = ContextVar("kartothek_cube_operation", default=None)
+_NULL = NullOperation()
+
+
+def _forget() -> None:
+    """Begin anew in a forked process. A thread that does not exist there may have left a lock of the operation taken."""
+    _CURRENT.set(None)
+    _LATE.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+AnyOperation: TypeAlias = Operation | NullOperation
+"""What the body of a verb tells its result to."""
+
+
+def current_operation() -> Operation | None:
+    """The operation that the code here works for."""
+    return _CURRENT.get()
+
+
+def record(**counts: int) -> None:
+    """Add counts to the current operation; the names are those of `Counts`."""
+    current = _CURRENT.get()
+    if current is not None:
+        current.record(counts)
+
+
+def progress_reporter(phase: Phase) -> ProgressReporter | None:
+    """A reporter of a phase of the current operation, if the option ``progress`` asks for one."""
+    settings = current_options()
+    sink: Any = settings.progress
+    if not settings.is_watched:
+        return None
+    return ProgressReporter(Bar() if sink is True else sink, phase, current_operation())
+
+
+def name_dataset(uuid: str) -> None:
+    """Say which dataset the current operation is about, unless that is known."""
+    current = _CURRENT.get()
+    if current is not None and not current.subject:
+        current.subject = uuid
+
+
+@contextmanager
+def counting() -> Iterator[Operation]:
+    """Count what a block does for an operation of another process, which adds the counts with `record_counts`."""
+    counted = Operation("", "", "")
+    token = _CURRENT.set(counted)
+    try:
+        yield counted
+    finally:
+        _CURRENT.reset(token)
+
+
+def record_counts(counts: Counts) -> None:
+    """Add counts of another process to the current operation."""
+    record(**{f.name: getattr(counts, f.name) for f in fields(counts)})
+
+
+@contextmanager
+def operation(verb: str, options: Overrides | Options | None, cube: Any = None) -> Iterator[AnyOperation]:
+    """Run the body of a verb: with the options of the call, and with a log record at its end.
+
+    A verb that another verb calls has no record of its own: its counts belong to the outer one.
+
+    Parameters
+    ----------
+    verb : str
+        The name of the function.
+    options
+        The argument ``options=`` of the call.
+    cube
+        The cube, its prefix, or the plan or group of a query of it. A dataset is named by `name_dataset` once it is known.
+    """
+    with use_options(options) as settings:
+        if settings.progress is True:
+            require_tqdm()
+        is_heard = _LOGGER.isEnabledFor(logging.INFO) or _STORE_LOGGER.isEnabledFor(logging.DEBUG)
+        if not (settings.is_watched or is_heard) or _CURRENT.get() is not None:
+            yield _NULL
+            return
+        prefix = getattr(getattr(cube, "context", cube), "uuid_prefix", cube)
+        subject = prefix if isinstance(prefix, str) else ""
+        current = Operation(verb, "dataset" if cube is None else "cube", subject)
+        token = _CURRENT.set(current)
+        try:
+            yield current
+        except BaseException as error:
+            current.end(error)
+            raise
+        finally:
+            _CURRENT.reset(token)
+        current.leave()

@@ -1,0 +1,285 @@
+"""Maintenance of cubes whose work on files is done in Spark tasks: the eager verbs with Spark's executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kartothek_cube.core.change import OnConflict
+from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+from kartothek_cube.core.formats import FileFormat
+from kartothek_cube.core.maintenance.compaction_plan import TARGET_ROWS
+from kartothek_cube.core.maintenance.compaction_report import CompactionReport
+from kartothek_cube.core.maintenance.garbage import GarbageReport
+from kartothek_cube.core.metadata.txn import parse_txn
+from kartothek_cube.core.options import Overrides
+from kartothek_cube.core.store import Store
+from kartothek_cube.core.stores import open_instrumented
+from kartothek_cube.core.telemetry import operation
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.verbs.append import remove_from_members
+from kartothek_cube.cube.verbs.cleanup import cleanup_cube_on
+from kartothek_cube.cube.verbs.compact import compact_cube_on
+from kartothek_cube.cube.verbs.copy import copy_cube_on
+from kartothek_cube.cube.verbs.delete import delete_cube_on
+from kartothek_cube.cube.verbs.stats import collect_stats_on
+from kartothek_cube.spark.spread import SparkExecutor, spark_executor
+from kartothek_cube.typing import AsOf, IntoConditions, StoreLike
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "JOBS",
+    "cleanup_cube_spark",
+    "collect_stats_spark",
+    "compact_cube_spark",
+    "copy_cube_spark",
+    "delete_cube_spark",
+    "remove_partitions_spark",
+]
+
+# What Spark's UI calls the jobs of each verb.
+JOBS = {
+    "build_dataset_indices_spark": "build indices of",
+    "cleanup_cube_spark": "cleanup",
+    "collect_dataset_metadata_spark": "read footers of",
+    "collect_stats_spark": "stats",
+    "compact_cube_spark": "compact",
+    "compact_dataset_spark": "compact",
+    "copy_cube_spark": "copy",
+    "copy_dataset_spark": "copy",
+    "delete_cube_spark": "delete",
+    "delete_dataset_spark": "delete",
+    "garbage_collect_dataset_spark": "collect garbage of",
+    "hash_dataset_spark": "hash",
+}
+
+
+@contextmanager
+def _in_tasks(
+    name: str,
+    cube: Cube,
+    given: Sequence[Any],
+    options: Overrides | None,
+    spark: SparkSession | None,
+    parallelism: int | None,
+) -> Iterator[tuple[SparkExecutor, list[Store]]]:
+    """The operation of a verb, with its executor and the opened stores."""
+    with operation(name, options, cube=cube):
+        stores = [open_instrumented(store) for store in given]
+        subject = f"cube {require_cube(cube).uuid_prefix!r}"
+        yield spark_executor(JOBS[name], subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
+
+
+def delete_cube_spark(
+    cube: Cube,
+    store: StoreLike,
+    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    *,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> None:
+    """Delete a cube, or some of its datasets, with the files removed in Spark tasks.
+
+    The order of `delete_cube` stays: each kind of files begins when the one before is done,
+    documents are last. A task that is tried again finds nothing left to delete, which is no error.
+
+    Parameters, results and errors are those of `kartothek_cube.api.cube.delete_cube`, with
+    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
+    processes can open, else `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.spark import delete_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://deleted")
+    >>> delete_cube_spark(cube, "hfs://deleted")
+    """
+    with _in_tasks("delete_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+        delete_cube_on(executor, cube, opened, datasets)
+
+
+def copy_cube_spark(
+    cube: Cube,
+    src_store: StoreLike,
+    tgt_store: StoreLike,
+    overwrite: bool = False,
+    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    renamed_cube_prefix: str | None = None,
+    renamed_datasets: Mapping[str, str] | None = None,
+    *,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> None:
+    """Copy a cube, or some of its datasets, to another store, with the files copied in Spark tasks.
+
+    A file goes from store to store through the task in blocks. The driver writes the documents when
+    all files are there, the seed's last.
+
+    Parameters, results and errors are those of `kartothek_cube.api.cube.copy_cube`, with ``spark``
+    and ``parallelism`` of `build_cube_from_spark`. The stores have to be ones that other processes
+    can open, else `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, list_cubes
+    >>> from kartothek_cube.spark import copy_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://copied")
+    >>> copy_cube_spark(cube, "hfs://copied", "hfs://backup", renamed_cube_prefix="sales_2024")
+    >>> list_cubes("hfs://backup")
+    ['sales_2024']
+    """
+    with _in_tasks("copy_cube_spark", cube, [src_store, tgt_store], options, spark, parallelism) as (executor, (source, target)):
+        copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
+
+
+def collect_stats_spark(
+    cube: Cube,
+    store: StoreLike,
+    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    *,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> dict[str, dict[str, int]]:
+    """Partitions, files, bytes and rows of each dataset of a cube; Spark tasks read the footers.
+
+    All files of the cube are one job.
+
+    Parameters, results and errors are those of `kartothek_cube.api.cube.collect_stats`, with
+    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
+    processes can open, else `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.spark import collect_stats_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://counted")
+    >>> collect_stats_spark(cube, "hfs://counted")["seed"]["rows"]
+    2
+    """
+    with _in_tasks("collect_stats_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+        return collect_stats_on(executor, cube, opened, datasets, as_of)
+
+
+def cleanup_cube_spark(
+    cube: Cube,
+    store: StoreLike,
+    *,
+    dry_run: bool = False,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> GarbageReport:
+    """Remove unreferenced files of a cube that are old enough, in Spark tasks.
+
+    The driver finds what is garbage, and looks at documents and history once more right before the
+    first file goes.
+
+    Parameters, results and errors are those of `kartothek_cube.api.cube.cleanup_cube`, with
+    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
+    processes can open, else `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube
+    >>> from kartothek_cube.spark import cleanup_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://cleaned")
+    >>> cleanup_cube_spark(cube, "hfs://cleaned")
+    GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
+    """
+    with _in_tasks("cleanup_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+        return cleanup_cube_on(executor, cube, opened, dry_run=dry_run)
+
+
+def compact_cube_spark(
+    cube: Cube,
+    store: StoreLike,
+    target_rows: int = TARGET_ROWS,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Iterable[str] | str | None = None,
+    dry_run: bool = False,
+    *,
+    df_serializer: FileFormat | None = None,
+    options: Overrides | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+) -> dict[str, CompactionReport]:
+    """Merge small files of the datasets of a cube in Spark tasks. Every query answers as before.
+
+    One job a dataset. A task reads, sorts and writes each merge within
+    ``options(bytes_in_flight=...)``; only receipts come back, and the driver publishes them. The
+    footers of hundreds of files are read by a job before it.
+
+    Parameters, results and errors are those of `kartothek_cube.api.cube.compact_cube`, with
+    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
+    processes can open, else `InvalidType`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, append_to_cube, build_cube
+    >>> from kartothek_cube.spark import compact_cube_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, "hfs://compacted")
+    >>> for product in (3, 4):
+    ...     rows = pa.table({"PRODUCT_ID": [product] * 2, "COUNTRY_CODE": ["DE", "FR"]})
+    ...     _ = append_to_cube(rows, cube, "hfs://compacted")
+    >>> report = compact_cube_spark(cube, "hfs://compacted")["seed"]
+    >>> report.files_before, report.files_after
+    (6, 2)
+    """
+    with _in_tasks("compact_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+        return compact_cube_on(executor, cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer)
+
+
+def remove_partitions_spark(
+    cube: Cube,
+    store: StoreLike,
+    conditions: IntoConditions = None,
+    ktk_cube_dataset_ids: Iterable[str] | None = None,
+    metadata: dict[str, dict[str, Any]] | None = None,
+    *,
+    on_conflict: OnConflict = "raise",
+    txn: tuple[str, int] | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+    options: Overrides | None = None,
+) -> dict[str, DatasetMetadata]:
+    """Remove the physical partitions in which conditions on the cube's partition columns hold.
+
+    Arguments, results and errors are those of `kartothek_cube.api.cube.remove_partitions`; ``txn`` is
+    that of `build_cube_from_spark`. Only documents and indices change, so that no Spark job runs:
+    ``spark`` and ``parallelism`` have no effect.
+
+    Examples
+    --------
+    >>> from kartothek_cube.api.cube import C, Cube
+    >>> from kartothek_cube.spark import build_cube_from_spark, remove_partitions_spark
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> rows = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE UNION SELECT 2L, 'FR'")
+    >>> _ = build_cube_from_spark(rows, cube, "hfs://fewer", shuffle=True)
+    >>> remove_partitions_spark(cube, "hfs://fewer", C("COUNTRY_CODE") == "DE")
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
+    """
+    del spark, parallelism
+    with operation("remove_partitions_spark", options, cube=cube):
+        return remove_from_members(cube, open_instrumented(store), conditions, ktk_cube_dataset_ids, metadata, on_conflict, parse_txn(txn))

@@ -1,0 +1,138 @@
+"""What the arguments of the public functions may be: aliases for annotations.
+
+Importing this module imports neither pandas nor pyarrow. Each alias is a real type at run time,
+so that ``StoreLike | None`` and `typing.get_type_hints` work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ForwardRef, Protocol, TypeAlias, runtime_checkable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pyarrow import Schema, Table
+
+    from kartothek_cube.core.compat.dataset_metadata import DatasetMetadata
+    from kartothek_cube.core.compat.factory import DatasetFactory
+    from kartothek_cube.core.compat.schema_wrapper import SchemaWrapper
+    from kartothek_cube.core.metadata.txn import Txn
+    from kartothek_cube.core.store import Store
+    from kartothek_cube.cube.conjunction import Condition, Conjunction
+
+    _Again: TypeAlias = "StoreLike"
+    _Json: TypeAlias = "JSONValue"
+    _Item: TypeAlias = "IntoItem"
+else:
+
+    def _later(module: str, name: str) -> ForwardRef:
+        # Imported when somebody asks for the type, as `typing.get_type_hints` does.
+        return ForwardRef(f"__import__({module!r}, fromlist=[{name!r}]).{name}")
+
+    DataFrame = _later("pandas", "DataFrame")
+    Schema = _later("pyarrow", "Schema")
+    Table = _later("pyarrow", "Table")
+    DatasetMetadata = _later("kartothek_cube.core.compat.dataset_metadata", "DatasetMetadata")
+    DatasetFactory = _later("kartothek_cube.core.compat.factory", "DatasetFactory")
+    SchemaWrapper = _later("kartothek_cube.core.compat.schema_wrapper", "SchemaWrapper")
+    Txn = _later("kartothek_cube.core.metadata.txn", "Txn")
+    Store = _later("kartothek_cube.core.store", "Store")
+    Condition = _later("kartothek_cube.cube.conjunction", "Condition")
+    Conjunction = _later("kartothek_cube.cube.conjunction", "Conjunction")
+    _Again = _later("kartothek_cube.typing", "StoreLike")
+    _Json = _later("kartothek_cube.typing", "JSONValue")
+    _Item = _later("kartothek_cube.typing", "IntoItem")
+
+__all__ = [
+    "ArrowStream",
+    "AsOf",
+    "Columns",
+    "ColumnsByTable",
+    "DeleteScope",
+    "GroupFunction",
+    "GroupKey",
+    "IntoConditions",
+    "IntoCubeData",
+    "IntoDatasets",
+    "IntoItem",
+    "IntoItems",
+    "IntoMetadata",
+    "IntoPredicates",
+    "IntoRows",
+    "IntoSchema",
+    "IntoTxn",
+    "JSONValue",
+    "MetadataMerger",
+    "StoreLike",
+    "SupportsKeyValue",
+    "UserMetadata",
+]
+
+
+@runtime_checkable
+class SupportsKeyValue(Protocol):
+    """A store of simplekv or minimalkv: any object with these four methods.
+
+    Examples
+    --------
+    >>> from simplekv.memory import DictStore
+    >>> isinstance(DictStore(), SupportsKeyValue)
+    True
+    """
+
+    def get(self, key: str, /) -> bytes:
+        """The bytes under a key."""
+
+    def put(self, key: str, data: bytes, /) -> str:
+        """Write bytes under a key."""
+
+    def delete(self, key: str, /) -> object:
+        """Remove a key."""
+
+    def iter_keys(self, prefix: str = "", /) -> Iterator[str]:
+        """All keys that begin with ``prefix``."""
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Rows of pyarrow, Polars, DuckDB and others that export the Arrow C stream interface.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> isinstance(pa.table({"WEEK": [18]}), ArrowStream)
+    True
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule with the stream."""
+
+
+JSONValue: TypeAlias = str | int | float | bool | Sequence[_Json] | Mapping[str, _Json] | None
+UserMetadata: TypeAlias = Mapping[str, JSONValue]
+IntoMetadata: TypeAlias = UserMetadata | Callable[[], UserMetadata] | None
+MetadataMerger: TypeAlias = Callable[[list[dict[str, JSONValue]]], UserMetadata]
+
+StoreLike: TypeAlias = str | os.PathLike[str] | Store | SupportsKeyValue | Callable[[], _Again]
+AsOf: TypeAlias = str | datetime
+IntoTxn: TypeAlias = tuple[str, int] | Txn
+
+Columns: TypeAlias = str | Iterable[str] | None
+ColumnsByTable: TypeAlias = Iterable[str] | Mapping[str, Iterable[str]] | None
+IntoPredicates: TypeAlias = Sequence[Sequence[tuple[str, str, object]]]
+DeleteScope: TypeAlias = Iterable[Mapping[str, object]]
+
+IntoRows: TypeAlias = DataFrame | ArrowStream
+IntoItem: TypeAlias = IntoRows | Mapping[str, object] | Sequence[tuple[str, IntoRows | None]] | Sequence[_Item] | None
+IntoItems: TypeAlias = IntoItem | Iterable[IntoItem]
+IntoSchema: TypeAlias = Schema | SchemaWrapper | IntoRows
+
+IntoCubeData: TypeAlias = IntoRows | Mapping[str, IntoRows | None] | Iterable[IntoRows | Mapping[str, IntoRows | None]]
+IntoConditions: TypeAlias = Condition | Conjunction | Iterable[Condition] | None
+IntoDatasets: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
+# A value has the type of its column, which only the data know.
+GroupKey: TypeAlias = dict[str, Any]
+_Rows: TypeAlias = IntoRows | Iterable[IntoRows] | None
+GroupFunction: TypeAlias = Callable[[GroupKey, Table], _Rows] | Callable[[GroupKey, DataFrame], _Rows]

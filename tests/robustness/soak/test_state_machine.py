@@ -1,0 +1,31 @@
+"""Concurrent writers, readers and collectors of garbage over faulty stores agree with a serial history. The long form: make soak."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.robustness.soak.cube_world import run_cube
+from tests.robustness.soak.dataset_world import run_dataset
+
+pytestmark = pytest.mark.slow
+
+# Runs that once found something, and the first few.
+DATASET_SEEDS = (1155, 1164, 1194, 5090, 5105, *range(24))
+CUBE_SEEDS = (100, 136, *range(6))
+
+
+@pytest.mark.parametrize("seed", DATASET_SEEDS)
+def test_a_dataset_is_as_one_write_after_the_other_makes_it(seed):
+    world = run_dataset(seed)
+    assert world.scheduler.steps > 0
+
+
+@pytest.mark.parametrize("seed", CUBE_SEEDS)
+def test_a_cube_loses_nothing_and_shows_no_cell_without_what_came_with_it(seed):
+    world = run_cube(seed)
+    assert world.scheduler.steps > 0
+
+
+def test_the_same_seed_is_the_same_run():
+    first, second = (run_dataset(17) for _ in range(2))
+    assert first.scheduler.trace == second.scheduler.trace

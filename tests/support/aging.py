@@ -1,0 +1,57 @@
+"""A clock that tests set, and a store whose objects are as old as it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from kartothek_cube.core import apply, commit, receipt, renew
+from kartothek_cube.core.maintenance import garbage
+from kartothek_cube.core.store import Listing
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.view import WRITES, StoreView
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+class Clock:
+    """Stands in for `datetime` where only `now` is asked."""
+
+    def __init__(self):
+        self.time = START
+
+    def now(self, _zone):
+        return self.time
+
+    def advance(self, **time):
+        self.time += timedelta(**time)
+
+
+def use_clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(garbage, "_now", lambda: clock.time)
+    for module in (apply, commit, receipt, renew):
+        monkeypatch.setattr(module, "datetime", clock)
+    return clock
+
+
+class AgedStore(StoreView):
+    """Times of writing come from the clock; with ``dated=False`` there are none."""
+
+    def __init__(self, clock, *, dated=True, inner=None):
+        super().__init__(MemoryStore() if inner is None else inner)
+        self.clock, self.dated, self.times = clock, dated, {}
+
+    @property
+    def capabilities(self):
+        return replace(self.inner.capabilities, modification_times=self.dated)
+
+    def around(self, operation, key, action):
+        result = action()
+        if operation in WRITES:
+            self.times[key] = self.clock.time
+        return result
+
+    def list(self, prefix="", recursive=False):
+        listing = super().list(prefix, recursive)
+        return Listing([replace(e, modified=self.times[e.key] if self.dated else None) for e in listing.entries], listing.prefixes)

@@ -1,0 +1,68 @@
+"""What the tests of the core share: writing a small dataset with the core's own functions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kartothek_cube.core.change import Change
+from kartothek_cube.core.commit import commit
+from kartothek_cube.core.naming import SINGLE_TABLE, document_key, fresh_id, schema_key
+from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.receipt import Receipt
+from kartothek_cube.core.schema import ordered
+from kartothek_cube.core.schema_file import common_metadata_bytes
+from kartothek_cube.core.snapshots import find_snapshot
+from kartothek_cube.core.split import split_rows
+from kartothek_cube.core.stage import StageRequest, dataset_schema, stage_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kartothek_cube.core.metadata.snapshot import Snapshot
+    from kartothek_cube.core.store import Store
+
+UUID = "uuid"
+DOCUMENT = document_key(UUID)
+
+
+def stage(store: Store, table: pa.Table, on: Sequence[str] = (), index: Sequence[str] = (), label: str | None = None, **serializer: Any) -> list[Receipt]:
+    request = StageRequest(UUID, tuple(on), tuple(index), (), ParquetFormat(**serializer))
+    return stage_parts(store, request, split_rows(table, on, label or fresh_id(), UUID), table.schema)
+
+
+def make_change(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), removed: Sequence[str] = (), **more: Any) -> Change:
+    """A staged change; ``rows`` is a table or what `pa.table` takes."""
+    table = rows if isinstance(rows, pa.Table) else pa.table(rows)
+    label, serializer = more.pop("label", None), more.pop("serializer", {})
+    receipts = stage(store, table, on, index, label, **serializer) if table.num_rows else []
+    schema = ordered(dataset_schema(table.schema, on), on)
+    return Change(UUID, tuple(receipts), {SINGLE_TABLE: schema}, tuple(on), tuple(index), removed=pa.array(removed, type=pa.string()), **more)
+
+
+def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:
+    """Stage and publish onto whatever is there."""
+    base = find_snapshot(store, UUID)
+    return commit(store, make_change(store, rows, on, index, **more), base)
+
+
+def labels(snapshot: Snapshot) -> list[str]:
+    return snapshot.partitions.labels.to_pylist()
+
+
+def raw(store):
+    return json.loads(store.get(DOCUMENT))
+
+
+def edit(store, **members):
+    """What a writer does that knows no chain."""
+    store.put(DOCUMENT, json.dumps({**raw(store), **members}).encode())
+
+
+def foreign_commit(store):
+    """What kartothek does: it adds a partition, keeps the metadata, and rewrites the schema file."""
+    (receipt,) = make_change(store, {"x": ["t"]}, label="theirs").receipts
+    store.put(schema_key(UUID), common_metadata_bytes(pa.schema([("x", pa.string())])))
+    edit(store, partitions={**raw(store)["partitions"], "theirs": {"files": {"table": receipt.key}}})

@@ -1,0 +1,79 @@
+"""Conditions and moments as somebody types them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube import Cube, append_to_cube, build_cube
+from kartothek_cube.cli.questions import conditions_in
+from tests.support.cli_cubes import CUBE, SEED
+
+TYPES = {"p": pa.int64(), "s": pa.string(), "q": pa.string()}
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ("s == NULL", "nothing can be compared with a null"),
+        ("p == 1 & s != null", "nothing can be compared with a null"),
+        ("s == None", "nothing can be compared with a null"),
+        ("s in (a, NULL)", "nothing can be compared with a null"),
+        ("s == q", "a column is compared with a value, not with another column"),
+        ("s == a or p > 3", "conditions are joined by &, and there is no or"),
+        ("s > a and q < b", "conditions are joined by &, and there is no or"),
+        ("s == a || p in b", "conditions are joined by &, and there is no or"),
+    ],
+)
+def test_a_text_without_quotes_that_may_be_meant_otherwise_is_refused(text, doubt):
+    with pytest.raises(ValueError, match=r"^Condition ") as error:
+        conditions_in(text, TYPES)
+    assert f"{doubt}. For the text, write '" in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["NULL", "None", "q", "a or p > 3"])
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_quotes_make_it_a_text(value, quote):
+    (condition,) = conditions_in(f"s == {quote}{value}{quote}", TYPES).conditions
+    assert condition.value == value
+
+
+@pytest.mark.parametrize("value", ["none", "Null Co", "black or white", "O'Neil", "salt and p", "nullable"])
+def test_other_texts_need_no_quotes(value):
+    (condition,) = conditions_in(f"s == {value}", TYPES).conditions
+    assert condition.value == value
+
+
+def test_the_command_refuses_them_as_well(run):
+    ran = run("my_cube", "query", "--where", "q == NULL")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "Error: Could not parse conditions: Condition \"q == NULL\": nothing can be compared with a null. For the text, write 'NULL' in quotes.\n"
+    assert run("my_cube", "query", "--where", "v1 > v3").err.endswith(" A column is compared with a value, not with another column.\n")
+
+
+def test_dates_are_asked_for(run, folder):
+    days = [dt.date(2024, 1, day) for day in (1, 2, 3)]
+    build_cube(pa.table({"x": [0, 1, 2], "p": [0, 0, 0], "d": days}), Cube(["x"], ["p"], "days"), folder / "store")
+    for text, rows in (("d == 2024-01-02", 1), ("d >= '2024-01-02'", 2), ("d in (2024-01-01, 2024-01-03)", 2), ("d < 2024-01-01", 0)):
+        assert run("days", "query", "--where", text, "--columns", "").out.count("\n") == 1 + rows
+
+
+def test_a_mistyped_column_is_recognised(run):
+    for options in (["--where", "V1 > 1"], ["--columns", "V1"], ["--by", "I1"]):
+        name = options[1][:2].lower()
+        assert run("my_cube", "query", *options).err.endswith(f" Did you mean '{name}'?\n")
+
+
+def test_a_commit_may_be_named_by_the_beginning_of_its_id(run, folder):
+    append_to_cube(SEED, CUBE, folder / "store")
+    first, second = (row["commit"] for row in run("my_cube", "history", "seed", "--format", "json").json["commits"][::-1])
+    assert run("my_cube", "query", "--as-of", first[:12], "--columns", "").out == run("my_cube", "query", "--as-of", first, "--columns", "").out
+    assert second in run("my_cube", "undo", "--commit", second[:12], "--dry-run").out
+
+
+def test_what_is_neither_a_commit_nor_a_time_is_told_how_times_look(run):
+    assert run("my_cube", "query", "--as-of", "yesterday").err == (
+        "Error: Could not find commit yesterday; `history` lists those that are kept. A time is written as 2024-01-31 or 2024-01-31T12:00.\n"
+    )

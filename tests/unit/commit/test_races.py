@@ -1,0 +1,404 @@
+"""Commits that meet others on their way: what they must not lose, double, miss or deny."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import Counter
+from dataclasses import fields, replace
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core import apply as apply_module
+from kartothek_cube.core import commit as module
+from kartothek_cube.core.apply import apply_change, rebase_and_apply
+from kartothek_cube.core.commit import commit
+from kartothek_cube.core.dataset.commit import write_single_partition
+from kartothek_cube.core.dataset.header import create_empty_dataset_header
+from kartothek_cube.core.dataset.read import read_table_arrow
+from kartothek_cube.core.dataset.undo import undo
+from kartothek_cube.core.dataset.update import update_dataset_from_dataframes
+from kartothek_cube.core.group_commit import PendingCommit
+from kartothek_cube.core.history import load_snapshot_as_of
+from kartothek_cube.core.metadata import chain as chain_module
+from kartothek_cube.core.metadata.chain import LENGTH
+from kartothek_cube.core.naming import document_key
+from kartothek_cube.core.receipt import Receipt
+from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, ForeignWriterWarning
+from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
+from tests.caches import forget
+from tests.support.commits import UUID, foreign_commit, labels, make_change, write
+
+DOCUMENT = document_key(UUID)
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def rows(store, columns=("x",), **more):
+    table = read_table_arrow(UUID, store, columns=list(columns), **more)
+    return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
+
+
+def header(store, **more):
+    return create_empty_dataset_header(store, UUID, {"table": SCHEMA}, **more)
+
+
+def before_swap(store, action):
+    """The store for a writer before whose first swap somebody else acts."""
+    done = []
+
+    def fail(call):
+        if call.operation == "put_if" and call.key == DOCUMENT and not done:
+            done.append(True)
+            action()
+
+    return FaultyStore(store, fail)
+
+
+# --- indices ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_first_index_knows_the_partitions_that_came_in_between():
+    store = MemoryStore()
+    base = write(store, pa.table({"x": [1]}).slice(0, 0))
+    late = make_change(store, {"x": [1]}, index=["x"])
+    write(store, {"x": [2]})
+    with pytest.raises(CommitConflict, match=r"\['x'\]"):
+        commit(store, late, base)
+    assert rows(store, predicates=[[("x", "==", 2)]]) == [(2,)]
+
+
+def test_a_first_index_that_two_have_asked_for_has_both():
+    store = MemoryStore()
+    base = write(store, pa.table({"x": [1]}).slice(0, 0))
+    late = make_change(store, {"x": [1]}, index=["x"])
+    write(store, {"x": [2]}, index=["x"])
+    commit(store, late, base)
+    forget(store)
+    assert [rows(store, predicates=[[("x", "==", v)]]) for v in (1, 2)] == [[(1,)], [(2,)]]
+
+
+# --- datasets whose document lists no partitions ----------------------------------------------------------------------
+
+
+def test_own_files_that_another_commit_found_by_listing_are_no_conflict():
+    store = MemoryStore()
+    header(store)
+    base = load_snapshot(store, UUID)
+    late = make_change(store, {"x": [1]})
+    write(store, {"x": [2]})
+    assert rows(store) == [(1,), (2,)]
+    commit(store, late, base)
+    forget(store)
+    assert rows(store) == [(1,), (2,)]
+    assert labels(load_snapshot(store, UUID))[-1] == late.labels[0]
+
+
+def test_own_files_that_another_commit_found_by_listing_are_not_in_the_scope():
+    store = MemoryStore()
+    header(store)
+    base = load_snapshot(store, UUID)
+    late = make_change(store, {"x": [0]})
+    late = replace(late, scope=lambda state: state.partitions.labels.filter(pa.array([v in late.labels for v in labels(state)], pa.bool_())))
+    write(store, {"x": [2]})
+    commit(store, late, base)
+    assert rows(store) == [(0,), (2,)]
+
+
+def test_files_that_came_into_an_implicit_dataset_meanwhile_stay():
+    store = MemoryStore()
+    header(store)
+    base = load_snapshot(store, UUID)
+    late = make_change(store, {"x": [1]})
+    write_single_partition(store, UUID, pa.table({"x": [2]}))
+    commit(store, late, base)
+    assert rows(store) == [(1,), (2,)]
+
+
+def test_undoing_the_first_commit_of_an_implicit_dataset_takes_its_rows():
+    store = MemoryStore()
+    header(store)
+    write_single_partition(store, UUID, pa.table({"x": [2]}))
+    landed = update_dataset_from_dataframes([pa.table({"x": [1]})], store, UUID)
+    undo(UUID, store, landed.commit.id)
+    assert rows(store) == [(2,)]
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_what_brings_no_rows_fits_a_schema_that_others_have_widened(removes):
+    store = MemoryStore()
+    base = write(store, {"x": [1]}, label="one")
+    late = make_change(store, pa.table({"x": [1]}).slice(0, 0), removed=["one"] if removes else [], metadata={"a": 1})
+    write(store, {"x": [2], "z": ["t"]}, add_columns=True)
+    commit(store, late, base)
+    found = load_snapshot(store, UUID)
+    assert found.schema.names == ["x", "z"]
+    assert found.document.user_metadata["a"] == 1
+    assert rows(store, ["x", "z"]) == [(2, "t")] if removes else [(1, None), (2, "t")]
+
+
+def test_rows_of_a_narrower_schema_are_a_conflict_and_leave_nothing():
+    store = MemoryStore()
+    base = write(store, {"x": [1]})
+    late = make_change(store, {"x": [3]})
+    write(store, {"x": [2], "z": ["t"]}, add_columns=True)
+    with pytest.raises(CommitConflict, match="Schema violation"):
+        commit(store, late, base)
+    assert len(rows(store)) == 2
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+def test_a_change_meets_nothing_new_where_only_indices_were_loaded(monkeypatch):
+    store = MemoryStore()
+    write(store, {"x": [1], "v1": [1]}, index=["x"])
+    forget(store)
+    base = load_snapshot(store, UUID)
+    seen = Counter()
+    monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
+    landed = commit(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"], on_conflict="reapply", scope=lambda s: s.partitions.labels), base)
+    assert seen["apply"] == 1
+    assert not landed.result.reapplied
+
+
+def test_a_rebased_change_is_applied_once(monkeypatch):
+    store = MemoryStore()
+    base = write(store, {"x": [1], "v1": [1]}, index=["x"])
+    write(store, {"x": [2], "v1": [1]}, index=["x"])
+    seen = Counter()
+    monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
+    commit(store, make_change(store, {"x": [3], "v1": [1]}, index=["x"]), base)
+    assert seen["apply"] == 1
+
+
+def test_an_overwrite_of_what_came_in_between_says_so():
+    store = MemoryStore()
+    base = write(store, {"x": [1]})
+    late = make_change(store, {"x": [3]}, replace=True, on_conflict="reapply")
+    write(store, {"x": [2]})
+    assert commit(store, late, base).result.reapplied
+    assert rows(store) == [(3,)]
+
+
+def test_partitions_are_hashed_once_a_state(monkeypatch):
+    store = MemoryStore()
+    write(store, {"x": [1], "v1": [1]}, index=["x"])
+    base = load_snapshot(store, UUID)
+    hashed = []
+    true = chain_module._canonical_bytes
+    monkeypatch.setattr(chain_module, "_canonical_bytes", lambda column: hashed.append(column) or true(column))
+    commit(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
+    assert [len(column) for column in hashed] == [2, 2]
+
+
+# --- receipts ---------------------------------------------------------------------------------------------------------
+
+
+def test_receipts_of_an_older_version_count_as_old():
+    store = MemoryStore()
+    base = write(store, {"x": [1]})
+    change = make_change(store, {"x": [2]})
+    old = Receipt.__new__(Receipt)
+    old.__setstate__([getattr(change.receipts[0], f.name) for f in fields(Receipt) if f.name != "staged"])
+    commit(store, replace(change, receipts=(pickle.loads(pickle.dumps(old)),)), base)
+    assert rows(store) == [(1,), (2,)]
+
+
+# --- merged swaps -----------------------------------------------------------------------------------------------------
+
+
+def merged(store, changes, base):
+    """Publish several changes in one swap."""
+    group = [PendingCommit(change, base, 3) for change in changes]
+    module._commit_all(store, group)
+    return [pending.outcome for pending in group]
+
+
+def test_an_overwrite_among_merged_commits_takes_what_came_before_it():
+    store = MemoryStore()
+    base = write(store, {"x": [1], "v1": [1]}, index=["x"])
+    first = make_change(store, {"x": [2], "v1": [1]}, index=["x"])
+    second = make_change(store, {"y": [3]}, replace=True, on_conflict="reapply")
+    one, two = merged(store, [first, second], base)
+    assert two.result().result.reapplied
+    assert not one.result().result.reapplied
+    forget(store)
+    found = load_snapshot(store, UUID)
+    assert (found.schema.names, dict(found.document.indices)) == (["y"], {})
+    assert rows(store, ["y"]) == [(3,)]
+
+
+def test_states_between_merged_commits_are_not_remembered():
+    store = MemoryStore()
+    base = write(store, {"x": [1], "v1": [1]}, index=["x"])
+    change = make_change(store, {"x": [2], "v1": [1]}, index=["x"])
+    applied = rebase_and_apply(change, base, load_snapshot(store, UUID))
+    assert applied.unwritten_snapshot().token is None
+
+
+def test_an_older_commit_than_the_chain_is_rebased_all_the_same():
+    store = MemoryStore()
+    base = write(store, {"x": [-1]})
+    late = make_change(store, {"x": [-2]})
+    for i in range(LENGTH + 3):
+        write(store, {"x": [i]})
+    commit(store, late, base)
+    assert len(rows(store)) == LENGTH + 5
+
+
+# --- who else looks ---------------------------------------------------------------------------------------------------
+
+
+def test_the_twin_of_a_creator_in_the_same_swap_is_one_dataset():
+    store = MemoryStore()
+    first = make_change(store, {"x": [1]}, msgpack=True)
+    second = make_change(store, {"x": [2]}, creates=False)
+    outcomes = merged(store, [first, second], None)
+    assert [outcome.exception() for outcome in outcomes] == [None, None]
+    assert [store.contains(document_key(UUID, msgpack=m)) for m in (False, True)] == [False, True]
+    forget(store)
+    assert rows(store) == [(1,), (2,)]
+
+
+def test_an_entry_of_a_merged_swap_leads_back_through_it():
+    store = MemoryStore()
+    base = write(store, {"x": [1], "v1": [1]}, index=["x"], label="one")
+    more = {"index": ["x"]}
+    changes = [make_change(store, {"x": [2], "v1": [1]}, **more), make_change(store, {"x": [3], "v1": [1]}, removed=["one"], **more)]
+    changes.append(make_change(store, {"x": [4], "v1": [1]}, metadata={"a": 1}, **more))
+    merged(store, changes, base)
+    forget(store)
+    ids = [base.chain[-1].id, *(c.commit for c in changes)]
+    seen = [read_table_arrow(UUID, store, as_of=i).column("x").to_pylist() for i in ids]
+    assert seen == [[1], [1, 2], [2, 3], [2, 3, 4]]
+    assert "a" not in load_snapshot_as_of(store, UUID, ids[2]).document.user_metadata
+    assert [len(read_table_arrow(UUID, store, as_of=i, predicates=[[("x", "==", 1)]])) for i in ids] == [1, 1, 0, 0]
+
+
+def test_a_dropped_index_and_a_new_partition_share_a_swap():
+    store = MemoryStore()
+    base = write(store, {"x": [1], "v1": [1]}, index=["x", "v1"])
+    drop = replace(make_change(store, pa.table({"x": [1], "v1": [1]}).slice(0, 0), index=["x"]), dropped=frozenset(["v1"]))
+    more = make_change(store, {"x": [2], "v1": [7]}, index=["x", "v1"])
+    outcomes = merged(store, [drop, more, replace(drop, commit="again")], base)
+    assert [outcome.exception() for outcome in outcomes] == [None, None, None]
+    forget(store)
+    found = load_snapshot(store, UUID)
+    assert set(found.document.indices) == {"x"}
+    assert all(isinstance(key, str) and store.contains(key) for key in found.document.indices.values())
+    assert rows(store, predicates=[[("v1", "==", 7)]]) == [(2,)]
+
+
+def test_no_placeholder_is_stored_where_metadata_come_last():
+    store = MemoryStore()
+    base = write(store, {"x": [1], "v1": [1]}, index=["x"])
+    add = make_change(store, {"x": [2], "v1": [1]}, index=["x"])
+    note = make_change(store, pa.table({"x": [1], "v1": [1]}).slice(0, 0), index=["x"], metadata={"a": 1})
+    outcomes = merged(store, [add, note], base)
+    assert outcomes[0].result().document.indices == outcomes[1].result().document.indices
+    assert load_snapshot(store, UUID).document.indices == load_snapshot(CountingStore(store), UUID).document.indices
+    assert rows(CountingStore(store), predicates=[[("x", "==", 2)]]) == [(2,)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_metadata_are_merged_key_by_key_and_forgotten_keys_stay_forgotten(order):
+    store = MemoryStore()
+    base = write(store, {"x": [1]}, metadata={"a": 0, "b": 0, "c": 0})
+    nothing = pa.table({"x": [1]}).slice(0, 0)
+    changes = [make_change(store, nothing, metadata={"a": 1}), make_change(store, nothing, metadata={"b": 1}, forgotten=frozenset(["c"]))]
+    merged(store, [changes[i] for i in order], base)
+    found = load_snapshot(store, UUID).document.user_metadata
+    assert {k: v for k, v in found.items() if k != "creation_time"} == {"a": 1, "b": 1}
+    assert found["creation_time"] == base.document.user_metadata["creation_time"]
+
+
+def test_a_merger_sees_the_newest_metadata_and_keeps_what_others_have_set():
+    store = MemoryStore()
+    write(store, {"x": [1]}, metadata={"n": 0})
+
+    def merge(dicts):
+        return {**dicts[0], "n": dicts[0]["n"] + 1}
+
+    def intrude():
+        update_dataset_from_dataframes([], store, UUID, metadata={"n": 10, "other": 1})
+
+    update_dataset_from_dataframes([pa.table({"x": [2]})], before_swap(store, intrude), UUID, metadata_merger=merge)
+    found = load_snapshot(store, UUID).document.user_metadata
+    assert (found["n"], found["other"]) == (11, 1)
+
+
+def test_a_failure_after_the_swap_does_not_deny_the_commit():
+    store = MemoryStore()
+    base = write(store, {"x": pa.nulls(1)})
+    change = make_change(store, {"x": [2]})
+    landed = []
+
+    def fail(call):
+        if landed:
+            return "before"
+        if call.operation == "put_if" and call.key == DOCUMENT:
+            landed.append(True)
+        return None
+
+    assert commit(FaultyStore(store, fail), change, base).chain[-1].id == change.commit
+    assert len(rows(CountingStore(store))) == 2
+
+
+def test_many_threads_on_an_implicit_dataset_lose_and_double_nothing():
+    store = MemoryStore()
+    header(store)
+    errors = []
+
+    def work(i):
+        try:
+            update_dataset_from_dataframes([pa.table({"x": [i]})], store, UUID)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert errors == []
+    assert rows(CountingStore(store)) == [(i,) for i in range(8)]
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_a_lost_answer_followed_by_a_foreign_writer_and_one_of_ours_is_not_called_a_conflict(removes):
+    store = MemoryStore()
+    base = write(store, {"x": ["s"]}, label="one")
+    change = make_change(store, pa.table({"x": ["v"]}).slice(int(removes)), removed=["one"] if removes else [])
+
+    class Late(CountingStore):
+        def around(self, operation, key, action):
+            result = super().around(operation, key, action)
+            if operation == "put_if" and key == DOCUMENT:
+                foreign_commit(store)
+                write(store, {"x": ["u"]})
+                raise InjectedFault("the answer is lost")
+            return result
+
+    with pytest.warns(ForeignWriterWarning), pytest.raises(CommitOutcomeUnknown, match=change.commit):
+        commit(Late(store), change, base)
+    assert rows(CountingStore(store)) == ([("t",), ("u",)] if removes else [("s",), ("t",), ("u",), ("v",)])
+
+
+def test_a_foreign_writer_and_one_of_ours_in_between_are_only_others():
+    store = MemoryStore()
+    base = write(store, {"x": ["s"]})
+    change = make_change(store, {"x": ["v"]})
+
+    def intrude():
+        foreign_commit(store)
+        write(store, {"x": ["u"]})
+
+    with pytest.warns(ForeignWriterWarning):
+        commit(before_swap(store, intrude), change, base)
+    assert rows(CountingStore(store)) == [("s",), ("t",), ("u",), ("v",)]

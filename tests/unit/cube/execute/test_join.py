@@ -1,0 +1,172 @@
+"""Joining rows of one partition: positions by key, whatever the keys look like."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.cube.join import BuildSide, indices_of, join_cells, newest_rows, positions_of, rows_at
+from tests.support.cubes import table
+
+
+def naive_positions(left, right, on):
+    known = {tuple(row[c] for c in on): i for i, row in enumerate(right.to_pylist())}
+    return [known.get(tuple(row[c] for c in on), -1) for row in left.to_pylist()]
+
+
+def found_positions(left, right):
+    found = positions_of(left, BuildSide(right, left.column_names), left.column_names)
+    return list(range(left.num_rows)) if found is None else found.tolist()
+
+
+KEYS = {
+    "equal": (table(x=[1, 2, 3]), table(x=[1, 2, 3])),
+    "sorted": (table(x=[1, 2, 3, 5]), table(x=[2, 3, 4])),
+    "unsorted": (table(x=[3, 1, 2, 2]), table(x=[2, 9, 1])),
+    "nothing left": (table(x=[1])[:0], table(x=[1])),
+    "nothing right": (table(x=[1, 2]), table(x=[1])[:0]),
+    "two keys": (table(x=[1, 1, 2], y=["b", "a", "a"]), table(x=[2, 1], y=["a", "b"])),
+    "negative": (table(x=[-(2**62), 0, 2**62]), table(x=[2**62, -(2**62)])),
+    "whole range": (table(x=[-(2**63), 2**63 - 1, 0]), table(x=[2**63 - 1, -(2**63)])),
+    "two wide keys": (table(x=[-(2**62), 2**62], y=[2**62, -(2**62)]), table(x=[2**62, 5], y=[-(2**62), 5])),
+    "unsigned": (pa.table({"x": pa.array([0, 2**64 - 1], pa.uint64())}), pa.table({"x": pa.array([2**64 - 1], pa.uint64())})),
+    "widths": (pa.table({"x": pa.array([1, 2], pa.int8())}), pa.table({"x": pa.array([2, 2**40], pa.int64())})),
+    "float widths": (pa.table({"x": pa.array([0.5, 2], pa.float32())}), pa.table({"x": pa.array([2, 0.5], pa.float64())})),
+    "unsigned widths": (pa.table({"x": pa.array([1, 2], pa.uint8())}), pa.table({"x": pa.array([2], pa.uint64())})),
+    "text": (table(x=["b", "", "ä"]), table(x=["ä", "b", "zz"])),
+    "bytes": (table(x=[b"b", b""]), table(x=[b"", b"zz"])),
+    "booleans": (table(x=[True, False]), table(x=[False])),
+    "dates": (table(x=[datetime.date(1969, 1, 1), datetime.date(2024, 1, 1)]), table(x=[datetime.date(2024, 1, 1)])),
+    "timestamps": (table(x=[datetime.datetime(1969, 1, 1), datetime.datetime(2024, 1, 1, 0, 0, 0, 1)]), table(x=[datetime.datetime(2024, 1, 1, 0, 0, 0, 1)])),
+    "null key": (table(x=["a", None]), table(x=[None, "a"])),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_positions_are_those_of_a_nested_loop(name):
+    left, right = KEYS[name]
+    assert found_positions(left, right) == naive_positions(left, right, left.column_names)
+
+
+def test_many_random_keys():
+    rng = np.random.default_rng(1)
+    left = pa.table({"x": rng.integers(0, 50, 400), "y": [str(n) for n in rng.integers(0, 50, 400)]})
+    right = newest_rows(pa.table({"x": rng.integers(0, 50, 300), "y": [str(n) for n in rng.integers(0, 50, 300)]}), ["x", "y"])
+    assert found_positions(left, right) == naive_positions(left, right, ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(2, "old"), (1, "a"), (2, "new")], [(1, "a"), (2, "new")]),
+        ([(1, "a"), (2, "b")], [(1, "a"), (2, "b")]),
+        ([(1, "a"), (1, "b"), (1, "c")], [(1, "c")]),
+        ([(1, "a")], [(1, "a")]),
+        ([], []),
+    ],
+)
+def test_the_last_row_of_a_cell_is_kept_and_cells_are_sorted(rows, expected):
+    data = pa.table({"x": pa.array([x for x, _ in rows], pa.int64()), "v1": pa.array([v for _, v in rows], pa.string())})
+    assert [tuple(row.values()) for row in newest_rows(data, ["x"]).to_pylist()] == expected
+
+
+def test_a_table_that_needs_nothing_is_not_copied():
+    data = table(x=[1, 2, 3])
+    assert newest_rows(data, ["x"]) is data
+
+
+SEED = table(x=[1, 2, 3], p=[0, 0, 0])
+SCHEMA = pa.schema({"p": pa.int64(), "v1": pa.string(), "v2": pa.int8(), "x": pa.int64()})
+
+
+def joined(one, two):
+    others = [
+        (BuildSide(table(x=[3, 1], v1=["c", "a"]), ["x"]), one),
+        (BuildSide(pa.table({"x": [2, 3], "v2": pa.array([2, 3], pa.int8())}), ["x"]), two),
+    ]
+    found = join_cells(SEED, ["x"], [other for other, inner in others if inner], [other for other, inner in others if not inner], {})
+    return [(row["x"], row["v1"], row["v2"]) for row in found.table(SCHEMA).to_pylist()]
+
+
+def test_rows_that_stay_keep_the_rows_of_a_dataset_with_equal_keys():
+    same = BuildSide(table(x=[1, 2, 3], v1=["a", "b", "c"]), ["x"])
+    found = join_cells(SEED, ["x"], [BuildSide(table(x=[3, 1], i1=[0, 0]), ["x"])], [same], {"p": 7}).table(SCHEMA)
+    assert found.select(["p", "v1", "x"]).to_pylist() == [{"p": 7, "v1": "a", "x": 1}, {"p": 7, "v1": "c", "x": 3}]
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED[:0]], ids=["restricted", "empty"])
+def test_where_no_row_is_left_nothing_more_is_asked_for(seed):
+    def one():
+        if not seed.num_rows:
+            pytest.fail("asked for")
+        yield BuildSide(table(x=[9]), ["x"])
+        pytest.fail("asked for")
+
+    def other():
+        yield pytest.fail("asked for")
+
+    assert join_cells(seed, ["x"], one(), other(), {}).rows == 0
+
+
+def test_equal_keys_that_are_not_cells_may_occur_more_than_once():
+    seed = table(x=[1, 1], y=["a", "b"])
+    found = join_cells(seed, ["x", "y"], [], [BuildSide(table(x=[1, 1], v1=["old", "new"]), ["x"])], {}).table(SCHEMA)
+    assert found.column("v1").to_pylist() == ["new", "new"]
+
+
+def test_payload_is_not_moved_where_keys_are_equal():
+    same = table(x=[1, 2, 3], v1=["a", "b", "c"])
+    found = join_cells(SEED, ["x"], [], [BuildSide(same, ["x"])], {})
+    assert [part.positions for part in found.parts] == [None, None]
+    assert found.table(SCHEMA).column("v1").chunk(0).buffers()[2].address == same.column("v1").chunk(0).buffers()[2].address
+
+
+def test_inner_joins_restrict_and_left_joins_do_not():
+    assert joined(one=False, two=False) == [(1, "a", None), (2, None, 2), (3, "c", 3)]
+    assert joined(one=True, two=False) == [(1, "a", None), (3, "c", 3)]
+    assert joined(one=False, two=True) == [(2, None, 2), (3, "c", 3)]
+    assert joined(one=True, two=True) == [(3, "c", 3)]
+
+
+def test_a_column_that_no_table_has_is_null():
+    found = join_cells(SEED, ["x"], [], [], {}).table(SCHEMA)
+    assert found.column("v2").to_pylist() == [None] * 3
+    assert found.schema.equals(SCHEMA)
+
+
+def test_aligned_rows_need_no_keys():
+    other = BuildSide(table(v1=["a", "b", "c"]), ["x"], aligned=True)
+    inner = BuildSide(table(x=[3, 1], i1=[0, 0]), ["x"])
+    assert join_cells(SEED, ["x"], [], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
+    assert join_cells(SEED, ["x"], [inner], [other], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "c"]
+    assert join_cells(SEED, ["x"], [other], [], {}).table(SCHEMA).column("v1").to_pylist() == ["a", "b", "c"]
+
+
+def test_keys_of_others_are_not_held():
+    found = join_cells(SEED, ["x"], [BuildSide(table(x=[3, 1, 2], i1=[0, 1, 2]), ["x"])], [BuildSide(table(x=[9]), ["x"])], {})
+    assert [part.table.column_names for part in found.parts[1:]] == [["i1"], []]
+    assert found.compacted([2]).table(SCHEMA).equals(found.table(SCHEMA))
+
+
+COLUMNS = {
+    "numbers": pa.chunked_array([[1, 2], [3]]),
+    "with null": pa.chunked_array([[1, None], [3]]),
+    "booleans": pa.chunked_array([[True, False, True]]),
+    "dates": pa.chunked_array([pa.array([1, 2, 3], pa.date32())]),
+    "texts": pa.chunked_array([["a", None], ["c"]]),
+    "sliced": pa.chunked_array([pa.array([0, 1, 2, 3])[1:]]),
+}
+
+
+@pytest.mark.parametrize("positions", [[2, -1, 0, 1], [-1, -1], [0, 2], [], [-1, 0, 1, 2, -1, 2, 1, 0, -1, 0]])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_rows_at_positions_are_null_where_there_is_none(name, positions):
+    values = COLUMNS[name].to_pylist()
+    found = rows_at(COLUMNS[name], indices_of(np.array(positions, dtype=np.int32)))
+    found.validate(full=True)
+    assert found.type.equals(COLUMNS[name].type)
+    assert found.to_pylist() == [None if at < 0 else values[at] for at in positions]
+    assert found.null_count == found.to_pylist().count(None)

@@ -1,0 +1,254 @@
+"""Cubes as they were, and cubes between two commits of one write."""
+
+from __future__ import annotations
+
+import datetime as dt
+import warnings
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.api.cube import (
+    C,
+    append_to_cube,
+    build_cube,
+    collect_stats,
+    count_cube,
+    delete_cube,
+    describe_cube,
+    extend_cube,
+    iter_cube,
+    load_group,
+    open_cube,
+    plan_cube_query,
+    query_cube,
+    query_cube_arrow,
+    remove_partitions,
+    stream_cube,
+)
+from kartothek_cube.api.dataset import history, undo
+from kartothek_cube.api.discover import discover_cube, discover_datasets
+from kartothek_cube.core.snapshots import load_snapshot
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.cube import settle
+from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, InvalidType
+from kartothek_cube.testing.stores import FaultyStore
+from tests.caches import forget
+from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, table
+
+SEED_UUID, E_UUID = "cube++seed", "cube++e"
+NEW = table(x=[5], y=["c"], p=[2], i1=[30], v1=[4.5])
+NEW_E = table(x=[5, 0], i2=["five", "zero"], v2=[50, 0])
+
+
+def last(store, uuid=SEED_UUID):
+    forget(store)
+    return load_snapshot(store, uuid).chain[-1]
+
+
+def rows(table):
+    return sorted(map(tuple, (row.values() for row in table.to_pylist())), key=str)
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+@pytest.fixture
+def moments(store):
+    """A seed; with an enrichment; with a write to both; with a partition less. Each with its moment and rows."""
+    steps = [
+        lambda: build_cube(SEED, CUBE, store),
+        lambda: extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []}),
+        lambda: append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store),
+        lambda: remove_partitions(CUBE, store, C("p") == 0, ["seed"]),
+    ]
+    found = []
+    for step in steps:
+        step()
+        found.append((dt.datetime.now(dt.UTC), rows(query_cube_arrow(CUBE, store))))
+    return found
+
+
+READERS = {
+    "query_cube_arrow": lambda store, when: query_cube_arrow(CUBE, store, as_of=when),
+    "query_cube": lambda store, when: pa.table({"n": range(sum(map(len, query_cube(CUBE, store, partition_by="i1", as_of=when))))}),
+    "stream_cube": lambda store, when: stream_cube(CUBE, store, as_of=when).read_all(),
+    "iter_cube": lambda store, when: pa.concat_tables([t for _, t in iter_cube(CUBE, store, as_of=when)]),
+    "plan_cube_query": lambda store, when: pa.concat_tables([load_group(g, store) for g in plan_cube_query(CUBE, store, as_of=when).groups]),
+    "count_cube": lambda store, when: pa.table({"n": range(count_cube(CUBE, store, as_of=when))}),
+}
+
+
+@pytest.mark.parametrize("old_indices", ["there", "gone"])
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_reads_the_cube_as_it_was(store, moments, reader, old_indices):
+    if old_indices == "gone":
+        current = {key for uuid in (SEED_UUID, E_UUID) for key in load_snapshot(store, uuid).document.indices.values()}
+        for key in [k for k in store.list("", recursive=True).keys if "/indices/" in k and k not in current]:
+            store.delete(key)
+    for when, expected in moments:
+        found = READERS[reader](store, when)
+        assert len(found) == len(expected) if found.column_names == ["n"] else rows(found) == expected
+
+
+def test_conditions_and_groups_of_an_older_state(store, moments):
+    when = moments[1][0]
+    assert query_cube_arrow(CUBE, store, C("v2") > 0, as_of=when).num_rows == 2
+    assert [key for key, _ in iter_cube(CUBE, store, C("i2") == "one", partition_by="i1", as_of=when)] == [{"i1": 10}, {"i1": 20}]
+
+
+def test_a_dataset_that_did_not_exist_is_absent(store, moments):
+    assert sorted(discover_datasets(CUBE, store, as_of=moments[0][0])) == ["seed"]
+    assert sorted(discover_cube("cube", store, as_of=moments[1][0])[1]) == ["e", "seed"]
+    assert [d.id for d in describe_cube("cube", store, as_of=moments[0][0]).datasets] == ["seed"]
+    assert open_cube("cube", store, as_of=moments[1][0]) == CUBE
+    assert collect_stats(CUBE, store, as_of=moments[1][0])["e"]["rows"] == 2
+    with pytest.raises(InvalidInput, match=r"requested datasets as of .*: e"):
+        query_cube(CUBE, store, datasets=["seed", "e"], as_of=moments[0][0])
+    for read in (lambda: query_cube(CUBE, store, as_of="1999-01-01"), lambda: discover_cube("cube", store, as_of=dt.datetime(1999, 1, 1))):
+        with pytest.raises(InvalidInput, match=r"Cube 'cube' cannot be read as of 1999-01-01T00:00:00\+00:00: of its datasets e, seed none existed then"):
+            read()
+
+
+def test_a_moment_may_be_text(store, moments):
+    for moment, expected in moments:
+        assert rows(query_cube_arrow(CUBE, store, as_of=moment.isoformat(" "))) == expected
+
+
+def test_the_id_of_a_write_to_the_cube_takes_all_its_datasets(store, moments):
+    [cube] = {c for uuid in (SEED_UUID, E_UUID) for c in history(uuid, store)["cube"].dropna()}
+    assert rows(query_cube_arrow(CUBE, store, as_of=cube)) == moments[2][1]
+    undone = history(SEED_UUID, store)["commit"][1]
+    assert rows(query_cube_arrow(CUBE, store, as_of=undone)) == moments[2][1]
+
+
+def test_the_id_of_one_dataset_takes_the_others_at_its_time(store, moments):
+    extended = history(E_UUID, store)["commit"].iloc[-1]
+    assert rows(query_cube_arrow(CUBE, store, as_of=extended)) == moments[1][1]
+    assert query_cube_arrow(CUBE, store, datasets=["seed"], as_of=extended).num_rows == 4
+    built = history(SEED_UUID, store)["commit"].iloc[-1]
+    assert sorted(discover_datasets(CUBE, store, as_of=built)) == ["seed"]
+
+
+def test_ids_older_than_the_chains_are_found(store, moments):
+    for _ in range(33):
+        undo(SEED_UUID, store)
+        undo(E_UUID, store)
+    ids = history(E_UUID, store)["cube"].dropna()
+    assert rows(query_cube_arrow(CUBE, store, as_of=ids.iloc[-1])) == moments[2][1]
+    for _ in range(33):
+        undo(E_UUID, store)
+    assert rows(query_cube_arrow(CUBE, store, as_of=history(E_UUID, store)["commit"].iloc[-1])) == moments[1][1]
+
+
+def test_wrong_moments_are_refused(store, moments):
+    with pytest.raises(InvalidInput, match="Cube 'cube' cannot be read as of commit 'unknown': none of the datasets e, seed"):
+        query_cube(CUBE, store, as_of="unknown")
+    with pytest.raises(InvalidType, match="as_of"):
+        query_cube(CUBE, store, as_of=1)
+    for read in (query_cube, collect_stats):
+        with pytest.raises(InvalidInput, match="loaded already"):
+            read(CUBE, store, datasets=discover_datasets(CUBE, store), as_of=moments[0][0])
+    store.delete(f"{E_UUID}/_history/{last(store, E_UUID).id}.json.zst")
+    with pytest.raises(InvalidInput, match="Dataset 'cube\\+\\+e' cannot be read as of"):
+        query_cube(CUBE, store, as_of=moments[1][0])
+
+
+# --- between two commits of one write ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    slept = []
+    monkeypatch.setattr(settle.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def halfway(store):
+    """A write to both datasets that stopped before the seed."""
+    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []})
+    before = rows(query_cube_arrow(CUBE, store))
+    document = "cube++seed.by-dataset-metadata.json"
+    faulty = FaultyStore(store, lambda call: "before" if (call.operation, call.key) == ("put_if", document) else None)
+    with pytest.raises(CubeCommitIncomplete):
+        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, faulty)
+    forget(store)
+    return before
+
+
+def test_a_write_that_stopped_halfway_is_warned_of_once(store, halfway, pauses):
+    write = last(store, E_UUID).cube.id
+    with pytest.warns(UserWarning, match=rf"write {write} is in e but not in seed\..*undo\('cube\+\+e', store, '{write}'\)"):
+        found = query_cube_arrow(CUBE, store)
+    assert found.num_rows == 4
+    assert len(pauses) == len(settle._PAUSES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert query_cube_arrow(CUBE, store).num_rows == 4
+    assert len(pauses) == len(settle._PAUSES)
+    undo(E_UUID, store, write)
+    assert rows(query_cube_arrow(CUBE, store)) == halfway
+
+
+def test_a_dataset_that_is_not_asked_for_is_not_waited_for(store, halfway, pauses):
+    assert query_cube_arrow(CUBE, store, datasets=["seed"]).num_rows == 4
+    assert query_cube_arrow(CUBE, store, as_of=dt.datetime.now(dt.UTC)).num_rows == 4
+    assert pauses == []
+
+
+@pytest.mark.parametrize("look", [1, 2, 4])
+def test_a_write_that_is_under_way_is_waited_for(store, look, monkeypatch):
+    build_cube({"seed": SEED, "e": ENRICH}, CUBE, store, partition_on={"e": []})
+    held = {}
+    document = "cube++seed.by-dataset-metadata.json"
+
+    def hold(call):
+        if (call.operation, call.key) == ("put_if", document):
+            held["open"] = True
+            return "before"
+        return None
+
+    class Slow(FaultyStore):
+        """Keeps the last put for later."""
+
+        def put_if(self, key, data, version):
+            if key == document:
+                held["put"] = (key, bytes(data), version)
+            return super().put_if(key, data, version)
+
+    with pytest.raises(CubeCommitIncomplete):
+        append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, Slow(store, hold))
+    forget(store)
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == look:
+            store.put_if(*held["put"])
+
+    monkeypatch.setattr(settle.time, "sleep", sleep)
+    found = query_cube_arrow(CUBE, store)
+    assert found.num_rows == 5
+    assert len(slept) == look
+    assert sorted(found.column("v2").drop_null().to_pylist()) == [0, 0, 10, 10, 50]
+
+
+def test_a_complete_cube_costs_no_further_call(store, moments, pauses):
+    cold = ColdStore(store)
+    query_cube_arrow(CUBE, cold, payload_columns=[])
+    documents = [call for call in cold.calls if call.key.endswith(".json")]
+    assert len(documents) == 2
+    assert pauses == []
+
+
+def test_a_participant_that_was_deleted_or_made_again_is_no_gap(store, moments, pauses):
+    append_to_cube({"seed": NEW, "e": NEW_E}, CUBE, store)
+    extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []}, overwrite=True)
+    delete_cube(CUBE, store, datasets=["e"])
+    query_cube(CUBE, store)
+    extend_cube({"e": ENRICH}, CUBE, store, partition_on={"e": []})
+    query_cube(CUBE, store)
+    assert pauses == []

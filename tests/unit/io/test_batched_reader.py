@@ -1,0 +1,217 @@
+"""`read_together`: what `read_rows` gives for each file, with less work for most."""
+
+from __future__ import annotations
+
+import io
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kartothek_cube.core import small_files
+from kartothek_cube.core.csv_format import CsvFormat
+from kartothek_cube.core.files import FileRequest, read_rows
+from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.predicates import Clause
+from kartothek_cube.core.small_files import TooLarge, read_together
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.telemetry import counting
+from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
+
+SCHEMA = pa.schema([("x", pa.int64()), ("v1", pa.float64()), ("y", pa.string()), ("q", pa.string()), ("l", pa.list_(pa.int64()))])
+# What a file may have where the dataset has these: the same, what a foreign writer leaves, or nothing.
+STORED = {
+    "x": [pa.int64(), pa.int64(), pa.int8(), pa.null()],
+    "v1": [pa.float64(), pa.float64(), pa.float32()],
+    "y": [pa.string(), pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.null()],
+    "l": [pa.list_(pa.int64()), pa.list_(pa.int32())],
+    "s": [pa.struct([("a", pa.int64()), ("b", pa.int64())]), pa.int64()],
+}
+ROOM = 2**30
+NOTED = ("files_read", "bytes_read", "rows_read")
+VALUES = {"x": 1, "v1": 0.5, "y": "b", "l": [2, None], "s": None}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("small")
+
+
+@pytest.fixture
+def local(tmp_path):
+    return LocalStore(tmp_path, fsync=False)
+
+
+@pytest.fixture
+def plainly(monkeypatch):
+    """The keys that were read by `read_rows`."""
+    keys = []
+    monkeypatch.setattr(small_files, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest))
+    return keys
+
+
+def request(*columns, predicates=None):
+    return FileRequest("uuid", SCHEMA, columns, predicates)
+
+
+def put(store, name, table, **options):
+    key = f"uuid/table/{name}.parquet"
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    store.put(key, sink.getvalue())
+    return key
+
+
+def check(store, files, asked):
+    """Together as alone."""
+    with counting() as together:
+        found, counts = read_together(store, files, asked, ROOM)
+    found.validate(full=True)
+    with counting() as apart:
+        alone = [read_rows(store, key, asked, constants) for key, constants in files]
+    assert counts == [len(table) for table in alone]
+    assert [getattr(together.counts, name) for name in NOTED] == [getattr(apart.counts, name) for name in NOTED]
+    assert found.schema.equals(pa.schema([SCHEMA.field(c) for c in asked.columns]), check_metadata=True)
+    assert found.to_pylist() == pa.concat_tables(alone).to_pylist()
+
+
+# --- as alone ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def stored_tables(draw):
+    names = draw(st.permutations(draw(st.sampled_from([list("xyl"), ["x", "v1", "y"], ["x", "v1", "y", "l"], ["x", "v1", "y", "s", "l"]]))))
+    rows = draw(st.integers(0, 4))
+    columns = []
+    for name in names:
+        kind = draw(st.sampled_from(STORED[name]))
+        values = [draw(st.sampled_from([VALUES[name], None])) for _ in range(rows)]
+        columns.append(pa.nulls(rows) if pa.types.is_null(kind) else pa.array(values, kind))
+    full = draw(st.booleans())
+    fields = [
+        pa.field(n, c.type, nullable=not full or c.null_count > 0 or pa.types.is_null(c.type), metadata={"a": "b"}) for n, c in zip(names, columns, strict=True)
+    ]
+    return pa.table(columns, schema=pa.schema(fields, metadata={"c": "d"}))
+
+
+@given(
+    tables=st.lists(stored_tables(), max_size=5),
+    repeated=st.integers(1, 2),
+    columns=st.sampled_from([("x", "v1", "y"), ("y", "x"), ("l", "x"), ("x", "q"), ("q",), ()]),
+    constants=st.sampled_from([{}, {"q": "b"}, {"x": 7}]),
+    predicates=st.sampled_from([None, None, ((Clause("x", "==", 1),),)]),
+    group_rows=st.integers(1, 4),
+    is_local=st.booleans(),
+)
+def test_files_are_read_together_as_alone(folder, tables, repeated, columns, constants, predicates, group_rows, is_local):
+    store = LocalStore(folder, fsync=False) if is_local else MemoryStore()
+    files = [(put(store, i, table, row_group_size=group_rows), constants) for i, table in enumerate(tables)] * repeated
+    if files:
+        check(store, files, request(*columns, predicates=predicates))
+
+
+def test_no_files_have_no_rows(local):
+    found, counts = read_together(local, [], request("y", "x"), ROOM)
+    assert (found.schema, found.num_rows, counts) == (pa.schema([("y", pa.string()), ("x", pa.int64())]), 0, [])
+
+
+def test_csv_and_parquet_may_be_mixed(local):
+    table = pa.table({"x": [1, 2], "y": ["a", None]})
+    local.put("uuid/table/b.csv", memoryview(CsvFormat(compress=False).encode(table)))
+    check(local, [(put(local, "a", table), {}), ("uuid/table/b.csv", {}), (put(local, "c", table), {})], request("y", "x"))
+
+
+# --- the short way ----------------------------------------------------------------------------------------------------
+
+
+def test_files_of_the_datasets_types_take_the_short_way(local, plainly):
+    table = pa.table({"s": [1], "x": [1], "y": ["a"]})
+    keys = [f"uuid/table/{i}.parquet" for i in range(3)]
+    for key in keys:
+        local.put(key, memoryview(ParquetFormat().encode(table)))
+    found, counts = read_together(local, [(key, {"q": "b"}) for key in keys], request("y", "x"), ROOM)
+    assert (found.to_pylist(), counts, plainly) == ([{"y": "a", "x": 1}] * 3, [1, 1, 1], [])
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        (pa.table({"x": pa.array([1], pa.int8())}), {}),
+        (pa.table({"y": ["a"]}), {}),
+        (pa.table([[1]], schema=pa.schema([pa.field("x", pa.int64(), nullable=False)])), {}),
+        (pa.table({"x": [1], "s": [{"a": 1, "b": 2}]}), {}),
+        (pa.table({"x": [1, 2]}), {"row_group_size": 1}),
+        (pa.table({"x": range(40_000)}), {}),
+        (pa.table({"x": [1, 2], "y": [Random(k).randbytes(150_000).hex() for k in (1, 2)]}), {}),
+    ],
+    ids=["type", "missing", "never null", "nested", "row groups", "many rows", "many bytes"],
+)
+def test_others_do_not(local, plainly, table, options):
+    good = pa.table({"x": [5]})
+    keys = [put(local, "a", good), put(local, "b", table, **options), put(local, "c", good)]
+    check(local, [(key, {}) for key in keys], request("x"))
+    assert plainly == [keys[1]]
+
+
+def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
+    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
+    keys = [put(local, name, pa.table({"x": [k]})) for k, name in enumerate("abcde")]
+    steps, each = [], small_files._each
+    monkeypatch.setattr(small_files, "_each", lambda func, items: steps.append(len(items)) or each(func, items))
+    check(local, [(key, {}) for key in keys], request("x"))
+    assert steps == [2] * 8 + [1] * 4
+
+
+def test_rows_that_take_more_memory_than_there_is_are_given_up(local, monkeypatch):
+    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
+    keys = [put(local, name, pa.table({"x": range(10)})) for name in "abcdef"]
+    each = read_rows(local, keys[0], request("x")).get_total_buffer_size()
+    with counting() as counted, pytest.raises(TooLarge):
+        read_together(local, [(key, {}) for key in keys], request("x"), 3 * each - 1)
+    assert counted.counts.files_read == 4
+    assert read_together(local, [(key, {}) for key in keys], request("x"), 6 * each)[1] == [10] * 6
+
+
+def test_files_without_a_path_do_not(plainly):
+    store = MemoryStore()
+    key = put(store, "a", pa.table({"x": [1]}))
+    check(store, [(key, {})], request("x"))
+    assert plainly == [key]
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def damaged(data):
+    """Another byte in the first page."""
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
+
+
+def twice(data):
+    sink = io.BytesIO()
+    pq.write_table(pa.table([[1], [2]], names=["x", "x"]), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("damage", [damaged, twice, lambda data: data[:-9], lambda data: b"", lambda data: b"no Parquet"])
+def test_a_damaged_file_is_named(local, damage):
+    good, bad = (f"uuid/table/{name}.parquet" for name in ("good", "bad"))
+    data = memoryview(ParquetFormat(compression="NONE").encode(pa.table({"x": range(100), "y": ["a"] * 100}))).tobytes()
+    local.put(good, data)
+    local.put(bad, damage(data))
+    with pytest.raises(CorruptData, match=rf"(?s){bad}.*'uuid'"):
+        read_together(local, [(good, {}), (bad, {})], request("x"), ROOM)
+
+
+def test_a_missing_file_is_named(local):
+    with pytest.raises(KeyNotFound, match=r"uuid/table/a\.parquet"):
+        read_together(local, [("uuid/table/a.parquet", {})], request("x"), ROOM)
+
+
+def test_a_key_that_is_none_is_the_fault_of_the_document(local):
+    with pytest.raises(CorruptDocument, match="'uuid'"):
+        read_together(local, [("uuid/../a.parquet", {})], request("x"), ROOM)

@@ -1,0 +1,74 @@
+"""Staging many small files at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from kartothek_cube.core import stage as module
+from kartothek_cube.core.options import options
+from kartothek_cube.core.parquet import ParquetFormat
+from kartothek_cube.core.receipt import PartitionRows
+from kartothek_cube.core.split import split_rows
+from kartothek_cube.core.stage import StageRequest, Staging, stage_parts, stage_together
+from kartothek_cube.core.stores.memory import MemoryStore
+
+TABLE = pa.table({"p": range(40), "x": range(40)})
+REQUEST = StageRequest("uuid", ("p",), ("x",), ("x",), ParquetFormat())
+
+
+class Remote(MemoryStore):
+    @property
+    def is_remote(self):
+        return True
+
+
+@pytest.fixture
+def tasks(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        module, "_stage", lambda store, request, parts, schema, real=module._stage: (found.append(len(parts)), real(store, request, parts, schema))[1]
+    )
+    return found
+
+
+@pytest.mark.parametrize(("store", "expected"), [(MemoryStore(), [5] * 8), (Remote(), [1] * 40)])
+def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected):
+    with options(threads=1):
+        receipts = stage_parts(store, REQUEST, split_rows(TABLE, ["p"], "base", "uuid"), TABLE.schema)
+    assert tasks == expected
+    assert [(r.label, r.values, r.rows, r.low, r.high) for r in receipts] == [(f"p={i}/base", {"p": i}, 1, (i,), (i,)) for i in range(40)]
+    assert all(len(store.get(r.key)) == r.size and r.entries["x"].to_pylist() == [i] for i, r in enumerate(receipts))
+
+
+def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
+    runs = []
+    monkeypatch.setattr(module, "run", lambda *args, real=module.run, **more: runs.append(more["phase"].total) or real(*args, **more))
+    store, other = MemoryStore(), replace(REQUEST, uuid="other")
+    empty = Staging(replace(REQUEST, uuid="none"), [], TABLE.schema)
+    parts = split_rows(TABLE, ["p"], "base", "uuid")
+    with options(threads=2):
+        found = stage_together(store, [Staging(REQUEST, parts, TABLE.schema), empty, Staging(other, parts[:8], TABLE.schema)])
+    assert [[(r.dataset, r.label) for r in receipts] for receipts in found] == [
+        [("uuid", part.label) for part in parts],
+        [],
+        [("other", part.label) for part in parts[:8]],
+    ]
+    assert sum(tasks) == 48
+    assert runs == [48]
+
+
+def test_a_bundle_has_few_bytes(monkeypatch):
+    monkeypatch.setattr(module, "_BUNDLE_BYTES", 100)
+    parts = [PartitionRows({}, str(n), pa.table({"x": pa.array(range(n), pa.int64())})) for n in (1, 11, 20, 2, 2, 2)]
+    bundles = module._bundles(Staging(REQUEST, parts, TABLE.schema), 2)
+    assert [[len(part.table) for part in bundle.parts] for bundle in bundles] == [[1, 11], [20], [2, 2], [2]]
+    assert [bundle.nbytes for bundle in bundles] == [96, 160, 32, 16]
+
+
+@pytest.mark.parametrize(("count", "most", "expected"), [(0, 5, []), (3, 0, [1, 1, 1]), (3, 1, [1, 1, 1]), (3, 64, [3])])
+def test_bundles_of_no_more_than_so_many(count, most, expected):
+    parts = [PartitionRows({}, str(n), pa.table({"x": [n]})) for n in range(count)]
+    assert [len(bundle.parts) for bundle in module._bundles(Staging(REQUEST, parts, TABLE.schema), most)] == expected

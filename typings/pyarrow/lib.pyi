@@ -1,0 +1,3 @@
+from datetime import tzinfo
+
+def string_to_tzinfo(name: str) -> tzinfo: ...
