@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 import tomllib
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def exists(dotted: str) -> bool:
     """Whether a module, or a name in one, can be imported."""
     module, _, name = dotted.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module), name) if module else bool(importlib.import_module(dotted))
+        return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(dotted) is not None
     except ImportError:
         return False
 
