@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -918,3 +920,12 @@ def test_isnotin_says_which_partitions_are_removed():
 
 def test_isnotin_is_shown_by_a_plan(cube_store):
     assert "x not in [1, 2]" in plan_cube_query(*cube_store, C("x").isnotin([1, 2])).explain()
+
+
+def test_the_text_form_knows_its_operators_whatever_was_imported_first():
+    code = (
+        "import pyarrow as pa; from kartothek_cube.core.expressions.conjunction import Conjunction;"
+        "print(Conjunction.from_string('x >= 2', {'x': pa.int64()}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "x >= 2"), ran.stderr

@@ -536,7 +536,10 @@ def opened_operations():
     """The names with which the package opens operations, by the function in which it does."""
     for module in MODULES.values():
         function = ""
-        for defined, opened in re.findall(r'^def (\w+)|\boperation\("(\w+)"', module.text, re.MULTILINE):
+        # Spark's maintenance opens the operation in its context `_in_tasks`.
+        for defined, opened in re.findall(
+            r'^def (\w+)|\b(?:operation|_in_tasks)\(\s*"(\w+)"', module.text, re.MULTILINE
+        ):
             function = defined or function
             if opened:
                 yield function, opened
