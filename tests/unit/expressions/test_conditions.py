@@ -928,4 +928,4 @@ def test_the_text_form_knows_its_operators_whatever_was_imported_first():
         "print(Conjunction.from_string('x >= 2', {'x': pa.int64()}))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout.strip()) == (0, "x >= 2"), ran.stderr
+    assert (ran.returncode, ran.stdout.strip()) == (0, "(x >= 2)"), ran.stderr
