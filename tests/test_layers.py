@@ -84,7 +84,7 @@ NAMED = [
 def test_a_room_imports_only_from_the_rooms_above_it(name):
     room = room_of(name)
     assert room is not None, f"give {name} a room in ROOMS"
-    below = {other for other in ROOMS[ROOMS.index(room) + 1 :]}
+    below = set(ROOMS[ROOMS.index(room) + 1 :])
     assert [imported for imported in imports(MODULES[name]) if room_of(imported) in below] == []
 
 
@@ -144,7 +144,10 @@ def test_the_modules_import_each_other_without_a_cycle():
 
 def modules_after(statement: str) -> set[str]:
     """What a fresh interpreter loads by a statement."""
-    code = f"import sys, json; before = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    code = (
+        f"import sys, json; before = set(sys.modules); {statement}; "
+        "print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
     return set(
         json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     )

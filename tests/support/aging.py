@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core.commit import apply, commit
-from kartothek_cube.core.commit import staged_files as renew
+from kartothek_cube.core.commit import apply, commit, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.stores.contract import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -32,7 +31,7 @@ class Clock:
 def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
-    for module in (apply, commit, receipt, renew):
+    for module in (apply, commit, receipt, staged_files):
         monkeypatch.setattr(module, "datetime", clock)
     return clock
 

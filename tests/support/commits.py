@@ -79,7 +79,7 @@ def edit(store, **members):
 
 
 def foreign_commit(store):
-    """What kartothek does: it adds a partition, keeps the metadata, and rewrites the schema file."""
+    """Add a partition as kartothek does: keep the metadata and rewrite the schema file."""
     (receipt,) = make_change(store, {"x": ["t"]}, label="theirs").receipts
     store.put(schema_key(UUID), common_metadata_bytes(pa.schema([("x", pa.string())])))
     edit(store, partitions={**raw(store)["partitions"], "theirs": {"files": {"table": receipt.key}}})

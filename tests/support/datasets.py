@@ -28,7 +28,7 @@ UUID = "uuid"
 
 
 class Stream:
-    """What Polars, DuckDB and others give: an object that knows nothing but how to export its rows."""
+    """Rows of another library, such as Polars or DuckDB: the object can only export them."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

@@ -26,13 +26,22 @@ DEPARTMENTS = np.array(["GROCERY", "MEAT", "CNTRL/STORE SUP", "ELECT &PLUMBING",
 # Each is asked of both libraries.
 QUERIES = {
     "everything": "{}",
-    "condition on an index of an enrichment": "dict(conditions=(C('MAILER') == 'A') & (C('DEPARTMENT') == 'CNTRL/STORE SUP'))",
-    "one frame a department": "dict(partition_by='DEPARTMENT', payload_columns=['UNITS', 'SALES_VALUE', 'PRICE', 'DISPLAY'])",
-    "projection": "dict(dimension_columns=['STORE_ID', 'WEEK'], payload_columns=['VISITS', 'KIDS_SHARE', 'STORE_CLASS'])",
-    "condition on payload of the seed": (
-        "dict(conditions=(C('SALES_VALUE') > 20.0) & (C('STORE_CLASS') == 'A'), payload_columns=['UNITS', 'LAST_SOLD', 'COUPONS'])"
+    "condition on an index of an enrichment": (
+        "dict(conditions=(C('MAILER') == 'A') & (C('DEPARTMENT') == 'CNTRL/STORE SUP'))"
     ),
-    "groups of a partition and an index column": "dict(partition_by=['PERIOD', 'CAMPAIGN_TYPE'], conditions=C('WEEK') > 5, payload_columns=['REACH'])",
+    "one frame a department": (
+        "dict(partition_by='DEPARTMENT', payload_columns=['UNITS', 'SALES_VALUE', 'PRICE', 'DISPLAY'])"
+    ),
+    "projection": (
+        "dict(dimension_columns=['STORE_ID', 'WEEK'], payload_columns=['VISITS', 'KIDS_SHARE', 'STORE_CLASS'])"
+    ),
+    "condition on payload of the seed": (
+        "dict(conditions=(C('SALES_VALUE') > 20.0) & (C('STORE_CLASS') == 'A'), "
+        "payload_columns=['UNITS', 'LAST_SOLD', 'COUPONS'])"
+    ),
+    "groups of a partition and an index column": (
+        "dict(partition_by=['PERIOD', 'CAMPAIGN_TYPE'], conditions=C('WEEK') > 5, payload_columns=['REACH'])"
+    ),
 }
 
 

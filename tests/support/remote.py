@@ -64,7 +64,8 @@ class RemoteStandIn:
     --------
     >>> from pyarrow.fs import S3FileSystem
     >>> with RemoteStandIn() as remote:
-    ...     s3 = S3FileSystem(access_key="any", secret_key="any", endpoint_override=remote.endpoint, scheme="http", region="us-east-1")
+    ...     at = {"scheme": "http", "endpoint_override": remote.endpoint, "region": "us-east-1"}
+    ...     s3 = S3FileSystem(access_key="any", secret_key="any", **at)
     ...     with s3.open_output_stream("sales/uuid/COUNTRY_CODE=DE.parquet") as file:
     ...         _ = file.write(b"PAR1")
     ...     with s3.open_input_file("sales/uuid/COUNTRY_CODE=DE.parquet") as file:

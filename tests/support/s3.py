@@ -134,10 +134,11 @@ class StoredObjects:
 
     Examples
     --------
-    >>> objects = StoredObjects()
-    >>> objects.answer(RemoteRequest("put", "sales", "COUNTRY_CODE=DE/1.parquet", headers={"if-none-match": "*"}), b"PAR1").status
+    >>> objects, create = StoredObjects(), {"if-none-match": "*"}
+    >>> request = RemoteRequest("put", "sales", "COUNTRY_CODE=DE/1.parquet", headers=create)
+    >>> objects.answer(request, b"PAR1").status
     200
-    >>> objects.answer(RemoteRequest("put", "sales", "COUNTRY_CODE=DE/1.parquet", headers={"if-none-match": "*"}), b"PAR1").status
+    >>> objects.answer(request, b"PAR1").status
     412
     """
 
@@ -286,7 +287,8 @@ class StoredObjects:
         delimiter = request.query.get("delimiter", "")
         if stored is None or (delimiter and delimiter in name[len(request.query.get("prefix", "")) :]):
             return f"<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>"
-        about = f"<LastModified>{_time(stored)}</LastModified><ETag>{escape(stored.etag)}</ETag><Size>{len(stored.data)}</Size>"
+        about = f"<LastModified>{_time(stored)}</LastModified><ETag>{escape(stored.etag)}</ETag>"
+        about += f"<Size>{len(stored.data)}</Size>"
         return f"<Contents><Key>{shown}</Key>{about}<StorageClass>STANDARD</StorageClass></Contents>"
 
 

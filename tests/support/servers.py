@@ -41,7 +41,10 @@ _ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:[1-9]\d*")
 _AZURITE_MAIN: Final = Path("node_modules", "azurite", "dist", "src", "blob", "main.js")
 # Without it the newest client libraries are refused.
 _AZURITE_FLAGS: Final = ("--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry")
-_END_WITH_STDIN: Final = "process.stdin.resume(); process.stdin.on('end', () => process.exit(0)); process.stdin.on('error', () => process.exit(0));\n"
+_END_WITH_STDIN: Final = (
+    "process.stdin.resume(); "
+    "process.stdin.on('end', () => process.exit(0)); process.stdin.on('error', () => process.exit(0));\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class ServerProcess:
     _make_bucket: Callable[[str, str], None]
 
     def new_bucket(self) -> str:
-        """Make an empty bucket (a container of Azure) and return its name, which nobody else has."""
+        """Make an empty bucket (in Azure a container) with a new name, and return the name."""
         name = f"bucket-{uuid.uuid4().hex}"
         self._make_bucket(self.endpoint, name)
         return name
@@ -75,7 +78,7 @@ class ServerProcess:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[ServerProcess]:
-    """Run moto's S3 server, with one lock around everything that writes: moto compares first and stores later.
+    """Run moto's S3 server with one lock around writes: moto compares first and stores later.
 
     Parameters
     ----------
@@ -102,7 +105,9 @@ def s3_server(folder: Path) -> Iterator[ServerProcess]:
 
 @contextmanager
 def gcs_server(folder: Path) -> Iterator[ServerProcess]:
-    """Run a stand-in for Google Cloud Storage: what clients send for objects, with generations as versions. It is no proof of what Google does.
+    """Run a stand-in for Google Cloud Storage: the requests for objects, generations as versions.
+
+    The stand-in proves nothing about Google's own server.
 
     Parameters and errors are those of `s3_server`; it needs no package.
 
@@ -143,12 +148,13 @@ def azure_server(folder: Path, node_folder: Path = Path(".node")) -> Iterator[Se
     >>> with azure_server(Path("logs"), node_folder=Path("nowhere")) as server:
     ...     container = server.new_bucket()
     Traceback (most recent call last):
-    kartothek_cube.errors.Unsupported: The test server of Azure needs Node and its package azurite@3.35.0 in nowhere: make system-deps
+    kartothek_cube.errors.Unsupported: The test server of Azure needs Node and its package ...
     """
     node, main = shutil.which("node"), node_folder.absolute() / _AZURITE_MAIN
     if node is None or not main.exists():
         raise Unsupported(
-            f"The test server of Azure needs Node and its package azurite@{AZURITE_VERSION} in {node_folder}: make system-deps"
+            f"The test server of Azure needs Node and its package azurite@{AZURITE_VERSION} in {node_folder}: "
+            "make system-deps"
         )
     if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.storage.blob") is None:
         raise Unsupported(

@@ -37,7 +37,8 @@ class SparkDriver:
     >>> from kartothek_cube.api.cube import C, Cube
     >>> from tests.support.spark_driver import SparkDriver
     >>> driver, cube = SparkDriver(spark), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = driver.build_cube({"seed": pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})}, cube, "hfs://driven")
+    >>> seed = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = driver.build_cube({"seed": seed}, cube, "hfs://driven")
     >>> driver.query_cube(cube, "hfs://driven", conditions=C("PRODUCT_ID") > 1).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """

@@ -20,7 +20,7 @@ TEXT = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One type of columns: how they are made, in what type they are stored, and in which roles they can be.
+    """A type of columns: how to make a column, its stored type, and its possible roles.
 
     ``stored`` and ``key`` are the types of a payload column and of a partition column; None where
     it is refused. ``advice`` are words of that message, ``instead`` what the page says.

@@ -633,11 +633,11 @@ pq.write_table(table, sink)
 data = sink.getvalue().to_pybytes()
 start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 request = FileRequest("uuid", table.schema, ("x", "t"), parse_predicates([[("x", ">", 0), ("t", "!=", "z")]]))
-beside._FEW_ROWS = 0
+shared_key_columns._FEW_ROWS = 0
 sound = MemoryStore()
 sound.put("f.parquet", data)
 whole = FileRequest("uuid", table.schema, ("x", "t"))
-_, known = beside.read_with(sound, "f.parquet", whole, {}, ["x"])
+_, known = shared_key_columns.read_with(sound, "f.parquet", whole, {}, ["x"])
 refused = 0
 for at in range(start, len(data) - 8):
     for bit in range(8):
@@ -645,11 +645,17 @@ for at in range(start, len(data) - 8):
         changed[at] ^= 1 << bit
         store = MemoryStore()
         store.put("f.parquet", bytes(changed))
-        reads = [lambda: read_rows(store, "f.parquet", request), lambda: list(open_rows(store, "f.parquet", request, 10)[1]),
-                 lambda: row_group_table(store, "uuid", [("a", "f.parquet")])]
+        reads = [
+            lambda: read_rows(store, "f.parquet", request),
+            lambda: list(open_rows(store, "f.parquet", request, 10)[1]),
+            lambda: row_group_table(store, "uuid", [("a", "f.parquet")]),
+        ]
         if bit in (0, 6):  # a little more or much more than it was
-            reads += [lambda: _figures(store, "uuid", "f.parquet"), lambda: beside.read_with(store, "f.parquet", whole, {}, ["x"]),
-                      lambda: beside.read_rest(store, "f.parquet", whole, {}, known)]
+            reads += [
+                lambda: _figures(store, "uuid", "f.parquet"),
+                lambda: shared_key_columns.read_with(store, "f.parquet", whole, {}, ["x"]),
+                lambda: shared_key_columns.read_rest(store, "f.parquet", whole, {}, known),
+            ]
         for read in reads:
             try:
                 read()

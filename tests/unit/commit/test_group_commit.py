@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from kartothek_cube.core.commit import group_commit as queue
+from kartothek_cube.core.commit import group_commit as group_commit_module
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.group_commit import PendingCommit, group_commit
 from kartothek_cube.core.metadata.history_entry import history_key
@@ -42,7 +42,7 @@ class Gate(CountingStore):
         return super().around(operation, key, action)
 
     def wait(self):
-        waiting = partial(queue._queues.waiting, (self.identity, UUID))
+        waiting = partial(group_commit_module._queues.waiting, (self.identity, UUID))
         for _ in range(10_000):
             if len(waiting()) >= self.others:
                 return
@@ -134,7 +134,7 @@ def test_whoever_is_interrupted_leaves_the_others_to_themselves():
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_batch_whose_leader_is_interrupted_is_taken_up_by_the_next(moment):
-    """The leader of a batch dies around the merged swap: every change of the others is there once."""
+    """The leader of a batch dies around the merged swap: each change of others is there once."""
     memory = MemoryStore()
     base = write(memory, {"x": [0]}, label="base")
     changes = [make_change(memory, {"x": [i]}, label=f"l{i}") for i in range(5)]
@@ -165,15 +165,15 @@ def test_one_that_landed_is_not_told_the_error_of_another():
     store then fails for the other.
     """
     landed, waits = PendingCommit(None, None, 0), PendingCommit(None, None, 0)  # type: ignore[arg-type]
-    from kartothek_cube.core.commit import commit as module
+    from kartothek_cube.core.commit import commit
 
     def newest(store, group, attempt):
         landed.outcome.set_result("snapshot")
         raise InjectedFault("later")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_newest_state", newest)
-        module._commit_all(MemoryStore(), [landed, waits])
+        patch.setattr(commit, "_newest_state", newest)
+        commit._commit_all(MemoryStore(), [landed, waits])
     assert landed.outcome.result() == "snapshot"
     with pytest.raises(InjectedFault):
         waits.outcome.result()
@@ -232,7 +232,7 @@ def test_a_callback_may_publish_to_the_same_dataset():
 def test_lines_are_forgotten_when_nobody_stands_in_them():
     memory = MemoryStore()
     write(memory, {"x": [0]})
-    assert queue._queues._queues == {}
+    assert group_commit_module._queues._queues == {}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

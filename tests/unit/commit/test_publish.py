@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simplekv.fs import FilesystemStore
 from storefact._hstores import HFilesystemStore
 
-from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.group_commit import _queues
@@ -392,7 +392,7 @@ def test_whoever_comes_in_between_wins(store, intrude, error, text):
 
 
 def test_retries_are_bounded(store, monkeypatch):
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(commit.time, "sleep", lambda seconds: None)
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
 
@@ -651,7 +651,7 @@ def test_index_key_that_is_taken_moves_by_a_microsecond(store, monkeypatch):
         def now(cls, tz=None):
             return cls(2000, 1, 1, 1, 1, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(module, "datetime", Clock)
+    monkeypatch.setattr(commit, "datetime", Clock)
     keys = [write(store, {"x": [i], "v1": [i]}, index=["x"]).document.indices["x"] for i in range(3)]
     assert keys == [f"{UUID}/indices/x/2000-01-01T01%3A01%3A01.00000{i}.by-dataset-index.parquet" for i in (1, 2, 3)]
 
