@@ -312,6 +312,8 @@ def test_a_dataset_of_several_tables_is_refused(untouched, rows, store_url):
 
 
 def test_equal_values_of_any_width_have_the_same_hash(spark):
+    from pyspark.sql import functions as F
+
     from kartothek_cube.spark.write.distribution import _normalised
 
     alike = {
@@ -329,7 +331,9 @@ def test_equal_values_of_any_width_have_the_same_hash(spark):
     cells = {f"{kind} {i}": text for kind, texts in alike.items() for i, text in enumerate(texts)}
     frame = spark.sql("SELECT " + ", ".join(f"{text} AS `{name}`" for name, text in cells.items()))
     found = (
-        frame.select(*(F.xxhash64(_normalised(F.col(f"`{f.name}`"), f.dataType)).alias(f.name) for f in frame.schema.fields))
+        frame.select(
+            *(F.xxhash64(_normalised(F.col(f"`{f.name}`"), f.dataType)).alias(f.name) for f in frame.schema.fields)
+        )
         .first()
         .asDict()
     )

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
@@ -15,7 +14,6 @@ from storefact._hstores import HFilesystemStore
 from kartothek_cube.core.commit import commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import _queues
 from kartothek_cube.core.commit.schema_sync import update_schema_file
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.io.parquet import ParquetFormat
@@ -44,7 +42,7 @@ from kartothek_cube.errors import (
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
-from tests.support.commits import UUID, edit, foreign_commit, labels, make_change, raw, write
+from tests.support.commits import UUID, edit, foreign_commit, labels, make_change, raw, wait_for_waiting, write
 
 DOCUMENT = document_key(UUID)
 ROWS = {"x": [1, 2, 3], "p": ["a", "a", "b"], "v1": [0.5, None, 1.5]}
@@ -416,8 +414,7 @@ def test_commits_that_wait_share_a_swap(store):
             others.extend(Thread(target=commit_change, args=(counting, change, base)) for change in changes[1:])
             for thread in others:
                 thread.start()
-            while len(_queues.waiting((counting.identity, UUID))) < 4:
-                threading.Event().wait(0.001)
+            wait_for_waiting(counting, 4)
 
     commit_change(FaultyStore(counting, hold), changes[0], base)
     for thread in others:

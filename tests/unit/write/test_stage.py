@@ -53,7 +53,9 @@ def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected
 def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
     runs = []
     monkeypatch.setattr(
-        stage, "run", lambda *args, real=stage.run, **more: runs.append(more["phase"].total) or real(*args, **more)
+        stage,
+        "map_in_threads",
+        lambda *args, real=stage.map_in_threads, **more: runs.append(more["phase"].total) or real(*args, **more),
     )
     store, other = MemoryStore(), replace(REQUEST, uuid="other")
     empty = Staging(replace(REQUEST, uuid="none"), [], TABLE.schema)
