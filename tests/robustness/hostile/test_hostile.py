@@ -619,7 +619,7 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.io._fast import shared_key_columns
+from kartothek_cube.core.io._fast import shared_key_columns as beside
 from kartothek_cube.core.maintenance.compaction.run import _figures
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.statistics import row_group_table
@@ -633,11 +633,11 @@ pq.write_table(table, sink)
 data = sink.getvalue().to_pybytes()
 start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 request = FileRequest("uuid", table.schema, ("x", "t"), parse_predicates([[("x", ">", 0), ("t", "!=", "z")]]))
-shared_key_columns._FEW_ROWS = 0
+beside._FEW_ROWS = 0
 sound = MemoryStore()
 sound.put("f.parquet", data)
 whole = FileRequest("uuid", table.schema, ("x", "t"))
-_, known = shared_key_columns.read_with(sound, "f.parquet", whole, {}, ["x"])
+_, known = beside.read_with(sound, "f.parquet", whole, {}, ["x"])
 refused = 0
 for at in range(start, len(data) - 8):
     for bit in range(8):
@@ -653,8 +653,8 @@ for at in range(start, len(data) - 8):
         if bit in (0, 6):  # a little more or much more than it was
             reads += [
                 lambda: _figures(store, "uuid", "f.parquet"),
-                lambda: shared_key_columns.read_with(store, "f.parquet", whole, {}, ["x"]),
-                lambda: shared_key_columns.read_rest(store, "f.parquet", whole, {}, known),
+                lambda: beside.read_with(store, "f.parquet", whole, {}, ["x"]),
+                lambda: beside.read_rest(store, "f.parquet", whole, {}, known),
             ]
         for read in reads:
             try:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io._fast import batched_reader
+from kartothek_cube.core.io._fast import batched_reader as small_files
 from kartothek_cube.core.io._fast.batched_reader import TooLarge, read_together
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.parquet import ParquetFormat
@@ -54,7 +54,7 @@ def plainly(monkeypatch):
     """The keys that were read by `read_rows`."""
     keys = []
     monkeypatch.setattr(
-        batched_reader, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest)
+        small_files, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest)
     )
     return keys
 
@@ -172,16 +172,16 @@ def test_others_do_not(local, plainly, table, options):
 
 
 def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
-    monkeypatch.setattr(batched_reader, "_AT_ONCE", 2)
+    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
     keys = [put(local, name, pa.table({"x": [k]})) for k, name in enumerate("abcde")]
-    steps, each = [], batched_reader._each
-    monkeypatch.setattr(batched_reader, "_each", lambda func, items: steps.append(len(items)) or each(func, items))
+    steps, each = [], small_files._each
+    monkeypatch.setattr(small_files, "_each", lambda func, items: steps.append(len(items)) or each(func, items))
     check(local, [(key, {}) for key in keys], request("x"))
     assert steps == [2] * 8 + [1] * 4
 
 
 def test_rows_that_take_more_memory_than_there_is_are_given_up(local, monkeypatch):
-    monkeypatch.setattr(batched_reader, "_AT_ONCE", 2)
+    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
     keys = [put(local, name, pa.table({"x": range(10)})) for name in "abcdef"]
     each = read_rows(local, keys[0], request("x")).get_total_buffer_size()
     with counting() as counted, pytest.raises(TooLarge):

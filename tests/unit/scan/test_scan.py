@@ -167,7 +167,7 @@ def test_pruned_or_not_the_same_rows_come(rows, raw):
     assert sorted(found.to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
 
 
-ROOM = ["arguments", "plan", "groups", "execute"]
+ROOM = ["plan", "groups", "arguments", "execute"]
 
 
 def test_planning_and_running_a_scan_know_neither_pandas_nor_the_classes_of_kartothek():

@@ -10,7 +10,7 @@ import pytest
 from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.write import stage
+from kartothek_cube.core.write import stage as module
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.core.write.receipt import PartitionRows
 from kartothek_cube.core.write.stage import StageRequest, Staging, stage_parts, stage_together
@@ -29,9 +29,9 @@ class Remote(MemoryStore):
 def tasks(monkeypatch):
     found = []
     monkeypatch.setattr(
-        stage,
+        module,
         "_stage",
-        lambda store, request, parts, schema, real=stage._stage: (
+        lambda store, request, parts, schema, real=module._stage: (
             found.append(len(parts)),
             real(store, request, parts, schema),
         )[1],
@@ -53,9 +53,9 @@ def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected
 def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
     runs = []
     monkeypatch.setattr(
-        stage,
+        module,
         "map_in_threads",
-        lambda *args, real=stage.map_in_threads, **more: runs.append(more["phase"].total) or real(*args, **more),
+        lambda *args, real=module.map_in_threads, **more: runs.append(more["phase"].total) or real(*args, **more),
     )
     store, other = MemoryStore(), replace(REQUEST, uuid="other")
     empty = Staging(replace(REQUEST, uuid="none"), [], TABLE.schema)
@@ -74,9 +74,9 @@ def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
 
 
 def test_a_bundle_has_few_bytes(monkeypatch):
-    monkeypatch.setattr(stage, "_BUNDLE_BYTES", 100)
+    monkeypatch.setattr(module, "_BUNDLE_BYTES", 100)
     parts = [PartitionRows({}, str(n), pa.table({"x": pa.array(range(n), pa.int64())})) for n in (1, 11, 20, 2, 2, 2)]
-    bundles = stage._bundles(Staging(REQUEST, parts, TABLE.schema), 2)
+    bundles = module._bundles(Staging(REQUEST, parts, TABLE.schema), 2)
     assert [[len(part.table) for part in bundle.parts] for bundle in bundles] == [[1, 11], [20], [2, 2], [2]]
     assert [bundle.nbytes for bundle in bundles] == [96, 160, 32, 16]
 
@@ -86,4 +86,4 @@ def test_a_bundle_has_few_bytes(monkeypatch):
 )
 def test_bundles_of_no_more_than_so_many(count, most, expected):
     parts = [PartitionRows({}, str(n), pa.table({"x": [n]})) for n in range(count)]
-    assert [len(bundle.parts) for bundle in stage._bundles(Staging(REQUEST, parts, TABLE.schema), most)] == expected
+    assert [len(bundle.parts) for bundle in module._bundles(Staging(REQUEST, parts, TABLE.schema), most)] == expected
