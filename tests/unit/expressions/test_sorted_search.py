@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions import sorted_search
+from kartothek_cube.core.expressions import sorted_search as module
 from kartothek_cube.core.expressions.evaluate import matching_all
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.expressions.sorted_search import can_be_searched, matching_ranges
@@ -40,7 +40,7 @@ def test_ranges_are_where_each_value_satisfies_the_comparisons(kind, values, con
         else []
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorted_search, "_LOOKS", 3)
+        patch.setattr(module, "_LOOKS", 3)
         found = matching_ranges(column, clauses)
     mask = np.zeros(len(column), dtype=bool)
     for low, high in found:
@@ -52,9 +52,7 @@ def test_ranges_are_where_each_value_satisfies_the_comparisons(kind, values, con
 def test_a_million_values_are_looked_at_a_few_times(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        sorted_search,
-        "matching_values",
-        lambda values, clause: seen.append(len(values)) or matching_all(values, [clause]),
+        module, "matching_values", lambda values, clause: seen.append(len(values)) or matching_all(values, [clause])
     )
     assert matching_ranges(pa.array(np.arange(1_000_000)), [Clause("x", "==", 777_777)]) == [(777_777, 777_778)]
     assert sum(seen) < 10_000
