@@ -1,4 +1,4 @@
-"""A clock that tests set, and a store whose objects are as old as it says."""
+"""A settable clock, and a store that takes the age of its objects from the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 class Clock:
-    """Stands in for `datetime` where only `now` is asked."""
+    """Stands in for `datetime` in code that only calls `now`."""
 
     def __init__(self):
         self.time = START
@@ -37,7 +37,7 @@ def use_clock(monkeypatch):
 
 
 class AgedStore(StoreView):
-    """Times of writing come from the clock; with ``dated=False`` there are none."""
+    """Modification times come from the clock; ``dated=False`` leaves them out."""
 
     def __init__(self, clock, *, dated=True, inner=None):
         super().__init__(MemoryStore() if inner is None else inner)

@@ -1,4 +1,4 @@
-"""A real browser without a window: what it makes of pages."""
+"""A headless browser that measures pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import subprocess
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (480, 1280)
-# Somebody who prefers dark pages.
+# The setting of a user who prefers dark pages.
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -25,8 +25,8 @@ FLAGS = (
     "--virtual-time-budget=4000",
     "--blink-settings=preferredColorScheme=0",
 )
-# Each page is a frame of its own, as wide as a window; what a browser makes of it ends as JSON in
-# the page around them.
+# Each page is a frame as wide as a window. The measurements of all frames end as JSON in the page
+# around them.
 HARNESS = """<!doctype html><meta charset="utf-8"><title>harness</title>{frames}<pre id="found"></pre><script>
 // Red, green, blue from 0 to 1, and how much covers what is below.
 const parsed = text => {{
@@ -77,9 +77,7 @@ addEventListener("load", () => {{
 
 
 def browse(command):
-    """What the browser prints; it has some time, as machines may be slow, and none of its processes
-    outlives that.
-    """
+    """The output of the browser, within the time of a slow machine; then all its processes end."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as browser:
@@ -93,8 +91,9 @@ def browse(command):
 
 
 def opened(folder, pages):
-    """What the browser says of every page at every width, by name and width; and what it complains
-    of. ``pages``: their HTML by name.
+    """The measurements of every page by name and width, and the complaints of the browser.
+
+    ``pages`` maps names to HTML.
     """
     frames = "".join(
         f'<iframe name="{name}/{width}" style="width:{width}px;height:900px;border:0" '

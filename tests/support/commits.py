@@ -1,4 +1,4 @@
-"""What the tests of the core share: writing a small dataset with the core's own functions."""
+"""Helpers of the tests of the core: a small dataset, written with the core's own functions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def make_change(
 
 
 def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:
-    """Stage and publish onto whatever is there."""
+    """Stage rows and commit them onto the newest state."""
     base = find_snapshot(store, UUID)
     return commit_change(store, make_change(store, rows, on, index, **more), base)
 
@@ -102,7 +102,7 @@ def raw(store):
 
 
 def edit(store, **members):
-    """What a writer does that knows no chain."""
+    """Edit the document as a writer without a commit log does."""
     store.put(DOCUMENT, json.dumps({**raw(store), **members}).encode())
 
 

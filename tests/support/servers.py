@@ -29,7 +29,7 @@ __all__ = ["AZURE_ACCOUNT", "AZURE_KEY", "ServerProcess", "azure_server", "gcs_s
 REPOSITORY: Final = Path(__file__).parents[2]
 
 AZURITE_VERSION: Final = "3.35.0"
-# The account that Azurite has out of the box; its documentation prints the key.
+# The default account of Azurite; its documentation prints the key.
 AZURE_ACCOUNT: Final = "devstoreaccount1"
 AZURE_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -39,7 +39,7 @@ POLL_SECONDS: Final = 0.02
 
 _ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:[1-9]\d*")
 _AZURITE_MAIN: Final = Path("node_modules", "azurite", "dist", "src", "blob", "main.js")
-# Without it the newest client libraries are refused.
+# Without this flag Azurite refuses the newest client libraries.
 _AZURITE_FLAGS: Final = ("--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry")
 _END_WITH_STDIN: Final = (
     "process.stdin.resume(); "
@@ -192,7 +192,7 @@ def _running(
 
 @contextmanager
 def _process(command: Sequence[str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
-    # `-m tests.support.servers` is found wherever the tests were started.
+    # The child finds `-m tests.support.servers` from any working directory.
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     }
@@ -210,7 +210,7 @@ def _process(command: Sequence[str], output: Any) -> Iterator[subprocess.Popen[b
 
 
 def _address(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait until the server has said which port it got and answers there."""
+    """Wait until the server has printed its port and answers on the port."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         found = _ADDRESS.search(log.read_text(errors="replace"))

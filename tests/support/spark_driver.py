@@ -1,6 +1,4 @@
-"""The verbs of Spark behind the protocol of `kartothek_cube.testing.driver`, so that `DriverTests`
-runs on any session.
-"""
+"""The verbs of Spark as a driver, so that `DriverTests` runs on any session."""
 
 from __future__ import annotations
 
@@ -134,7 +132,7 @@ class SparkDriver:
         return {name: self._frame(table) for name, table in data.items()}
 
     def _frame(self, table: pa.Table) -> DataFrame:
-        """The rows, with a schema: Spark would have to guess, and shifts times then.
+        """The rows with a schema: without a schema Spark guesses, and shifts times.
 
         A column without a type stays one.
         """
