@@ -143,9 +143,9 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     crashed.
     """
     from kartothek_cube.core.commit import commit
-    from kartothek_cube.cube.members import consistent_read as settle
+    from kartothek_cube.cube.members import consistent_read
 
-    for module in (commit, settle):
+    for module in (commit, consistent_read):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 

@@ -67,8 +67,8 @@ def test_a_type_that_texts_have_no_values_of_is_named_with_its_column():
     with pytest.raises(InvalidInput) as error:
         Condition.from_string("n == 1", TYPES)
     assert (
-        str(error.value)
-        == 'Cannot handle type decimal128(5, 2) of column "n": conditions as text are on texts, numbers, booleans, dates and times.'
+        str(error.value) == 'Cannot handle type decimal128(5, 2) of column "n": '
+        "conditions as text are on texts, numbers, booleans, dates and times."
     )
 
 

@@ -1,4 +1,4 @@
-"""The forms in which rows are given to the writing verbs; streams; that nothing given is changed."""
+"""The forms of rows that the writing verbs take; streams; and that no input is changed."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, iter_cube, query_cube_arrow
-from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.core.io.parquet_source import ParquetSource
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.execute.batching import BatchLoader
@@ -26,7 +26,7 @@ PART = SAME.rename_columns(["x", "y", "p", "v3"]).take(pa.array([0, 2, 4]))
 
 @pytest.fixture(autouse=True)
 def each_alone(monkeypatch):
-    monkeypatch.setattr(beside, "_FEW_ROWS", 0)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
     monkeypatch.setattr(BatchLoader, "limit", lambda self: 1)
 
 
@@ -101,7 +101,7 @@ QUERIES = {
 def test_rows_are_the_same_without_it(name, appended, monkeypatch):
     store = built(appended)
     found = QUERIES[name](store)
-    monkeypatch.setattr(beside, "_FEW_ROWS", 10**9)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 10**9)
     assert found.equals(QUERIES[name](store))
 
 
