@@ -617,7 +617,7 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.io._fast import shared_key_columns
+from kartothek_cube.core.io._fast import shared_key_columns as beside
 from kartothek_cube.core.maintenance.compaction.run import _figures
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.statistics import row_group_table
