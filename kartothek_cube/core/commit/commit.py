@@ -110,7 +110,7 @@ def commit_change(
     return group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
 
 
-# --- attempts ---------------------------------------------------------------------------------------------------------
+# --- attempts -------------------------------------------------------------------------------------
 
 
 def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
@@ -242,7 +242,7 @@ def _warn_of_foreign_commit(store: Store, state: Snapshot) -> None:
         )
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]) -> Snapshot:
@@ -303,7 +303,7 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
             return key
 
 
-# --- the swap ---------------------------------------------------------------------------------------------------------
+# --- the swap -------------------------------------------------------------------------------------
 
 
 def swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> Hashable:

@@ -25,7 +25,7 @@ class TooLarge(Exception):
 def read_together(
     store: Store, files: Sequence[tuple[str, Mapping[str, Any]]], request: FileRequest, room: int
 ) -> tuple[pa.Table, list[int]]:
-    """Read what `read_rows` returns for each file and its constants into one table; count the rows of each file.
+    """What `read_rows` returns for each file, in one table; and the number of rows of each file.
 
     Raises
     ------

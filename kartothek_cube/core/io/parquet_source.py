@@ -149,7 +149,7 @@ def column_statistics(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) ->
     nullable = not stats.has_null_count or stats.null_count > 0
     try:
         return (stats.min, stats.max, nullable) if stats.has_min_max else (None, None, nullable)
-    # A timestamp outside of Python's datetime; in older pyarrow, decimals that are stored as integers.
+    # Timestamps outside of Python's datetime; in older pyarrow, decimals stored as integers.
     except (OverflowError, ValueError, NotImplementedError):
         return None, None, nullable
 
@@ -171,7 +171,7 @@ class ParquetSource:
         self.positions = column_positions(self.metadata, self.schema)
 
     def expect(self, groups: Sequence[int], columns: Iterable[str]) -> None:
-        """Announce what may be read in several steps; a remote file fetches a little of it at once."""
+        """Announce what may be read in several steps; if it is little, a remote file fetches it."""
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """The columns of these row groups."""
@@ -243,7 +243,7 @@ class ParquetSource:
         return table
 
     def _decoded(self, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        # The reader inside takes positions; by name, "a" is also every column that begins with "a.".
+        # The inner reader takes positions. By name, "a" also selects all columns like "a.b".
         if uses_fast_paths():
             return file.reader.read_row_groups(list(groups), column_indices=self._indices(columns), use_threads=False)
         return file.read_row_groups(list(groups), columns=list(columns), use_threads=False).select(list(columns))
@@ -321,7 +321,7 @@ def _total(spans: Iterable[Span]) -> int:
 
 
 class _DistantFile:
-    """A file for Arrow that keeps some pieces of a remote file; other bytes are fetched when they are read."""
+    """A remote file for Arrow: some pieces are in memory, others are fetched when they are read."""
 
     closed = False
 

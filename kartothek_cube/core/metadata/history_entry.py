@@ -168,7 +168,7 @@ def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> Partiti
     return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------------
+# --- bytes ----------------------------------------------------------------------------------------
 
 
 class _Header(msgspec.Struct):

@@ -81,7 +81,7 @@ def empty_partitions() -> PartitionColumns:
     return PartitionColumns(pa.array([], type=pa.string()), {})
 
 
-# --- bytes to columns -------------------------------------------------------------------------------------------------
+# --- bytes to columns -----------------------------------------------------------------------------
 
 
 # TypeError: older versions of msgspec raise it for a key that is a map.
@@ -156,7 +156,7 @@ def _files_of(label: object, entry: object, context: str) -> dict[str, str]:
     return files
 
 
-# --- columns to bytes -------------------------------------------------------------------------------------------------
+# --- columns to bytes -----------------------------------------------------------------------------
 
 
 def encoded_pieces(columns: PartitionColumns) -> tuple[bytes | memoryview, ...]:

@@ -1,4 +1,4 @@
-"""Key columns that two files store in the same bytes: their values are equal, and are decoded once."""
+"""Key columns that two files store in the same bytes: equal values, which are decoded once."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _rows(source: ParquetSource) -> list[int]:
 
 
 def _positions(source: ParquetSource, columns: Sequence[str]) -> list[int] | None:
-    """Positions of the columns in a row group; None if one of them is nested or cannot be compared by bytes."""
+    """Positions of the columns in a row group; None if their bytes cannot be compared."""
     positions = [source.positions.get(c, range(0)) for c in columns]
     is_plain = source.is_near and _writer(source).startswith(_WRITER) and all(len(p) == 1 for p in positions)
     return [position for (position,) in positions] if is_plain else None

@@ -1,4 +1,4 @@
-"""Small local Parquet files of one dataset, read by a bare ``ParquetReader`` that is in no documentation."""
+"""Small local Parquet files of one dataset, read by pyarrow's undocumented ``ParquetReader``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class SmallFileReader:
-    """Reads files whose columns have exactly the types of a schema, one row group, and no predicates.
+    """Reads whole files of one row group whose columns have exactly the types of a schema.
 
     A file whose schema equals that of the file before is not checked again.
     """
@@ -54,7 +54,7 @@ class SmallFileReader:
         return not self._has_predicates and key.endswith(".parquet") and constants.keys().isdisjoint(self._schema.names)
 
     def _open(self, content: pa.BufferReader) -> tuple[pq.ParquetReader, list[int]] | None:
-        """A reader and the positions of the columns; None for a file that `read_rows` has to read."""
+        """A reader and the positions of the columns; None for a file that needs `read_rows`."""
         reader = pq.ParquetReader()  # making a `ParquetFile` takes as long as reading two columns
         reader.open(content, pre_buffer=False, page_checksum_verification=True)
         metadata = reader.metadata
@@ -68,7 +68,7 @@ class SmallFileReader:
 
 
 def _each(func: Callable[[T], R | None], items: Sequence[T | None]) -> list[R | None]:
-    """Apply a function to each item; None for None and for a failure, which `read_rows` explains later."""
+    """Apply a function to each item; None for None, and for an error, which `read_rows` repeats."""
 
     def tried(item: T) -> R | None:
         try:

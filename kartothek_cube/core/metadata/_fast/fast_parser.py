@@ -62,7 +62,7 @@ def _constant(column: pa.Array) -> bytes | None:
     return column[0].as_py() if pc.all(pc.equal(column, column[0])).as_py() else None
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def cut_json(raw: bytes | memoryview) -> ParsedPartitions | None:
@@ -153,7 +153,7 @@ def _data(texts: pa.Array) -> memoryview:
     return memoryview(texts.buffers()[2] or b"")[first:last]
 
 
-# --- msgpack ----------------------------------------------------------------------------------------------------------
+# --- msgpack --------------------------------------------------------------------------------------
 
 
 def cut_msgpack(raw: bytes | memoryview) -> ParsedPartitions | None:
@@ -242,7 +242,7 @@ def _texts_at(text: _Bytes, positions: _Numbers) -> tuple[_Numbers, _Numbers]:
     return begins, np.where(np.logical_or.reduce(forms) & (ends <= len(text)), ends, -1)
 
 
-# --- file keys --------------------------------------------------------------------------------------------------------
+# --- file keys ------------------------------------------------------------------------------------
 
 
 def cut_keys(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
