@@ -95,9 +95,9 @@ def readable(store: Store, key: str, dataset: str | None) -> Iterator[None]:
         if dataset is None:
             raise KeyNotFound(f"The file {key!r} is not in the store {store.name}.") from None
         raise KeyNotFound(
-            f"The file {key!r}, which dataset {dataset!r} names, is not in the store {store.name}. If newer commits "
-            "have replaced it and it was garbage collected since this read was planned, plan it again; else the dataset "
-            "is damaged, and `verify` says how far."
+            f"The file {key!r}, which dataset {dataset!r} names, is not in the store {store.name}. If newer "
+            "commits have replaced it and it was garbage collected since this read was planned, plan it again; else "
+            "the dataset is damaged, and `verify` says how far."
         ) from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):

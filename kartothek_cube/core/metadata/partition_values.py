@@ -1,4 +1,4 @@
-"""Partition values: typed columns decoded from file keys, and the text that a value has in a key."""
+"""Partition values: typed columns decoded from file keys, and the text of a value in a key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["partition_table", "partition_text", "partition_type"]
 
 
 def partition_type(data_type: pa.DataType) -> pa.DataType:
-    """The type in which values of a partition column are read: 64-bit numbers, as their text has no width."""
+    """The type of a partition column: numbers have 64 bits, as their text has no width."""
     if pt.is_integer(data_type):
         return pa.uint64() if pt.is_unsigned_integer(data_type) else pa.int64()
     return pa.float64() if pt.is_floating(data_type) else data_type
@@ -105,7 +105,8 @@ def _typed(texts: pa.Array, data_type: pa.DataType, column: str, dataset: str) -
     data_type = partition_type(data_type)
     if pt.is_null(data_type) and texts.null_count < len(texts):
         raise CorruptDocument(
-            f"The partition column {column!r} of dataset {dataset} has values, but its schema says that it is {data_type}."
+            f"The partition column {column!r} of dataset {dataset} has values, "
+            f"but its schema says that it is {data_type}."
         )
     if pt.is_string(data_type) or pt.is_null(data_type):
         return texts
@@ -118,22 +119,19 @@ def _typed(texts: pa.Array, data_type: pa.DataType, column: str, dataset: str) -
 
 
 def _cast(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Texts as Arrow reads them; distinct texts that only Python can read, one by one."""
-    try:
-        return _cast_by_arrow(texts, data_type)
-    except pa.ArrowException:
-        if pt.is_integer(data_type):
-            raise
+    """Texts as Arrow reads them, or, where it cannot, each distinct text as Python reads it."""
+    # Arrow reads numbers as truth values, and accepts a year 0.
+    has_year_0 = pt.is_temporal(data_type) and pc.any(pc.starts_with(texts, "0000")).as_py()
+    if not (pt.is_boolean(data_type) or has_year_0):
+        try:
+            return (pc.utf8_slice_codeunits(texts, 0, 10) if pt.is_date(data_type) else texts).cast(data_type)
+        except pa.ArrowException:
+            if pt.is_integer(data_type):
+                raise
     encoded = texts.dictionary_encode()
     distinct, read = encoded.dictionary, _READ.get(data_type.id)
     values = distinct.cast(data_type) if read is None else pa.array(map(read, distinct.to_pylist()), type=data_type)
     return values.take(encoded.indices)
-
-
-def _cast_by_arrow(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
-    if pt.is_boolean(data_type) or (pt.is_temporal(data_type) and pc.any(pc.starts_with(texts, "0000")).as_py()):
-        raise pa.ArrowInvalid("Arrow reads numbers as truth values, and accepts a year 0.")
-    return (pc.utf8_slice_codeunits(texts, 0, 10) if pt.is_date(data_type) else texts).cast(data_type)
 
 
 def _truth(text: str) -> bool:

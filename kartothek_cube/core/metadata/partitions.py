@@ -11,7 +11,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack, join_json
@@ -26,14 +25,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumns:
-    """Labels, and for each table the key of its file; row *i* of every column belongs to partition *i*.
+    """Labels and, for each table, file keys; row *i* of every column belongs to partition *i*.
 
     A partition that lacks a file for a table has a null there.
     """
 
     labels: pa.Array
     files: Mapping[str, pa.Array]
-    # The result of `fingerprint`, which reads every label and key: several steps of a commit need it.
+    # The result of `fingerprint`, which reads all labels and keys, for several steps of a commit.
     known_fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
     _derived: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -93,7 +92,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 def decode_partitions(raw: bytes | memoryview, context: str, *, msgpack: bool = False) -> PartitionColumns:
-    """Columns from the bytes of the member, JSON or msgpack; ``context`` names the document in errors."""
+    """Columns from the bytes of the member; ``context`` names the document in errors."""
     # The regular form has files of the same tables for every label and no escaped text. It is cut
     # at the positions of its texts, without a Python object per label. The rest needs a parser.
     if uses_fast_paths():

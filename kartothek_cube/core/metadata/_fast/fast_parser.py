@@ -1,4 +1,4 @@
-"""Partitions of regular form: cut out of bytes at positions found by NumPy, and joined to bytes by Arrow.
+"""Partitions of regular form, cut out of bytes by NumPy and joined to bytes by Arrow.
 
 No Python object is made per label.
 """
@@ -128,7 +128,7 @@ def _has_control(texts: pa.Array) -> bool:
 
 
 def join_json(labels: pa.Array, table: str, keys: pa.Array) -> memoryview | None:
-    """The entries of a JSON object for partitions of one table; None if a text has to be escaped."""
+    """The JSON entries of partitions of one table; None if a text has to be escaped."""
     if keys.null_count or not (_needs_no_escape(labels) and _needs_no_escape(keys)):
         return None
     large = pa.large_string()
@@ -246,9 +246,10 @@ def _texts_at(text: _Bytes, positions: _Numbers) -> tuple[_Numbers, _Numbers]:
 
 
 def cut_keys(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
-    """The values of columns in keys ``<uuid>/<table>/<column>=<value>/…/<file>``; None if a key is irregular.
+    """The values of columns in file keys; None if a key is irregular.
 
-    ``columns`` and values are quoted, as they are in keys.
+    A regular key is ``<uuid>/<table>/<column>=<value>/…/<file>``. ``columns`` and values are quoted
+    as in keys.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Labels by a hash of their text, read through unaligned views: are all distinct, and where do some of them stand?"""
+"""Lookup of labels by a hash of their text, which is read through unaligned views."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def are_distinct(labels: pa.Array) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelOrder:
-    """Distinct hashes of labels in ascending order, the position of each label, and the longest length."""
+    """Distinct hashes of labels in ascending order, their positions, and the longest length."""
 
     hashes: _Hashes
     positions: IntArray
@@ -69,7 +69,7 @@ def positions_among(names: pa.Array, labels: pa.Array, order: LabelOrder | None)
 
 
 def are_few(names: pa.Array, labels: pa.Array) -> bool:
-    """Whether searching these names in the order of the labels is faster than scanning all labels."""
+    """Whether searching these names by their hashes is faster than scanning all labels."""
     return len(names) * _COST < len(labels)
 
 
