@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 import kartothek_cube
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 
 # Before they are imported: a failure shows the values.
 pytest.register_assert_rewrite("tests.support")
@@ -135,6 +136,21 @@ def store_url(tmp_path: Path) -> str:
 def store(store_url: str) -> Any:
     """An empty directory store."""
     return kartothek_cube.open_store(store_url)
+
+
+@pytest.fixture(scope="module", params=["fast", "plain"] if uses_fast_paths() else ["plain"])
+def fast_paths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the fast paths, then without: for the tests of modules that have both ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kartothek_cube.core.runtime.fast_paths._IS_ON", request.param == "fast")
+        yield
+
+
+@pytest.fixture
+def only_fast() -> None:
+    """Skip a test of how the fast paths read, not of what they return."""
+    if not uses_fast_paths():
+        pytest.skip("the fast paths are off")
 
 
 @pytest.fixture

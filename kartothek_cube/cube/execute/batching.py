@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.io._fast.batched_reader import TooLarge
+from kartothek_cube.core.io.batched_reader import TooLarge
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
 from kartothek_cube.cube.execute.partition_loader import (

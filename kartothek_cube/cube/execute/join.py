@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kartothek_cube.core.arrow._fast.from_buffers import bit_array, where_valid
 from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
 from kartothek_cube.core.arrow.sort_keys import BoolArray, ascends, pack_one, stable_order, take_rows
 
@@ -129,8 +130,7 @@ def indices_of(positions: Positions) -> Indices:
     """The indices for some positions."""
     if not len(positions) or int(positions.min()) >= 0:
         return Indices(pa.array(positions), None)
-    bits = pa.py_buffer(np.packbits(positions >= 0, bitorder="little"))
-    return Indices(pa.array(np.maximum(positions, 0)), pa.Array.from_buffers(pa.bool_(), len(positions), [None, bits]))
+    return Indices(pa.array(np.maximum(positions, 0)), bit_array(positions >= 0))
 
 
 def rows_at(column: pa.ChunkedArray, indices: Indices | None) -> pa.ChunkedArray:
@@ -141,19 +141,8 @@ def rows_at(column: pa.ChunkedArray, indices: Indices | None) -> pa.ChunkedArray
     if valid is None:
         return pc.take(column, places, boundscheck=False)
     if len(column) and pa.types.is_primitive(column.type):  # several times faster than null indices
-        return _hidden(pc.take(column, places, boundscheck=False), valid)
+        return where_valid(pc.take(column, places, boundscheck=False), valid)
     return pc.take(column, pc.if_else(valid, places, pa.scalar(None, places.type)), boundscheck=False)
-
-
-def _hidden(column: pa.ChunkedArray, valid: pa.Array) -> pa.ChunkedArray:
-    """The values where they are valid, else null.
-
-    They are not copied where they have no nulls of their own.
-    """
-    chunk = column.chunk(0) if column.num_chunks == 1 and not column.null_count else None
-    if chunk is None or chunk.offset or valid.offset:
-        return pc.if_else(valid, column, pa.scalar(None, column.type))
-    return pa.chunked_array([pa.Array.from_buffers(column.type, len(column), [valid.buffers()[1], chunk.buffers()[1]])])
 
 
 def repeated(value: object, kind: pa.DataType, rows: int) -> pa.Array:

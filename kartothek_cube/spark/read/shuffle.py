@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow._fast.from_buffers import one_value
 from kartothek_cube.core.arrow.grouping import group_numbers
 from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one
 from kartothek_cube.core.stores.contract import Store
@@ -146,14 +147,7 @@ def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray
 def _encoded(task: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
     rows = max(1, _MESSAGE_BYTES * table.num_rows // max(1, table.nbytes))
     for batch in table.combine_chunks().to_batches(max_chunksize=rows):
-        yield pa.record_batch([pa.array([task], pa.int32()), _one_value(batch.serialize())], schema=_MESSAGES)
-
-
-def _one_value(buffer: pa.Buffer) -> pa.Array:
-    """An array of one binary value, without a copy."""
-    return pa.Array.from_buffers(
-        pa.binary(), 1, [None, pa.py_buffer(np.array([0, buffer.size], dtype=np.int32)), buffer]
-    )
+        yield pa.record_batch([pa.array([task], pa.int32()), one_value(batch.serialize())], schema=_MESSAGES)
 
 
 def _decoded(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -200,10 +200,10 @@ def test_partitions_are_hashed_once_a_state(monkeypatch):
     write(store, {"x": [1], "v1": [1]}, index=["x"])
     base = load_snapshot(store, UUID)
     hashed = []
-    true = commit_log._canonical_bytes
-    monkeypatch.setattr(commit_log, "_canonical_bytes", lambda column: hashed.append(column) or true(column))
+    true = commit_log._digest
+    monkeypatch.setattr(commit_log, "_digest", lambda columns: hashed.append(list(columns)) or true(hashed[-1]))
     commit_change(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
-    assert [len(column) for column in hashed] == [2, 2]
+    assert [[len(column) for _, column in columns] for columns in hashed] == [[2, 2]]
 
 
 # --- receipts -------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 KEY = "uuid/table/f.parquet"
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.string()), ("v1", pa.float64()), ("v2", pa.string())])
 
@@ -113,6 +115,7 @@ def test_where_no_row_stays_nothing_else_is_read(monkeypatch):
     assert seen.steps == [([0], ["y"])]
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_of_a_remote_file_little_comes_at_once_and_much_step_by_step(monkeypatch):
     store = put(NotingStore(), rows(20_000), chunk_size=1_000)
     read(store, ["v1", "v2"], Clause("x", "==", 500))
@@ -125,6 +128,7 @@ def test_of_a_remote_file_little_comes_at_once_and_much_step_by_step(monkeypatch
     assert rest < few
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_of_a_large_remote_row_group_few_bytes_are_held():
     n, nbytes = 200_000, 2**20
     store = put(

@@ -20,6 +20,8 @@ from kartothek_cube.core.metadata.partitions import (
 )
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 KEY = "uuid.by-dataset-metadata.json"
 PACKED = "uuid.by-dataset-metadata.msgpack.zstd"
 MINIMAL = {"dataset_metadata_version": 4, "dataset_uuid": "uuid"}

@@ -35,6 +35,8 @@ from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Un
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, write
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 LABELS = ["a", "b", "c"]
 
 
@@ -294,6 +296,7 @@ def large():
     )
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_a_read_with_one_conjunction_does_so(large):
     store, _, values = large
     fetched, cold = [], MemoryStore()
@@ -326,6 +329,7 @@ def test_row_groups_have_ten_thousand_values(large):
     ],
     ids=["equality", "half-open range", "range", "list", "nothing", "whole"],
 )
+@pytest.mark.usefixtures("only_fast")
 def test_only_matching_row_groups_are_read(large, make_clauses, rows):
     store, _, values = large
     cold = load_snapshot(store, UUID)

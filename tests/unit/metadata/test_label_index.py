@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.metadata._fast import label_index
 from kartothek_cube.core.metadata._fast.label_index import are_distinct, label_order, positions_among
 from kartothek_cube.core.metadata.partitions import from_mapping
+
+pytestmark = pytest.mark.usefixtures("fast_paths")
 
 texts = st.text("ab/", max_size=12) | st.text("ab/", min_size=8, max_size=20)
 

@@ -115,7 +115,7 @@ def _footer_figures(source: ParquetSource) -> FileFigures:
     chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
     # What lies before, between and behind the chunks are the marks of the format and the footer.
     size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
-    return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(metadata, source.size))
+    return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(source))
 
 
 # --- doing it ---------------------------------------------------------------------------------------------------------

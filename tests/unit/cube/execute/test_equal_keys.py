@@ -17,6 +17,8 @@ from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.execute.batching import BatchLoader
 from kartothek_cube.testing.stores import CountingStore
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"], suppress_index_on=["x", "y"])
 CELLS = {"x": [1, 1, 2, 3, 3], "y": ["a", "b", "a", "a", "b"], "p": [0, 0, 0, 1, 1]}
 SEED = pa.table({**CELLS, "i1": [7, 8, 7, 8, 9], "v1": [1.5, None, 0.5, 2.5, 3.5]})
@@ -53,6 +55,7 @@ def built(appended=()):
     return store
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_keys_are_decoded_once_a_partition(decoded):
     store = built()
     found = query_cube_arrow(CUBE, store, datasets=["seed", "same"])
@@ -60,6 +63,7 @@ def test_keys_are_decoded_once_a_partition(decoded):
     assert sorted(map(sorted, decoded)) == [["i1", "v1", "x", "y"], ["i1", "v1", "x", "y"], ["v2"], ["v2"]]
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_keys_are_decoded_once_for_groups_of_partition_columns(decoded):
     store = built()
     found = [
