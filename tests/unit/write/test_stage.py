@@ -53,7 +53,9 @@ def test_small_files_of_a_store_that_is_near_share_a_task(tasks, store, expected
 def test_several_datasets_share_the_tasks_of_one_run(tasks, monkeypatch):
     runs = []
     monkeypatch.setattr(
-        module, "run", lambda *args, real=module.run, **more: runs.append(more["phase"].total) or real(*args, **more)
+        module,
+        "map_in_threads",
+        lambda *args, real=module.map_in_threads, **more: runs.append(more["phase"].total) or real(*args, **more),
     )
     store, other = MemoryStore(), replace(REQUEST, uuid="other")
     empty = Staging(replace(REQUEST, uuid="none"), [], TABLE.schema)
