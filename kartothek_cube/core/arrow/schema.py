@@ -110,7 +110,7 @@ def compatible(left: pa.DataType, right: pa.DataType) -> bool:
     return common_type(left, right) is not None
 
 
-# --- literals ---------------------------------------------------------------------------------------------------------
+# --- literals -------------------------------------------------------------------------------------
 
 
 class WrongOperand(InvalidType, InvalidInput):

@@ -57,7 +57,7 @@ class SwapResult:
     error: Exception | None = None
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def document_keys(uuid: str) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def _counting_document(store: Store, uuid: str) -> StoredDocument:
     raise DatasetNotFound(f"Dataset does not exist. Tried {json_key} and {msgpack_key} in the store {store.name}.")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def compare_and_swap(

@@ -185,7 +185,7 @@ def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
         ) from None
 
 
-# --- indices ----------------------------------------------------------------------------------------------------------
+# --- indices --------------------------------------------------------------------------------------
 
 
 def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Snapshot:

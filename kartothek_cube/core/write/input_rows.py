@@ -89,7 +89,7 @@ def elements_in(item: Any, uuid: str) -> Iterator[InputPartition]:
         yield InputPartition(new_id(), {SINGLE_TABLE: as_rows(item, uuid)})
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
 def is_stream(block: Any) -> bool:
@@ -152,7 +152,7 @@ def _slices(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-# --- kartothek's dicts and lists --------------------------------------------------------------------------------------
+# --- kartothek's dicts and lists ------------------------------------------------------------------
 
 
 def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[InputPartition]:
