@@ -155,7 +155,7 @@ def _load_shared(store: Store, plan: GroupPlan, convert: Convert[T], limit: floa
         tables = {r.table: [encoded(table, r.categoricals) for table in rows.pop(r.table, [])] for r in reads}
         return convert({read.table: joined(tables[read.table], read.request, read.categoricals) for read in reads})
 
-    # Both are called here, where the options of the call hold; nothing is read before the first step.
+    # Both are called here, where the options of the call hold; nothing is read before a step.
     groups = _regrouped(plan, [_split_pieces(store, plan, read) for read in plan.reads], limit)
     results = map_in_threads(load, groups, weight=weight)
 
