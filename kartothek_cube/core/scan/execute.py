@@ -188,4 +188,4 @@ def _regrouped(plan: GroupPlan, tables: list[NumberedRows], limit: float) -> Gen
                 for number, rows in chain.from_iterable(pieces):
                     spills[read.table].add(number, rows)
         for i in range(len(plan.groups)):
-            yield i, {table: rows for table, spill in spills.items() if (rows := spill.take(i))}
+            yield i, {table: waiting for table, spill in spills.items() if (waiting := spill.take(i))}
