@@ -35,7 +35,7 @@ PEERS = {DUCKDB: duckdb, POLARS: polars}
 Works = Mapping[str, Callable[[], Any]]
 
 
-# --- ours -------------------------------------------------------------------------------------------------------------
+# --- ours -----------------------------------------------------------------------------------------
 
 
 def table(question: Question) -> pa.Table:
@@ -54,7 +54,7 @@ def cold(question: Question) -> pa.Table:
     return table(question)
 
 
-# --- who works --------------------------------------------------------------------------------------------------------
+# --- who works ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def rows(work: Callable[[Question], Any], question: Question) -> int:
     return found if isinstance(found, int) else found.num_rows
 
 
-# --- the same result --------------------------------------------------------------------------------------------------
+# --- the same result ------------------------------------------------------------------------------
 
 
 def check_same(side: Side, question: Question) -> None:
@@ -116,7 +116,7 @@ def facts(work: Callable[[Question], pa.Table], question: Question) -> dict[str,
     }
 
 
-# --- lines of the table -----------------------------------------------------------------------------------------------
+# --- lines of the table ---------------------------------------------------------------------------
 
 
 def whole(side: Side, datasets: Sequence[str], work: str, most: float) -> Iterator[Row]:

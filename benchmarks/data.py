@@ -66,7 +66,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(map(str, folder.rglob("*.parquet")))
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def tables(rows: int, weeks: int, first: int = 0) -> Tables:
@@ -97,7 +97,7 @@ def shuffled(found: Tables) -> Tables:
     return {name: table.take(pa.array(rng.permutation(table.num_rows))) for name, table in found.items()}
 
 
-# --- metadata without data --------------------------------------------------------------------------------------------
+# --- metadata without data ------------------------------------------------------------------------
 
 
 def empty_dataset(cube: Cube, store: Store, name: str, payload: str, partitions: int, index: str | None = None) -> None:

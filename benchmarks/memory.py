@@ -29,7 +29,7 @@ IN_FLIGHT, MIB = 64 * 2**20, 2**20
 EACH, PARTITIONS = 10, 10_000
 
 
-# --- works, in their process ------------------------------------------------------------------------------------------
+# --- works, in their process ----------------------------------------------------------------------
 
 
 def write(root: Path, weeks: int, per_week: int) -> int:
@@ -128,7 +128,7 @@ def answer(text: str) -> None:
     print(json.dumps({"answer": found, "memory": peak(os.getpid()) / MIB, "seconds": time.perf_counter() - begin}))
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def bounded(work: str, small: Outcome, large: Outcome) -> Row:

@@ -55,7 +55,7 @@ def _columns(place: Place, dataset: str) -> frozenset[str]:
     return frozenset([*names, *(() if dataset == "products" else place.cube.partition_columns)])
 
 
-# --- pyarrow ----------------------------------------------------------------------------------------------------------
+# --- pyarrow --------------------------------------------------------------------------------------
 
 
 def read_raw(question: Question) -> int:
@@ -99,7 +99,7 @@ def _parts(table: pa.Table, folder: Path, by: str) -> Iterator[tuple[Path, pa.Ta
         start += count
 
 
-# --- DuckDB and Polars ------------------------------------------------------------------------------------------------
+# --- DuckDB and Polars ----------------------------------------------------------------------------
 
 
 def duckdb(question: Question) -> pa.Table:

@@ -85,7 +85,7 @@ def noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def many_groups(bench: Bench) -> Iterator[Row]:
     yield at_most(f"{GROUPS:,} groups without data, {tasks} tasks", turns({"ours": work}, bench.rounds)["ours"], 2)
 
 
-# --- staging ----------------------------------------------------------------------------------------------------------
+# --- staging --------------------------------------------------------------------------------------
 
 
 def build(bench: Bench, frame: DataFrame, *, shuffle: bool) -> None:
@@ -302,7 +302,7 @@ def _peak(bench: Bench, rows: int) -> float:
     return max(most for pid, most in peaks().items() if pid not in before) / 2**20
 
 
-# --- all of it --------------------------------------------------------------------------------------------------------
+# --- all of it ------------------------------------------------------------------------------------
 
 
 def results(bench: Bench) -> Iterator[Row]:

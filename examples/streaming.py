@@ -74,7 +74,7 @@ class Places:
         return self.folder / "committed"
 
 
-# --- the query, in a process of its own -------------------------------------------------------------------------------
+# --- the query, in a process of its own -----------------------------------------------------------
 
 
 def run_query(places: Places, wait_after: int | None) -> None:
@@ -159,7 +159,7 @@ def wait_for_sign(query: subprocess.Popen[bytes], sign: Path) -> None:
         time.sleep(0.05)
 
 
-# --- what arrives ----------------------------------------------------------------------------------------------------
+# --- what arrives ---------------------------------------------------------------------------------
 
 
 def arrive(sales: pa.Table, weeks: Sequence[int], places: Places) -> None:
@@ -171,7 +171,7 @@ def arrive(sales: pa.Table, weeks: Sequence[int], places: Places) -> None:
         os.utime(file, (time.time() - len(weeks) + number,) * 2)
 
 
-# --- the story --------------------------------------------------------------------------------------------------------
+# --- the story ------------------------------------------------------------------------------------
 
 
 def story(places: Places, first: int, last: int, report: Report) -> bool:

@@ -1,4 +1,6 @@
-"""Fixtures of the whole suite: a store in a temporary directory, one Spark session and one server of each kind a run; settings of Hypothesis."""
+"""Fixtures of the whole suite: a store in a temporary directory, one Spark session and one server
+of each kind a run; settings of Hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """How tests are handed to the processes of a parallel run: each when one is free, but those of `TOGETHER` as one."""
+    """How tests are handed to the processes of a parallel run: each when one is free, but those of
+    `TOGETHER` as one.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
@@ -95,7 +99,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets none."""
+    """Give every test the markers of the fixtures that it uses, so that `-m "not spark"` forgets
+    none.
+    """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if fixture in MARKER_OF_FIXTURE:
@@ -133,7 +139,9 @@ def store(store_url: str) -> Any:
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for another writer looks again at once: for tests in which that writer has crashed."""
+    """Whoever waits for another writer looks again at once: for tests in which that writer has
+    crashed.
+    """
     from kartothek_cube.core.commit import commit
     from kartothek_cube.cube.members import consistent_read as settle
 

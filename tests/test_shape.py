@@ -102,7 +102,9 @@ def test_few_parameters_may_be_anything():
         for node in ast.walk(module.tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for argument in ast.walk(node.args)
-        if isinstance(argument, ast.arg) and argument.annotation is not None and ast.unparse(argument.annotation) == "Any"
+        if isinstance(argument, ast.arg)
+        and argument.annotation is not None
+        and ast.unparse(argument.annotation) == "Any"
     ]
     assert len(parameters) <= ANY_PARAMETERS
 

@@ -1,4 +1,6 @@
-"""The verbs behave the same with one thread and with several; and the suite notices an engine that does not."""
+"""The verbs behave the same with one thread and with several; and the suite notices an engine that
+does not.
+"""
 
 from __future__ import annotations
 

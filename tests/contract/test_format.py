@@ -1,4 +1,6 @@
-"""The page about the format is enough: a reader and a writer that were made from it agree with this library."""
+"""The page about the format is enough: a reader and a writer that were made from it agree with this
+library.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def assert_equal_rows(rows, ours):
 
 
 def assert_read_alike(folder, uuid, table="table"):
-    """The page's reader gives what this library gives, in the same order, and each index leads to exactly the rows of a value."""
+    """The page's reader gives what this library gives, in the same order, and each index leads to
+    exactly the rows of a value.
+    """
     rows = reader.read_table(folder, uuid, table)
     assert_equal_rows(rows, read_table_arrow(uuid, f"hfs://{folder}", table=table))
     for column in {*reader.read_document(folder, uuid).get("indices", {})} & {*rows.column_names}:
@@ -269,7 +273,9 @@ def chunk_of(file):
 
 
 def test_the_same_as_this_library(tmp_path, url):
-    """What other libraries compare is the same in both: members and their order, fields, entries of pandas' metadata."""
+    """What other libraries compare is the same in both: members and their order, fields, entries of
+    pandas' metadata.
+    """
     rows = ALL_TYPES.append_column("p", [["a", "b", "a"]])
     store_dataframes_as_dataset(url, "u", [rows], partition_on=["p"], secondary_indices=INDEXED)
     writer.write_dataset(tmp_path, "w", rows, ["p"], INDEXED)

@@ -30,7 +30,7 @@ PAGE = REPOSITORY / "docs" / "store-calls.md"
 NO_CALL = "local_path"
 
 
-# --- the numbers ------------------------------------------------------------------------------------------------------
+# --- the numbers ----------------------------------------------------------------------------------
 
 
 def called(case: Case, size: dict[str, int], *, warm: bool) -> Counter[str]:
@@ -91,7 +91,7 @@ def test_files_of_a_directory_are_opened_where_they_are(tmp_path):
     assert counting.counts == {"get_versioned": 1, "local_path": 4}
 
 
-# --- none is forgotten ------------------------------------------------------------------------------------------------
+# --- none is forgotten ----------------------------------------------------------------------------
 
 # Public names that call no store, by the reason.
 WITHOUT_STORE = {
@@ -170,7 +170,7 @@ def test_what_has_no_numbers_takes_no_store():
     ]
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def shown(formulas: str) -> str:

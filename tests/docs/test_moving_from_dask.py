@@ -1,4 +1,6 @@
-"""The page for movers names every function that kartothek ran on dask, and every verb that takes its place exists."""
+"""The page for movers names every function that kartothek ran on dask, and every verb that takes
+its place exists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pages of the documentation in a real browser: nothing sticks out, nothing complains, the pictures are there."""
+"""Pages of the documentation in a real browser: nothing sticks out, nothing complains, the pictures
+are there.
+"""
 
 from __future__ import annotations
 

@@ -70,6 +70,17 @@ def test_a_picture_says_in_words_what_it_shows(path):
     assert [picture["target"] for picture in PICTURE.finditer(prose(path)) if len(picture["alt"].split()) < 3] == []
 
 
+# Bounds for all pages, and for the page of differences from kartothek.
+WORDS = 50_000
+WORDS_OF_DIFFERENCES = 2_000
+
+
+def test_the_documentation_stays_short():
+    words = {path: len(path.read_text(encoding="utf-8").split()) for path in SOURCES if DOCS in path.parents}
+    assert sum(words.values()) <= WORDS
+    assert words[DOCS / "differences.md"] <= WORDS_OF_DIFFERENCES
+
+
 class Anchors(HTMLParser):
     """The places of a page that can be linked to, its links, and what it loads."""
 

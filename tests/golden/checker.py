@@ -1,4 +1,6 @@
-"""Asks the queries of a golden case and compares the answers with those of the library that wrote it."""
+"""Asks the queries of a golden case and compares the answers with those of the library that wrote
+it.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def wrong_frames(folder: Path, expect: dict[str, Any], frames: Any) -> str | Non
 
 
 def check_case(folder: Path) -> dict[str, str]:
-    """Id → what is wrong, for every query of the case that counts and fails with one of the forms of its store."""
+    """Id → what is wrong, for every query of the case that counts and fails with one of the forms
+    of its store.
+    """
     case = load_case(folder)
     failed: dict[str, str] = {}
     for form, store in store_forms(folder / "store").items():

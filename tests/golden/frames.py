@@ -1,4 +1,6 @@
-"""Comparing a frame with an expected one: names, classes of types, values, nulls, order; not widths, not the flavour of null."""
+"""Comparing a frame with an expected one: names, classes of types, values, nulls, order; not
+widths, not the flavour of null.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Column:
 
 
 def canonical(cell: Any) -> Any:
-    """One cell as a plain, hashable, comparable value; values of types that could be mixed up carry a tag."""
+    """One cell as a plain, hashable, comparable value; values of types that could be mixed up carry
+    a tag.
+    """
     if isinstance(cell, (list, tuple, np.ndarray)):
         return ListValue(map(canonical, cell))
     if isinstance(cell, dict):
@@ -89,7 +93,9 @@ def kind_of_value(value: Any) -> str:
 
 
 def kind_of_series(series: pd.Series, values: Sequence[Any]) -> str:
-    """The class of a column's type: int, float, str, date, datetime, category, ...; for objects, that of their values."""
+    """The class of a column's type: int, float, str, date, datetime, category, ...; for objects,
+    that of their values.
+    """
     name = str(series.dtype)
     if name == "category":
         return "category"
@@ -191,7 +197,9 @@ def rows_of(columns: list[Column], *, ordered: bool) -> list[tuple[Any, ...]]:
 def difference(
     expected: list[Column], actual: list[Column], *, ordered: bool, ignore: Sequence[str] = ()
 ) -> str | None:
-    """The first difference in words, None if the frames agree; the values of ignored columns are not compared."""
+    """The first difference in words, None if the frames agree; the values of ignored columns are
+    not compared.
+    """
     names, got = [column.name for column in expected], [column.name for column in actual]
     if names != got:
         return f"expected the columns {names}, got {got}"

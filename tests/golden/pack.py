@@ -1,4 +1,6 @@
-"""Packs a folder of cases into one archive; equal content gives equal bytes: ``python tests/golden/pack.py FOLDER ARCHIVE``."""
+"""Packs a folder of cases into one archive; equal content gives equal bytes: ``python
+tests/golden/pack.py FOLDER ARCHIVE``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The tagged values of ``case.json`` as Python values, and the conditions and predicates that are made of them."""
+"""The tagged values of ``case.json`` as Python values, and the conditions and predicates that are
+made of them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def decode(tagged: dict[str, Any]) -> Any:
-    """The Python value of ``{"t": tag, "v": value}``; a tag like ``np.int8`` names a scalar type of NumPy."""
+    """The Python value of ``{"t": tag, "v": value}``; a tag like ``np.int8`` names a scalar type of
+    NumPy.
+    """
     tag, value = tagged["t"], tagged.get("v")
     if tag in DECODERS:
         return DECODERS[tag](value)
@@ -65,7 +69,9 @@ def build_condition(C: Any, spec: dict[str, Any]) -> Any:
 
 
 def build_conditions(C: Any, spec: dict[str, Any] | None) -> Any:
-    """``{"form": "and" | "list" | "tuple" | "single", "all": [condition, ...]}`` as ``query_cube`` takes it."""
+    """``{"form": "and" | "list" | "tuple" | "single", "all": [condition, ...]}`` as ``query_cube``
+    takes it.
+    """
     parts = [build_condition(C, part) for part in spec["all"]] if spec else []
     form = spec.get("form", "and") if spec else "and"
     if form == "list":

@@ -35,7 +35,9 @@ print("answer", home, [row.x for row in rows])
 
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The machine's Java is out of sight: PATH holds the other programs that Spark's launcher calls."""
+    """The machine's Java is out of sight: PATH holds the other programs that Spark's launcher
+    calls.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
     for program in (

@@ -1,4 +1,6 @@
-"""A wheel in an environment that has nothing else: what works without any extra, and how the rest ends."""
+"""A wheel in an environment that has nothing else: what works without any extra, and how the rest
+ends.
+"""
 
 from __future__ import annotations
 

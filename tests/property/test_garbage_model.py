@@ -1,4 +1,6 @@
-"""Random commits, collections of garbage and passing time against a plain model: what may still be needed stays, all else is gone in the end."""
+"""Random commits, collections of garbage and passing time against a plain model: what may still be
+needed stays, all else is gone in the end.
+"""
 
 from __future__ import annotations
 

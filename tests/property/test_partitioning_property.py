@@ -46,7 +46,9 @@ class Layout:
 
     @property
     def enrichment_columns(self):
-        """Everything but a partition column that the cube does not have: it would be payload of the seed as well."""
+        """Everything but a partition column that the cube does not have: it would be payload of the
+        seed as well.
+        """
         return [c for c in ENRICHMENT if c != "p" or self.enrichment_on == "p"]
 
 
@@ -66,7 +68,9 @@ SIMPLEST = Layout(("r",), "", frozenset(), 100, 1)
 
 @st.composite
 def logs(draw):
-    """Rows of the seed and of the enrichment in the order in which they are written; a cell may come again, with other values."""
+    """Rows of the seed and of the enrichment in the order in which they are written; a cell may
+    come again, with other values.
+    """
     cells = draw(st.lists(st.tuples(st.sampled_from(XS), st.sampled_from(YS)), min_size=1, max_size=12))
     number, text = st.integers(0, 5), st.sampled_from(["a", "b", None])
     seed = [cell_of(x, y) | {"i1": draw(number), "v1": draw(st.sampled_from([0.5, 1.5, None]))} for x, y in cells]
@@ -146,7 +150,9 @@ def conditions(draw):
 
 
 def answers(store, layout, where):
-    """The rows of a query in their order, the rows of two kinds of groups, and of a projection to the enrichment's dimension."""
+    """The rows of a query in their order, the rows of two kinds of groups, and of a projection to
+    the enrichment's dimension.
+    """
     table = query_cube_arrow(layout.cube, store, where, payload_columns=COLUMNS)
     assert table.column_names == COLUMNS
     return (
@@ -163,7 +169,9 @@ def groups(store, layout, where, by):
 
 
 def projected(store, layout, where):
-    """Each once, whatever partitions it comes from; of conditions only those that the projection can answer."""
+    """Each once, whatever partitions it comes from; of conditions only those that the projection
+    can answer.
+    """
     kept = [c for c in where if c.column in ("x", "y", "i2", "k", "v2")]
     table = query_cube_arrow(layout.cube, store, kept, dimension_columns=["x"], payload_columns=["v2", "i2"])
     return {(row["x"], row["v2"], row["i2"]) for row in table.to_pylist()}

@@ -1,4 +1,6 @@
-"""The answer to predicates is what plain Python says row by row, and no stage of pruning changes it."""
+"""The answer to predicates is what plain Python says row by row, and no stage of pruning changes
+it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ INDEXABLE = [kind for kind in KINDS if not pa.types.is_decimal(kind)]
 
 @dataclass(frozen=True)
 class Case:
-    """Rows, and predicates twice: as they are asked and with constants as plain values (None for null)."""
+    """Rows, and predicates twice: as they are asked and with constants as plain values (None for
+    null).
+    """
 
     table: pa.Table
     rows: list[dict[str, Any]]

@@ -66,7 +66,9 @@ addEventListener("load", () => {{
 
 
 def browse(command):
-    """What the browser prints; it has some time, as machines may be slow, and none of its processes outlives that."""
+    """What the browser prints; it has some time, as machines may be slow, and none of its processes
+    outlives that.
+    """
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as browser:
@@ -80,7 +82,9 @@ def browse(command):
 
 
 def opened(folder, pages):
-    """What the browser says of every page at every width, by name and width; and what it complains of. ``pages``: their HTML by name."""
+    """What the browser says of every page at every width, by name and width; and what it complains
+    of. ``pages``: their HTML by name.
+    """
     frames = "".join(
         f'<iframe name="{name}/{width}" style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(text)}"></iframe>'
         for name, text in pages.items()

@@ -1,4 +1,6 @@
-"""A reader of the format, made from docs/format.md alone: it knows nothing of kartothek_cube, nor of what the page lets other libraries ignore (◆)."""
+"""A reader of the format, made from docs/format.md alone: it knows nothing of kartothek_cube, nor
+of what the page lets other libraries ignore (◆).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The lists of edge cases in tests/checklist, compared with the tests that name their rows in comments."""
+"""The lists of edge cases in tests/checklist, compared with the tests that name their rows in
+comments.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Checklist:
     items_in: Callable[[str], set[str]]
 
     def items_of(self, source: str) -> dict[str, set[str]]:
-        """Test function → the items that comments inside it, on its decorators or right above them name."""
+        """Test function → the items that comments inside it, on its decorators or right above them
+        name.
+        """
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         comments = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
         found = {}

@@ -77,7 +77,9 @@ def contents(store: Store) -> dict[str, bytes]:
 
 @contextmanager
 def refused(store: Store, error: type[Exception], *words: str) -> Iterator[None]:
-    """The block raises an error that says these words, and leaves every byte of the store as it was."""
+    """The block raises an error that says these words, and leaves every byte of the store as it
+    was.
+    """
     before = contents(store)
     with pytest.raises(error) as caught:
         yield

@@ -90,7 +90,9 @@ def file_of(store: Store, label: str, table: str = SINGLE_TABLE) -> pa.Table:
 
 
 def index_of_files(store: Store, column: str) -> dict[Any, set[str]]:
-    """What the index on a column has to be: the distinct values that are not null, taken from the files one by one."""
+    """What the index on a column has to be: the distinct values that are not null, taken from the
+    files one by one.
+    """
     found: dict[Any, set[str]] = {}
     for label in labels(store):
         for table in snapshot(store).partitions.files:

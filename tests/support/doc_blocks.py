@@ -17,7 +17,9 @@ DOCTEST_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of Python: where its code begins, what its fence says beyond the language, its code."""
+    """A fenced block of Python: where its code begins, what its fence says beyond the language, its
+    code.
+    """
 
     line: int
     rest: str

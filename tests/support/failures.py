@@ -1,4 +1,6 @@
-"""Stores whose tasks die, and what has to be true afterwards: the tests `FailureTests`, which any session with retries can run."""
+"""Stores whose tasks die, and what has to be true afterwards: the tests `FailureTests`, which any
+session with retries can run.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def process(pid):
 
 
 def kill_executor(note):
-    """Kill the executor's process, above the Python worker and the daemon that it was forked from, and never another one; leave a note of it."""
+    """Kill the executor's process, above the Python worker and the daemon that it was forked from,
+    and never another one; leave a note of it.
+    """
     pid = os.getpid()
     while pid > 1:
         parent, command = process(pid)
@@ -86,7 +90,9 @@ def check_leftovers(store, known, collect):
 
 
 class FailureTests:
-    """Every row once, whatever happens to a task, and leftovers that the collection of garbage finds. A subclass provides the fixture ``driver``."""
+    """Every row once, whatever happens to a task, and leftovers that the collection of garbage
+    finds. A subclass provides the fixture ``driver``.
+    """
 
     @pytest.fixture
     def store(self, tmp_path):
@@ -131,7 +137,9 @@ class FailureTests:
 
 
 class ExecutorFailureTests(FailureTests):
-    """The same where an executor is a process of its own, which can be killed with everything that it holds for others."""
+    """The same where an executor is a process of its own, which can be killed with everything that
+    it holds for others.
+    """
 
     def test_a_build_with_an_executor_that_was_killed(self, driver, store, mortal, tmp_path):
         self.check_build(driver, store, mortal(partial(kill_executor, tmp_path / "killed")))

@@ -1,4 +1,6 @@
-"""Stand-ins for the SDKs that key-value stores hold: as much of boto3, boto and azure-storage-blob as these stores and we call, over a dictionary."""
+"""Stand-ins for the SDKs that key-value stores hold: as much of boto3, boto and azure-storage-blob
+as these stores and we call, over a dictionary.
+"""
 
 from __future__ import annotations
 

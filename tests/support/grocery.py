@@ -1,4 +1,6 @@
-"""A small cube of grocery sales: made-up rows in the columns, types and partitions of the demonstration's cube."""
+"""A small cube of grocery sales: made-up rows in the columns, types and partitions of the
+demonstration's cube.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What holds for the action of a verb on every kind of session: progress in the calling thread, Ctrl-C, errors."""
+"""What holds for the action of a verb on every kind of session: progress in the calling thread,
+Ctrl-C, errors.
+"""
 
 from __future__ import annotations
 

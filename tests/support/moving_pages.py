@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 import tomllib
 from dataclasses import dataclass
@@ -31,7 +31,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Names of old modules and where they are now; a row without names covers all others of the modules."""
+    """Names of old modules and where they are now; a row without names covers all others of the
+    modules.
+    """
 
     modules: tuple[str, ...]
     names: tuple[str, ...]
@@ -82,7 +84,9 @@ def names_of(library: str) -> dict[str, list[str]]:
 
 
 def heirs_of(module: str, name: str) -> tuple[str, ...] | None:
-    """Where a name is now: in the row that names it, else in that of its whole module; None if the page lacks both."""
+    """Where a name is now: in the row that names it, else in that of its whole module; None if the
+    page lacks both.
+    """
     found = [row for row in rows() if module in row.modules]
     for row in sorted(found, key=lambda row: not row.names):
         if name in row.names or (not row.names and not row.is_same):
@@ -96,7 +100,7 @@ def exists(dotted: str) -> bool:
     """Whether a module, or a name in one, can be imported."""
     module, _, name = dotted.rpartition(".")
     try:
-        return hasattr(importlib.import_module(module), name) if module else bool(importlib.import_module(dotted))
+        return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(dotted) is not None
     except ImportError:
         return False
 

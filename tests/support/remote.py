@@ -1,4 +1,6 @@
-"""An S3 server in a thread of the process, for tests of code that uses an object store: with latency, a log of requests, and faults."""
+"""An S3 server in a thread of the process, for tests of code that uses an object store: with
+latency, a log of requests, and faults.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ class RemoteStandIn:
             raise self._errors[0]
 
     def respond(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer | None:
-        """Log a request, let it wait, and carry it out as far as it shall succeed; None closes the connection."""
+        """Log a request, let it wait, and carry it out as far as it shall succeed; None closes the
+        connection.
+        """
         request = self._log(method, target, headers, len(body))
         self._stopping.wait(self.latency)
         fault = None if self.fail is None else self.fail(request)
@@ -208,7 +212,9 @@ class _Server(ThreadingHTTPServer):
             self._closed.notify_all()
 
     def hang_up(self) -> None:
-        """End the connections that clients keep open, and wait until their threads have let go of them."""
+        """End the connections that clients keep open, and wait until their threads have let go of
+        them.
+        """
         with self._closed:
             for connection in self._open:
                 _end(connection)

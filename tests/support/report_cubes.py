@@ -1,4 +1,6 @@
-"""A cube in which a report has something of everything to show: partitions that lack datasets, small files, garbage, a lost index, hostile names."""
+"""A cube in which a report has something of everything to show: partitions that lack datasets,
+small files, garbage, a lost index, hostile names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The S3 protocol over a dictionary, as far as clients of objects use it: requests in, answers out, no sockets."""
+"""The S3 protocol over a dictionary, as far as clients of objects use it: requests in, answers out,
+no sockets.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """Bytes with what identifies them: the ETag of S3 (equal for equal bytes), the generation of GCS (never used twice)."""
+    """Bytes with what identifies them: the ETag of S3 (equal for equal bytes), the generation of
+    GCS (never used twice).
+    """
 
     data: bytes
     etag: str

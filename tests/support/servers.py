@@ -1,4 +1,6 @@
-"""Servers of object stores for tests, as child processes on the loopback interface: S3 (moto), Azure Blob (Azurite) and a stand-in for GCS."""
+"""Servers of object stores for tests, as child processes on the loopback interface: S3 (moto),
+Azure Blob (Azurite) and a stand-in for GCS.
+"""
 
 from __future__ import annotations
 

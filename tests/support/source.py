@@ -45,7 +45,9 @@ MODULES = {module.name: module for module in map(read_module, sorted(PACKAGE.rgl
 
 
 def imports(module: Module) -> Iterator[str]:
-    """Full names of the modules that it imports anywhere: at the top, in functions, for type checking only."""
+    """Full names of the modules that it imports anywhere: at the top, in functions, for type
+    checking only.
+    """
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,6 @@
-"""The verbs of Spark behind the protocol of `kartothek_cube.testing.driver`, so that `DriverTests` runs on any session."""
+"""The verbs of Spark behind the protocol of `kartothek_cube.testing.driver`, so that `DriverTests`
+runs on any session.
+"""
 
 from __future__ import annotations
 

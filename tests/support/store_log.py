@@ -1,4 +1,6 @@
-"""A store that writes what is asked of it to a file which all processes share, and what a cube of some files needs to be asked about."""
+"""A store that writes what is asked of it to a file which all processes share, and what a cube of
+some files needs to be asked about.
+"""
 
 from __future__ import annotations
 

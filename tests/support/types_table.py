@@ -1,4 +1,6 @@
-"""What becomes of a column of each type: the truth that the tests check and from which the page on types is made."""
+"""What becomes of a column of each type: the truth that the tests check and from which the page on
+types is made.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Kind:
     contents: tuple[str, ...] = field(default=())
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 T, D = dt.datetime, dt.date
 TRUTHS = ([True, False], [False])
@@ -58,7 +60,7 @@ STRUCTS = ([{"a": 1, "b": "x"}, {"a": None, "b": "y"}], [{"a": 2, "b": None}])
 MAPS = ([[("a", 1)], [("b", None), ("c", 3)]], [[]])
 
 
-# --- Arrow ------------------------------------------------------------------------------------------------------------
+# --- Arrow ----------------------------------------------------------------------------------------
 
 
 def arrow(
@@ -228,7 +230,7 @@ ARROW = [
 ]
 
 
-# --- pandas -----------------------------------------------------------------------------------------------------------
+# --- pandas ---------------------------------------------------------------------------------------
 
 
 def pandas(
@@ -367,7 +369,7 @@ BACKED = [
 ]
 
 
-# --- what comes back in pandas ----------------------------------------------------------------------------------------
+# --- what comes back in pandas --------------------------------------------------------------------
 
 INT = {pa.int8(): "Int8", pa.int16(): "Int16", pa.int32(): "Int32", pa.int64(): "Int64"}
 UINT = {pa.uint8(): "UInt8", pa.uint16(): "UInt16", pa.uint32(): "UInt32", pa.uint64(): "UInt64"}
@@ -402,7 +404,7 @@ OBJECTS = {
 }
 
 
-# --- rendering --------------------------------------------------------------------------------------------------------
+# --- rendering ------------------------------------------------------------------------------------
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

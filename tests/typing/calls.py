@@ -1,4 +1,6 @@
-"""Calls as users write them, read by mypy and never run; `# error: code` says what mypy has to refuse."""
+"""Calls as users write them, read by mypy and never run; `# error: code` says what mypy has to
+refuse.
+"""
 
 from __future__ import annotations
 

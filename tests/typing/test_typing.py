@@ -1,4 +1,6 @@
-"""Types as users see them: calls that mypy takes or refuses, and signatures that say what they take."""
+"""Types as users see them: calls that mypy takes or refuses, and signatures that say what they
+take.
+"""
 
 from __future__ import annotations
 

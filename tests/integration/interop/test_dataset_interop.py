@@ -64,7 +64,7 @@ def update(store, uuid, delivery, **arguments):
     return update_dataset_from_dataframes([delivery], store, uuid, **arguments)
 
 
-# --- the turns --------------------------------------------------------------------------------------------------------
+# --- the turns ------------------------------------------------------------------------------------
 
 
 def first_turn_here(store):
@@ -284,7 +284,7 @@ def theirs_header_labels(store):
     return load_snapshot(store, "theirs_header").partitions.labels.to_pylist()
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 def as_kartothek_has_them(name, rows):
@@ -381,7 +381,7 @@ def test_values_are_found_by_path_there(played, name):
     assert played.other.said(f"theirs {name} ask p 3") == numbers(name, [0, 2], "p", third)
 
 
-# --- documents, layouts, verbs ----------------------------------------------------------------------------------------
+# --- documents, layouts, verbs --------------------------------------------------------------------
 
 
 def several(*tables):
@@ -467,7 +467,9 @@ def several_table(*tables):
 
 
 def cut(table):
-    """Rows as kartothek reads them if it wrote them itself: of a partition value with a slash only what is before it."""
+    """Rows as kartothek reads them if it wrote them itself: of a partition value with a slash only
+    what is before it.
+    """
     return table.set_column(
         table.column_names.index("q"), "q", pa.array([q.partition("/")[0] for q in table.column("q").to_pylist()])
     )

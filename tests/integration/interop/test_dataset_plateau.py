@@ -64,7 +64,7 @@ def update(store, uuid, delivery, **arguments):
     return update_dataset_from_dataframes([delivery], store, uuid, **arguments)
 
 
-# --- the turns --------------------------------------------------------------------------------------------------------
+# --- the turns ------------------------------------------------------------------------------------
 
 
 def first_turn_here(store):
@@ -175,11 +175,13 @@ def played(run_plateau, tmp_path_factory):
     return SimpleNamespace(store=store, other=other, seen=seen)
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 def as_plateau_has_them(name, rows):
-    """The weaknesses that it has from kartothek: boolean partition columns read true, those of bytes read text."""
+    """The weaknesses that it has from kartothek: boolean partition columns read true, those of
+    bytes read text.
+    """
     if name == "bool":
         return [{**row, "p": True} for row in rows]
     if name.startswith("bytes"):
@@ -246,7 +248,7 @@ def test_values_are_found_by_path_there(played, name):
     assert played.other.said(f"ours {name} ask p 3") == numbers(name, deliveries(name, 1, 2), "p", third)
 
 
-# --- documents and verbs ----------------------------------------------------------------------------------------------
+# --- documents and verbs --------------------------------------------------------------------------
 
 
 def several(*tables):

@@ -1,4 +1,6 @@
-"""What the writer of the page about the format writes, kartothek 5.3 reads and updates; and the page's reader reads it then."""
+"""What the writer of the page about the format writes, kartothek 5.3 reads and updates; and the
+page's reader reads it then.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The examples of the page for movers, old and new, on the same stores: each pair gives the same rows and leaves the same datasets."""
+"""The examples of the page for movers, old and new, on the same stores: each pair gives the same
+rows and leaves the same datasets.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Turn by turn: theirs; ours on the store that theirs before had left; all of ours, and theirs at last on that store."""
+    """Turn by turn: theirs; ours on the store that theirs before had left; all of ours, and theirs
+    at last on that store.
+    """
 
     theirs: list[Turn]
     mixed: list[Turn]
@@ -209,7 +213,9 @@ def test_every_old_name_exists_and_none_is_missing(request, library):
 
 @pytest.mark.interop
 def test_check_migration_says_what_differs_in_stores_of_the_old_libraries(played, request):
-    """Nothing but what is known of these examples: cells that a later file has corrected, days in a column of dates."""
+    """Nothing but what is known of these examples: cells that a later file has corrected, days in a
+    column of dates.
+    """
     from kartothek_cube.cli.commands.check_migration import verdicts_of
     from kartothek_cube.core.stores.open import open_store
 

@@ -83,7 +83,9 @@ def test_plateau_reads_our_dataset_and_adds_to_it(run_plateau, store_url, tmp_pa
 
 
 def test_an_update_that_plateau_gives_up_leaves_our_dataset_as_it_was(run_plateau, store_url, tmp_path):
-    """It cannot update an index on text that kartothek or we wrote, and notices after it has replaced the schema file."""
+    """It cannot update an index on text that kartothek or we wrote, and notices after it has
+    replaced the schema file.
+    """
     store, path, cube = open_store(store_url), tmp_path / "rows.parquet", CUBE.copy(index_columns=["BRAND"])
     build_cube(rows(["DE"], range(1, 5), 10), cube, store)
     before, schema = query_cube_arrow(cube, store), store.get("sales++seed/table/_common_metadata")

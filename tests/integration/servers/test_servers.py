@@ -1,4 +1,6 @@
-"""The store contract on servers: S3 (moto), Azure Blob (Azurite), GCS (a stand-in); through our object stores, and through stores of simplekv and minimalkv."""
+"""The store contract on servers: S3 (moto), Azure Blob (Azurite), GCS (a stand-in); through our
+object stores, and through stores of simplekv and minimalkv.
+"""
 
 from __future__ import annotations
 

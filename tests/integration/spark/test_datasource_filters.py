@@ -1,4 +1,6 @@
-"""Spark's filters as comparisons of ours: what is kept means the same, what is only similar never loses a row."""
+"""Spark's filters as comparisons of ours: what is kept means the same, what is only similar never
+loses a row.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +179,7 @@ def test_types_whose_values_change_on_their_way_are_not_compared(kind, expected)
     assert comparable(kind) is expected
 
 
-# --- against what Spark means ---------------------------------------------------------------------------------------------
+# --- against what Spark means ---------------------------------------------------------------------
 
 NUMBERS = st.sampled_from([None, NAN, -math.inf, -1.0, -0.0, 0.0, 0.5, 2.0, math.inf])
 WHOLE = st.sampled_from([None, -1, 0, 1, 2])

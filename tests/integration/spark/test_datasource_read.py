@@ -1,4 +1,6 @@
-"""The data source read: a cube or a dataset as any table of Spark, its options, its plans, its errors."""
+"""The data source read: a cube or a dataset as any table of Spark, its options, its plans, its
+errors.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_conditions_leave_files_out_and_tasks_are_few(source, built):
 
 
 def test_one_frame_serves_many_filters(source, built):
-    """Spark shares the plan of a frame between all scans of it, so that a source which left out files for one filter would rob the others."""
+    """Spark shares the plan of a frame between all scans of it, so that a source which left out
+    files for one filter would rob the others.
+    """
     frame = load(source, built, cube="cube", columns="p,x,y", blocksize=4)
     one, other = frame.where("p = 1 and x = 3"), frame.where("p = 2")
     assert (one.count(), frame.count()) == (5, 200)
@@ -148,7 +152,7 @@ def test_errors_arrive_as_our_types(source, built, store_url, files):
     fails(InvalidInput, "seed dataset", lambda: load(source, built, cube="cube"))
 
 
-# --- without Spark ----------------------------------------------------------------------------------------------------------
+# --- without Spark --------------------------------------------------------------------------------
 
 
 def reader(store, **options):

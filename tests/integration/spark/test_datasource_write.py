@@ -1,4 +1,6 @@
-"""Writing through Spark's own ``df.write.format("kartothek_cube")``: what lands, what is refused, what a failed task leaves."""
+"""Writing through Spark's own ``df.write.format("kartothek_cube")``: what lands, what is refused,
+what a failed task leaves.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def cells(url):
     return sorted(query_cube_arrow(cube(url), url).select(["p", "x"]).to_pylist(), key=str)
 
 
-# --- without a session ----------------------------------------------------------------------------------------------------
+# --- without a session ----------------------------------------------------------------------------
 
 
 def test_the_first_write_makes_a_cube_and_the_next_ones_add_to_it(store_url):
@@ -233,7 +235,7 @@ def test_a_large_task_becomes_several_files_one_after_the_other(store_url):
     assert sorted(read_table_arrow("sales", store_url).column("x").to_pylist()) == [0, 1, 2, 8, 9]
 
 
-# --- a stream without a session ---------------------------------------------------------------------------------------------
+# --- a stream without a session -------------------------------------------------------------------
 
 
 def stream(url, batch_id, *tasks, overwrite=False, query="q1", **more):
@@ -286,7 +288,7 @@ def test_a_batch_of_no_known_query_is_refused(store_url):
         stream(store_url, 0, [seed_rows(0)], query=None, dataset="sales")
 
 
-# --- with a session -----------------------------------------------------------------------------------------------------------
+# --- with a session -------------------------------------------------------------------------------
 
 
 def test_data_frames_write_through_the_format(spark, store_url, tmp_path):

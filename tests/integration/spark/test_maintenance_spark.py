@@ -1,4 +1,6 @@
-"""The verbs of maintenance do in tasks what the eager ones do in threads: with equal results, in the same order, and once more where a task fails."""
+"""The verbs of maintenance do in tasks what the eager ones do in threads: with equal results, in
+the same order, and once more where a task fails.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ pytestmark = pytest.mark.usefixtures("pickled_by_value", "anything_goes_out")
 
 
 class Witness(StoreView):
-    """A store that notes who does what; in a task the first call of ``fails`` fails when it is done."""
+    """A store that notes who does what; in a task the first call of ``fails`` fails when it is
+    done.
+    """
 
     def __init__(self, folder: Path, fails: str = "") -> None:
         super().__init__(open_store(folder / "store"))
@@ -162,7 +166,7 @@ def data_files(keys):
     return sorted(key for key in keys if key.endswith(".parquet") and "/table/" in key)
 
 
-# --- one dataset ------------------------------------------------------------------------------------------------------
+# --- one dataset ----------------------------------------------------------------------------------
 
 
 def test_figures_and_hashes_of_a_dataset_are_those_of_the_eager_verbs(spark, twins):
@@ -246,7 +250,7 @@ def test_files_are_merged_by_tasks_one_of_which_fails_and_published_by_the_drive
     assert store.has_failed()
 
 
-# --- a cube -----------------------------------------------------------------------------------------------------------
+# --- a cube ---------------------------------------------------------------------------------------
 
 
 def test_the_verbs_of_a_cube_are_those_of_the_eager_ones(spark, twins, tmp_path):
@@ -285,7 +289,7 @@ def test_the_verbs_of_a_cube_are_those_of_the_eager_ones(spark, twins, tmp_path)
     ]
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def test_errors_in_tasks_arrive_as_their_types_with_the_key(spark, twins, tmp_path):
@@ -303,7 +307,7 @@ def test_errors_in_tasks_arrive_as_their_types_with_the_key(spark, twins, tmp_pa
     assert data_files(store.here("copy")) == []
 
 
-# --- what stays on the driver -----------------------------------------------------------------------------------------
+# --- what stays on the driver ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -353,7 +357,7 @@ def test_arguments_are_checked_as_by_the_eager_verbs(spark, store_url):
         compact_dataset_spark("uuid", store_url)
 
 
-# --- the driver -------------------------------------------------------------------------------------------------------
+# --- the driver -----------------------------------------------------------------------------------
 
 
 class Unpicklable(StoreView):

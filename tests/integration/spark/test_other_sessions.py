@@ -1,4 +1,6 @@
-"""The sessions that need a process of their own: Spark Connect, and executors in processes of their own."""
+"""The sessions that need a process of their own: Spark Connect, and executors in processes of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def installed(package):
 
 
 def run(name, tmp_path):
-    """Run a file of tests in a process of its own and return how many passed; the report if it is not just that."""
+    """Run a file of tests in a process of its own and return how many passed; the report if it is
+    not just that.
+    """
     options = [
         "-q",
         "-p",

@@ -1,4 +1,6 @@
-"""Every surviving file or group lies in exactly one task and pruned ones in none; a file passes three stages before a row of it is decoded."""
+"""Every surviving file or group lies in exactly one task and pruned ones in none; a file passes
+three stages before a row of it is decoded.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ WHOLE = {"tail": 1, "ranges": 1}
 
 @pytest.fixture
 def large(tmp_path):
-    """Four files of more than 64 KiB: partition p, index i1, and v1 whose values lie in disjoint ranges by p. Names of files by p, a logged store, its log."""
+    """Four files of more than 64 KiB: partition p, index i1, and v1 whose values lie in disjoint
+    ranges by p. Names of files by p, a logged store, its log.
+    """
     import numpy as np
 
     cube = Cube(["x"], ["p"], "cube", index_columns=["i1"])

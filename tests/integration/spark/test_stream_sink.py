@@ -1,4 +1,6 @@
-"""Structured streaming into a cube: a batch that Spark repeats, after a crash between our commit and its own, is there once."""
+"""Structured streaming into a cube: a batch that Spark repeats, after a crash between our commit
+and its own, is there once.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_stream_that_is_killed_after_a_commit_has_each_row_once(spark, store_u
 
 
 def test_each_batch_by_hand_is_there_once(spark, store_url, tmp_path):
-    """`foreachBatch` with ``txn``: the function fails after its commit, and Spark repeats the batch."""
+    """`foreachBatch` with ``txn``: the function fails after its commit, and Spark repeats the
+    batch.
+    """
     source, done = tmp_path / "in", []
     put(source, 0)
 

@@ -1,4 +1,6 @@
-"""Types on the way between Arrow and Spark, with a session that is neither in UTC nor in the zone of the machine."""
+"""Types on the way between Arrow and Spark, with a session that is neither in UTC nor in the zone
+of the machine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is done to the process of a task: its connection to Spark, its garbage, and its temporary files."""
+"""What is done to the process of a task: its connection to Spark, its garbage, and its temporary
+files.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +178,9 @@ def test_a_variable_of_the_environment_leaves_workers_alone(connected, monkeypat
 
 
 def looking(batches):
-    """Whether messages of the connection to Spark wait, and how much the garbage collector passes over."""
+    """Whether messages of the connection to Spark wait, and how much the garbage collector passes
+    over.
+    """
     import gc
     import os
     import socket

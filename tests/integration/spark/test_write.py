@@ -48,7 +48,9 @@ def test_every_file_was_staged_once_and_is_named(cube, frame, store_url, files, 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_the_other_verbs_stage_once_too(cube, built, frame, files, shuffle):
-    """The input has a shuffle and a Python stage of its own, which an action on the receipts would run again."""
+    """The input has a shuffle and a Python stage of its own, which an action on the receipts would
+    run again.
+    """
     counted = frame.mapInArrow(lambda batches: batches, frame.schema).where("p < 2")
     before = set(files())
     extended = extend_cube_from_spark(

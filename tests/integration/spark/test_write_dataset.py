@@ -1,4 +1,6 @@
-"""Datasets from Spark data frames: the rows of the eager verbs, one staging, one commit, the files as asked for."""
+"""Datasets from Spark data frames: the rows of the eager verbs, one staging, one commit, the files
+as asked for.
+"""
 
 from __future__ import annotations
 

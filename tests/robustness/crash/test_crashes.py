@@ -68,7 +68,7 @@ class Verb:
     refused: tuple[type[Exception], ...] = ()
 
 
-# --- what is done -----------------------------------------------------------------------------------------------------
+# --- what is done ---------------------------------------------------------------------------------
 
 
 def nothing(store: Any) -> None:
@@ -163,7 +163,7 @@ CUBES = {
 VERBS = {**DATASETS, **{f"cube: {name}": verb for name, verb in CUBES.items()}}
 
 
-# --- what is looked at ------------------------------------------------------------------------------------------------
+# --- what is looked at ----------------------------------------------------------------------------
 
 
 def uuids(store: Any) -> list[str]:
@@ -264,7 +264,7 @@ def repeat(verb: Verb, store: Any) -> None:
         verb.run(store)
 
 
-# --- the statements of the page ---------------------------------------------------------------------------------------
+# --- the statements of the page -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", VERBS)

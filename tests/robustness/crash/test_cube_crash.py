@@ -1,4 +1,6 @@
-"""A write that dies at any call of the store leaves the old answers or gives the new ones, and says what landed."""
+"""A write that dies at any call of the store leaves the old answers or gives the new ones, and says
+what landed.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ def test_a_write_can_be_repeated_after_any_crash(name):
         assert state(store) == state(new)
 
 
-# --- a store that fails and lives on ----------------------------------------------------------------------------------
+# --- a store that fails and lives on --------------------------------------------------------------
 
 
 def fail_document(dataset, kind="before"):
@@ -209,7 +211,7 @@ def test_a_failing_data_file_changes_nothing():
     assert state(store) == before
 
 
-# --- two writers ------------------------------------------------------------------------------------------------------
+# --- two writers ----------------------------------------------------------------------------------
 
 
 def planned_append(store, data):

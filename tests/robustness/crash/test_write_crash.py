@@ -182,7 +182,7 @@ def test_the_answer_to_the_commit_may_be_lost():
     assert len(rows(store)) == 4
 
 
-# --- two writers ------------------------------------------------------------------------------------------------------
+# --- two writers ----------------------------------------------------------------------------------
 
 
 def meanwhile(store, other, *frames):
@@ -288,11 +288,13 @@ def outcome(create):
     return "created"
 
 
-# --- two documents ----------------------------------------------------------------------------------------------------
+# --- two documents --------------------------------------------------------------------------------
 
 
 def with_twin():
-    """A dataset in msgpack to which an old library has added a JSON document, which counts from then on."""
+    """A dataset in msgpack to which an old library has added a JSON document, which counts from
+    then on.
+    """
     store = built(metadata_storage_format="msgpack")
     data = store.get(MSGPACK)
     update(store, TWO)
@@ -325,7 +327,7 @@ def test_a_document_that_cannot_be_removed_does_not_fail_the_commit():
     assert len(rows(store)) == 6
 
 
-# --- stores without compare-and-swap ----------------------------------------------------------------------------------
+# --- stores without compare-and-swap --------------------------------------------------------------
 
 
 class Plain(StoreView):

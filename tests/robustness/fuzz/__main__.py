@@ -1,4 +1,6 @@
-"""``python -m tests.robustness.fuzz --count 100000``: the long form of the fuzzer; ``--replay FILE`` runs one kept case again."""
+"""``python -m tests.robustness.fuzz --count 100000``: the long form of the fuzzer; ``--replay
+FILE`` runs one kept case again.
+"""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def make_case(seed: int, number: int) -> Case:
     return rng.choices(KINDS, weights=WEIGHTS)[0](rng)
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------------
+# --- bytes ----------------------------------------------------------------------------------------
 
 
 def damaged(rng: Rng, data: bytes, start: int = 0, stop: int | None = None) -> bytes:
@@ -150,7 +150,7 @@ def _cut(rng: Rng, data: bytes) -> bytes:
     return data[: rng.randrange(len(data))]
 
 
-# --- documents --------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 def _document_bytes(rng: Rng) -> Case:
@@ -260,7 +260,7 @@ def _schema_file(rng: Rng) -> Case:
     )
 
 
-# --- Parquet files ----------------------------------------------------------------------------------------------------
+# --- Parquet files --------------------------------------------------------------------------------
 
 
 def encode(table: pa.Table, **settings: Any) -> bytes:

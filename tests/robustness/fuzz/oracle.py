@@ -1,4 +1,6 @@
-"""What must hold for every damaged store: an error of ours or an answer, the store as it was, no row that is made up."""
+"""What must hold for every damaged store: an error of ours or an answer, the store as it was, no
+row that is made up.
+"""
 
 from __future__ import annotations
 

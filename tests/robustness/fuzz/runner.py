@@ -1,4 +1,6 @@
-"""Runs many cases in a child process with bounds on time and memory, starts it again when it dies, and keeps what failed as small files."""
+"""Runs many cases in a child process with bounds on time and memory, starts it again when it dies,
+and keeps what failed as small files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Settings:
-    """``seconds`` bounds one case; ``megabytes`` is what the process may take above what it has at its start."""
+    """``seconds`` bounds one case; ``megabytes`` is what the process may take above what it has at
+    its start.
+    """
 
     count: int
     seed: int = 1
@@ -44,7 +48,7 @@ class Report:
     slowest: float = 0.0
 
 
-# --- the child --------------------------------------------------------------------------------------------------------
+# --- the child ------------------------------------------------------------------------------------
 
 
 def limit_memory(megabytes: int) -> None:
@@ -66,7 +70,9 @@ def run_case(case: Case, seed: int, number: int, folder: Path) -> str:
 
 
 def work(settings: Settings) -> None:
-    """Run the cases one after the other and say on standard output what each was about and how it ended."""
+    """Run the cases one after the other and say on standard output what each was about and how it
+    ended.
+    """
     run_case(make_case(settings.seed, 1), settings.seed, 1, Path("/nowhere"))  # load what is loaded lazily
     limit_memory(settings.megabytes)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
@@ -99,7 +105,7 @@ def _say(*words: object) -> None:
     sys.stdout.flush()
 
 
-# --- the parent -------------------------------------------------------------------------------------------------------
+# --- the parent -----------------------------------------------------------------------------------
 
 
 def run(settings: Settings) -> Report:

@@ -1,4 +1,6 @@
-"""The sound store that everything starts from: one dataset in four spellings, beside a dataset that nobody may touch."""
+"""The sound store that everything starts from: one dataset in four spellings, beside a dataset that
+nobody may touch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Damaged and hostile objects in a store: an error of the right category, bounds on time and memory, nothing written, nothing of others touched."""
+"""Damaged and hostile objects in a store: an error of the right category, bounds on time and
+memory, nothing written, nothing of others touched.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def test_the_sound_store_can_be_read(spelling):
     assert read_table_arrow(seeds.UUID, opened(seeds.store_of(spelling))).equals(seeds.rows())
 
 
-# --- documents --------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spelling", ["json", "msgpack"])
@@ -271,7 +273,7 @@ def test_any_text_is_a_label(label):
     assert read_table_arrow(seeds.UUID, damaged(members={"partitions": partitions})).num_rows == 4
 
 
-# --- bombs ------------------------------------------------------------------------------------------------------------
+# --- bombs ----------------------------------------------------------------------------------------
 
 
 def bomb(megabytes, *, says_its_size):
@@ -359,7 +361,7 @@ def test_with_a_damaged_chain_the_schema_file_rules(entry):
     assert read_table_arrow(seeds.UUID, store).equals(seeds.rows())
 
 
-# --- keys that a document names ---------------------------------------------------------------------------------------
+# --- keys that a document names -------------------------------------------------------------------
 
 ABSURD_KEYS = [
     "../secret.parquet",
@@ -455,7 +457,7 @@ def test_what_belongs_to_another_dataset_stays_whichever_cube_names_it(verb):
     assert {k: data for k, data in contents(store).items() if k.startswith("other")} == others
 
 
-# --- schema files -----------------------------------------------------------------------------------------------------
+# --- schema files ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -481,7 +483,7 @@ def test_a_schema_file_with_a_name_that_is_no_text_is_corrupt():
         refuses(damaged(**{seeds.SCHEMA_FILE: data[:length]}), CorruptDocument, "_common_metadata")
 
 
-# --- index files ------------------------------------------------------------------------------------------------------
+# --- index files ----------------------------------------------------------------------------------
 
 LABEL_LISTS = pa.array([[*seeds.LABELS, "nope", "../x", "", None]] * 4, type=pa.list_(pa.string()))
 VALUES = pa.array([0, 1, 2, 3])
@@ -527,7 +529,7 @@ def test_an_index_that_the_document_calls_null_is_corrupt():
         with_indices(store, load_snapshot(store, seeds.UUID), ["i1"])
 
 
-# --- data files -------------------------------------------------------------------------------------------------------
+# --- data files -----------------------------------------------------------------------------------
 
 DATA_KEY = seeds.data_key(seeds.LABELS[0])
 TABLE = pq.read_table(pa.BufferReader(seeds.store_of("json")[DATA_KEY]))
@@ -679,7 +681,7 @@ def test_sound_chunks_are_found_whatever_their_names(tmp_path):
         column_positions(source.metadata, table.schema.remove(4).remove(3))
 
 
-# --- symbolic links ---------------------------------------------------------------------------------------------------
+# --- symbolic links -------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""What an adversary would try on stores: spans behind the end, odd keys, settings of the wrong type, secrets in the wrong place, threads and forks."""
+"""What an adversary would try on stores: spans behind the end, odd keys, settings of the wrong
+type, secrets in the wrong place, threads and forks.
+"""
 
 from __future__ import annotations
 

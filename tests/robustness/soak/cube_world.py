@@ -1,4 +1,6 @@
-"""Concurrent verbs on one cube over faulty stores: no cell without its enrichment, no row lost, none twice."""
+"""Concurrent verbs on one cube over faulty stores: no cell without its enrichment, no row lost,
+none twice.
+"""
 
 from __future__ import annotations
 

@@ -113,7 +113,9 @@ def settings_of(seed: int) -> Settings:
 
 
 class Recorder(StoreView):
-    """The store below all actors: it checks every document that is put, and every key that is deleted."""
+    """The store below all actors: it checks every document that is put, and every key that is
+    deleted.
+    """
 
     def __init__(self, inner: Store, world: World) -> None:
         super().__init__(inner)
@@ -484,7 +486,9 @@ class _Player:
             )
 
     def _asked(self, question: Callable[[], Any], begun: datetime | None = None) -> Any:
-        """The answer; None if there is no dataset yet, the store fails, or the reader took longer than what is kept."""
+        """The answer; None if there is no dataset yet, the store fails, or the reader took longer
+        than what is kept.
+        """
         before, begun = len(self.world.versions), begun or self.world.clock.now
         try:
             return question()

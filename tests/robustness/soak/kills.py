@@ -1,4 +1,6 @@
-"""``python -m tests.robustness.soak.kills``: processes that write to one dataset in a directory are killed again and again; what they acknowledged is there."""
+"""``python -m tests.robustness.soak.kills``: processes that write to one dataset in a directory are
+killed again and again; what they acknowledged is there.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ def work(url: str, process: int, life: int, log: str, stop: Any, begun: Any) -> 
 
 @dataclass
 class Expected:
-    """What the log of a process promises: rows that must be there, and a last step that may have landed."""
+    """What the log of a process promises: rows that must be there, and a last step that may have
+    landed.
+    """
 
     own: set[int] = field(default_factory=set)
     shared: set[int] = field(default_factory=set)

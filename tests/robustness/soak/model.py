@@ -38,7 +38,9 @@ def in_scope(rows: tuple[Row, ...], scope: Mapping[str, Any]) -> bool:
 
 @dataclass
 class Order:
-    """A write as the test asked for it; what the library made of it is noted when it stands in line."""
+    """A write as the test asked for it; what the library made of it is noted when it stands in
+    line.
+    """
 
     kind: str
     rows: tuple[Row, ...] = ()
@@ -81,7 +83,9 @@ def applied(order: Order, state: State, base: State | None, states: Mapping[str,
 
 
 def _undone(order: Order, state: State, states: Mapping[str, State]) -> State:
-    """What the commit added goes, what it removed comes back; metadata go back where nobody has changed them since."""
+    """What the commit added goes, what it removed comes back; metadata go back where nobody has
+    changed them since.
+    """
     change = order.change
     assert change is not None
     ids = list(states)

@@ -1,4 +1,6 @@
-"""``python -m tests.robustness.soak.processes``: processes append to one dataset with two indices and to one cube, on a directory and on an S3 server."""
+"""``python -m tests.robustness.soak.processes``: processes append to one dataset with two indices
+and to one cube, on a directory and on an S3 server.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Interleaving on purpose: every store call of every actor happens when the scheduler says so, by a seed; faults as well."""
+"""Interleaving on purpose: every store call of every actor happens when the scheduler says so, by a
+seed; faults as well.
+"""
 
 from __future__ import annotations
 

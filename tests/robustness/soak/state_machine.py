@@ -1,4 +1,6 @@
-"""``python -m tests.robustness.soak.state_machine --seconds 300``: the long form; ``--seed N`` runs one again."""
+"""``python -m tests.robustness.soak.state_machine --seconds 300``: the long form; ``--seed N`` runs
+one again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Processes that append at the same time, and processes that are killed: the short forms of `make soak`."""
+"""Processes that append at the same time, and processes that are killed: the short forms of `make
+soak`.
+"""
 
 from __future__ import annotations
 

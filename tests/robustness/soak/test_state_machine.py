@@ -1,4 +1,6 @@
-"""Concurrent writers, readers and collectors of garbage over faulty stores agree with a serial history. The long form: make soak."""
+"""Concurrent writers, readers and collectors of garbage over faulty stores agree with a serial
+history. The long form: make soak.
+"""
 
 from __future__ import annotations
 

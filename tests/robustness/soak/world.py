@@ -1,4 +1,6 @@
-"""What a run replaces in the library so that it can be repeated: clock, ids, pauses, and the lock of those who stand in line."""
+"""What a run replaces in the library so that it can be repeated: clock, ids, pauses, and the lock
+of those who stand in line.
+"""
 
 from __future__ import annotations
 

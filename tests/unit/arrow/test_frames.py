@@ -185,7 +185,7 @@ def test_blocks_that_differ_are_refused(right, text):
         concat_blocks([pa.table({"x": [1], "y": ["a"]}), pa.table(right)], "uuid")
 
 
-# --- back to pandas ---------------------------------------------------------------------------------------------------
+# --- back to pandas -------------------------------------------------------------------------------
 
 
 def test_nulls_become_what_pandas_makes_of_them():

@@ -1,4 +1,6 @@
-"""Rows of Polars and DuckDB, which come through Arrow's stream protocol, become stored types, or are refused by name."""
+"""Rows of Polars and DuckDB, which come through Arrow's stream protocol, become stored types, or
+are refused by name.
+"""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_partition_keys_come_first_then_names_in_code_point_order():
     assert ordered(schema, ["z"]).names == ["B", "a", "b", "p", "q"]
 
 
-# --- unification: dataset.md 7.1, but widths widen ---------------------------------------------------------------------
+# --- unification: dataset.md 7.1, but widths widen ------------------------------------------------
 
 
 def two(left, right):
@@ -176,7 +176,7 @@ def test_columns_are_the_same_in_any_order():
         unify([], "there")
 
 
-# --- the schema file --------------------------------------------------------------------------------------------------
+# --- the schema file ------------------------------------------------------------------------------
 
 ALL = pa.schema(
     [
@@ -278,7 +278,7 @@ def test_damaged_embedded_schema_names_the_document(text):
         parse_embedded_schemas(text, "uuid")
 
 
-# --- literals ---------------------------------------------------------------------------------------------------------
+# --- literals -------------------------------------------------------------------------------------
 
 MOMENT = dt.datetime(2020, 1, 1, 12, 30, 0, 5)
 

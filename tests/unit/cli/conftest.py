@@ -67,7 +67,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: `skv.yml`, the stores `dataset` (in `store`) and `two`, the latter empty."""
+    """The working directory: `skv.yml`, the stores `dataset` (in `store`) and `two`, the latter
+    empty.
+    """
     shutil.copytree(template, tmp_path / "store")
     (tmp_path / "two").mkdir()
     (tmp_path / "skv.yml").write_text(YAML.format(folder=tmp_path), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""The texts of the help: what each option means, examples that the command takes, lines that a terminal shows."""
+"""The texts of the help: what each option means, examples that the command takes, lines that a
+terminal shows.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def interrupt(self):
-        """Press Ctrl-C, and again where it is not heard: one that comes while readline sets up its line waits for the next key."""
+        """Press Ctrl-C, and again where it is not heard: one that comes while readline sets up its
+        line waits for the next key.
+        """
         for _ in range(_PATIENCE // 5):
             self.type("\x03")
             while "Aborted!" not in self.seen and self._read(5):

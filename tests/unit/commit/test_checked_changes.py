@@ -1,4 +1,6 @@
-"""What is known of a change that was checked before it is published, and what a commit returns without reading it."""
+"""What is known of a change that was checked before it is published, and what a commit returns
+without reading it.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,7 @@ def test_a_commit_between_the_last_look_and_the_swap_is_kept(store, applied, mon
     )
 
 
-# --- what a commit returns --------------------------------------------------------------------------------------------
+# --- what a commit returns ------------------------------------------------------------------------
 
 TEXTS = st.sampled_from(["a", "c d", 'q"', "back\\slash", "ü/%41", "=&", "\u2028", "0", "\x7f"])
 

@@ -1,4 +1,6 @@
-"""Races between publishing, readers, and the collection of garbage, each as the steps that once went wrong."""
+"""Races between publishing, readers, and the collection of garbage, each as the steps that once
+went wrong.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_commit_that_landed_is_no_error_although_others_followed_and_the_store
     seen = []
 
     def fail(call):
-        """The answer is lost, somebody else commits, our commit is found beneath; then the store is gone."""
+        """The answer is lost, somebody else commits, our commit is found beneath; then the store is
+        gone.
+        """
         if call.key != DOCUMENT:
             return "before" if len(seen) > 1 else None
         if call.operation == "put_if":
@@ -110,7 +114,7 @@ def test_a_commit_that_landed_is_no_error_although_others_followed_and_the_store
     assert len(load_snapshot(memory, UUID).chain) == 3
 
 
-# --- many in one line -------------------------------------------------------------------------------------------------
+# --- many in one line -----------------------------------------------------------------------------
 
 
 def together(store, number, fail):

@@ -25,7 +25,9 @@ KEY = "line"
 
 
 class Gate(CountingStore):
-    """Holds the first put of a document until enough others stand in line, or have all been heard of."""
+    """Holds the first put of a document until enough others stand in line, or have all been heard
+    of.
+    """
 
     def __init__(self, inner, others):
         super().__init__(inner)
@@ -159,7 +161,9 @@ def test_a_batch_whose_leader_is_interrupted_is_taken_up_by_the_next(moment):
 
 
 def test_one_that_landed_is_not_told_the_error_of_another():
-    """Of a batch whose swap landed with the interrupted leader, one is seen to have landed; the store then fails for the other."""
+    """Of a batch whose swap landed with the interrupted leader, one is seen to have landed; the
+    store then fails for the other.
+    """
     landed, waits = PendingCommit(None, None, 0), PendingCommit(None, None, 0)  # type: ignore[arg-type]
     from kartothek_cube.core.commit import commit as module
 

@@ -65,7 +65,7 @@ def commits(store):
     return [c.id for c in load_snapshot(store, UUID).chain]
 
 
-# --- creating, updating, replacing ------------------------------------------------------------------------------------
+# --- creating, updating, replacing ----------------------------------------------------------------
 
 
 def test_a_dataset_is_created(store):
@@ -232,7 +232,7 @@ def test_tables_agree_on_the_types_of_shared_columns(store):
         commit_change(store, replace(change, schemas=schemas), None)
 
 
-# --- the schema -------------------------------------------------------------------------------------------------------
+# --- the schema -----------------------------------------------------------------------------------
 
 
 def schema_file(store):
@@ -311,7 +311,7 @@ def test_schema_file_that_cannot_be_written_does_not_undo_the_commit():
     assert schema_file(memory) == pa.schema([("x", pa.int64())])
 
 
-# --- conflicts --------------------------------------------------------------------------------------------------------
+# --- conflicts ------------------------------------------------------------------------------------
 
 
 def test_two_appends_go_together():
@@ -485,7 +485,7 @@ def test_schema_file_left_by_a_deleted_dataset_is_replaced(store):
     assert schema_file(store) == pa.schema([("x", pa.int64())])
 
 
-# --- lost answers and failures ----------------------------------------------------------------------------------------
+# --- lost answers and failures --------------------------------------------------------------------
 
 
 def on_document(fault, *, times=1, then=None):
@@ -621,7 +621,7 @@ def test_a_commit_goes_on_after_a_crash():
     assert rows(store) == [(1,), (2,), (3,), (4,)]
 
 
-# --- stores without conditional put -----------------------------------------------------------------------------------
+# --- stores without conditional put ---------------------------------------------------------------
 
 
 def test_store_without_conditional_put_is_refused_before_anything_is_written(tmp_path):
@@ -642,7 +642,7 @@ def test_one_writer_may_use_such_a_store(tmp_path):
     assert rows_by_index(store) == [2]
 
 
-# --- index files ------------------------------------------------------------------------------------------------------
+# --- index files ----------------------------------------------------------------------------------
 
 
 def test_index_key_that_is_taken_moves_by_a_microsecond(store, monkeypatch):
@@ -671,7 +671,7 @@ def test_lost_answer_for_an_index_file_is_no_failure(store, new):
         assert rows_by_index(store) == [2]
 
 
-# --- foreign writers --------------------------------------------------------------------------------------------------
+# --- foreign writers ------------------------------------------------------------------------------
 
 
 def test_a_foreign_commit_is_seen_and_its_schema_file_rules(store):
@@ -710,7 +710,7 @@ def test_a_dataset_without_a_chain_is_continued(store):
     assert rows(store) == [(1,), (2,)]
 
 
-# --- metadata ---------------------------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 def test_own_entries_are_strings_and_hidden(store):
@@ -730,7 +730,7 @@ def test_creation_time_is_kept_and_may_be_given(store):
     )
 
 
-# --- encodings --------------------------------------------------------------------------------------------------------
+# --- encodings ------------------------------------------------------------------------------------
 
 
 def test_a_msgpack_dataset_stays_one(store):

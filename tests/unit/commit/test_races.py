@@ -56,7 +56,7 @@ def before_swap(store, action):
     return FaultyStore(store, fail)
 
 
-# --- indices ----------------------------------------------------------------------------------------------------------
+# --- indices --------------------------------------------------------------------------------------
 
 
 def test_a_first_index_knows_the_partitions_that_came_in_between():
@@ -79,7 +79,7 @@ def test_a_first_index_that_two_have_asked_for_has_both():
     assert [rows(store, predicates=[[("x", "==", v)]]) for v in (1, 2)] == [[(1,)], [(2,)]]
 
 
-# --- datasets whose document lists no partitions ----------------------------------------------------------------------
+# --- datasets whose document lists no partitions --------------------------------------------------
 
 
 def test_own_files_that_another_commit_found_by_listing_are_no_conflict():
@@ -130,7 +130,7 @@ def test_undoing_the_first_commit_of_an_implicit_dataset_takes_its_rows():
     assert rows(store) == [(2,)]
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------
+# --- schemas --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("removes", [True, False])
@@ -156,7 +156,7 @@ def test_rows_of_a_narrower_schema_are_a_conflict_and_leave_nothing():
     assert len(rows(store)) == 2
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- what is told ---------------------------------------------------------------------------------
 
 
 def test_a_change_meets_nothing_new_where_only_indices_were_loaded(monkeypatch):
@@ -207,7 +207,7 @@ def test_partitions_are_hashed_once_a_state(monkeypatch):
     assert [len(column) for column in hashed] == [2, 2]
 
 
-# --- receipts ---------------------------------------------------------------------------------------------------------
+# --- receipts -------------------------------------------------------------------------------------
 
 
 def test_receipts_of_an_older_version_count_as_old():
@@ -220,7 +220,7 @@ def test_receipts_of_an_older_version_count_as_old():
     assert rows(store) == [(1,), (2,)]
 
 
-# --- merged swaps -----------------------------------------------------------------------------------------------------
+# --- merged swaps ---------------------------------------------------------------------------------
 
 
 def merged(store, changes, base):
@@ -262,7 +262,7 @@ def test_an_older_commit_than_the_chain_is_rebased_all_the_same():
     assert len(rows(store)) == LENGTH + 5
 
 
-# --- who else looks ---------------------------------------------------------------------------------------------------
+# --- who else looks -------------------------------------------------------------------------------
 
 
 def test_the_twin_of_a_creator_in_the_same_swap_is_one_dataset():

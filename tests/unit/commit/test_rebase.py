@@ -1,4 +1,6 @@
-"""Rebasing against a model: a dataset is a dict label → file in order, and the rules are those of the page *Many writers*."""
+"""Rebasing against a model: a dataset is a dict label → file in order, and the rules are those of
+the page *Many writers*.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ def dataset(numbers):
     return after(change(numbers), None)
 
 
-# --- the model --------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def test_a_change_on_its_own_base_is_left_alone(data):
     assert rebase(made, base, base) is made
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
+# --- places ---------------------------------------------------------------------------------------
 
 
 def placed(state, gone, added, places):
@@ -183,7 +185,7 @@ def test_the_place_of_a_partition_that_is_gone_is_the_end():
     assert list(model_of(landed)) == ["p=a/l1", "p=a/new"]
 
 
-# --- what is not about partitions -------------------------------------------------------------------------------------
+# --- what is not about partitions -----------------------------------------------------------------
 
 BASE = dataset({"p=a/l0": 0})
 
@@ -235,7 +237,7 @@ def test_nothing_is_added_to_a_dataset_that_was_deleted(mode):
         rebase(change({"p=a/new": 1}, on_conflict=mode), BASE, None)
 
 
-# --- two first writers ------------------------------------------------------------------------------------------------
+# --- two first writers ----------------------------------------------------------------------------
 
 
 def test_the_rows_of_a_second_first_writer_are_added():

@@ -1,4 +1,6 @@
-"""Numbered writes: parsed, kept in the document, and each published at most once, whatever happens meanwhile."""
+"""Numbered writes: parsed, kept in the document, and each published at most once, whatever happens
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def numbered(store, rows, txn, **more):
     return write(store, {"x": rows}, txn=txn, **more)
 
 
-# --- the value ----------------------------------------------------------------------------------------------------------
+# --- the value ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [("app", 7), ["app", 7], Txn("app", 7), ("app", np.int64(7))])
@@ -105,7 +107,7 @@ def test_a_repeated_write_has_the_id_of_the_first_one():
     assert len(write_id(FIRST, ["c++a", "c++b"])) == 32
 
 
-# --- publishing ---------------------------------------------------------------------------------------------------------
+# --- publishing -----------------------------------------------------------------------------------
 
 
 def test_a_number_is_published_once():
@@ -178,7 +180,7 @@ def test_a_change_for_a_state_that_had_the_number_does_not_land_where_it_is_gone
     assert values(store) == [0, 7]
 
 
-# --- races --------------------------------------------------------------------------------------------------------------
+# --- races ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -285,7 +287,7 @@ def test_one_swap_of_several_has_each_number_once():
     assert numbers(memory) == '{"app": 2}'
 
 
-# --- crashes ------------------------------------------------------------------------------------------------------------
+# --- crashes --------------------------------------------------------------------------------------
 
 
 def commit_one(store):
@@ -317,7 +319,7 @@ def test_after_a_crash_at_any_call_a_replay_makes_it_once():
     pytest.fail("it never ended")
 
 
-# --- what becomes of the number -------------------------------------------------------------------------------------------
+# --- what becomes of the number -------------------------------------------------------------------
 
 
 def two(store):
@@ -373,7 +375,7 @@ def test_a_dataset_that_was_deleted_begins_anew():
     assert not numbered(store, [1], FIRST).result.skipped
 
 
-# --- receipts by hand -------------------------------------------------------------------------------------------------------
+# --- receipts by hand -----------------------------------------------------------------------------
 
 
 def test_receipts_are_committed_once_for_a_number_whatever_they_are():

@@ -250,7 +250,7 @@ def test_errors_have_their_builtin_and_the_common_base():
     assert isinstance(kind.value, KartothekCubeError)
 
 
-# --- converters -------------------------------------------------------------------------------------------------------
+# --- converters -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, ["a"], 1])

@@ -68,7 +68,7 @@ def frames_by(store, cube, by, **arguments):
     ]
 
 
-# --- values of partition columns --------------------------------------------------------------------------------------
+# --- values of partition columns ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_partition_values_come_back_as_they_were_and_select_what_they_say(values
     assert query_cube_arrow(CUBE, store).column("p").to_pylist() == values[1:]
 
 
-# --- null and types in conditions -------------------------------------------------------------------------------------
+# --- null and types in conditions -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -164,7 +164,7 @@ def test_what_can_be_stored_can_be_queried(name):  # 10.1.9
     assert frame["v1"].isna().tolist() == [False, True]
 
 
-# --- rows that come back, leak or vanish ------------------------------------------------------------------------------
+# --- rows that come back, leak or vanish ----------------------------------------------------------
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_rows_without_a_value_are_in_no_group_and_the_plan_says_how_many_files_t
     assert "cells without a value of i1 are in no group" in text
 
 
-# --- removal ----------------------------------------------------------------------------------------------------------
+# --- removal --------------------------------------------------------------------------------------
 
 
 def test_a_removal_that_would_empty_another_dataset_is_refused():  # 10.1.14
@@ -244,11 +244,13 @@ def test_a_partition_column_may_have_any_name():  # 10.1.14
     assert xs(store, cube) == [1, 2]
 
 
-# --- maintenance ------------------------------------------------------------------------------------------------------
+# --- maintenance ----------------------------------------------------------------------------------
 
 
 def users(metadata):
-    """The entries of the user and of the cube, without those in which this library keeps its commits."""
+    """The entries of the user and of the cube, without those in which this library keeps its
+    commits.
+    """
     return {key: value for key, value in metadata.items() if not key.startswith("kartothek_cube")}
 
 
@@ -345,7 +347,7 @@ def test_a_missing_file_is_an_error_that_names_it():  # 10.1.19
         query_cube(CUBE, store)
 
 
-# --- cells in two places ----------------------------------------------------------------------------------------------
+# --- cells in two places --------------------------------------------------------------------------
 
 
 def test_a_cell_in_two_partitions_is_two_rows_that_a_count_finds():  # 10.1.21
@@ -364,7 +366,7 @@ def test_enrichment_rows_in_another_partition_than_their_cell_join_nothing_and_a
     assert lost.select(["x", "p", "v1"]).to_pylist() == [{"x": 1, "p": 0, "v1": 2}]
 
 
-# --- odd dimensions and names -----------------------------------------------------------------------------------------
+# --- odd dimensions and names ---------------------------------------------------------------------
 
 
 def foreign(values):
@@ -419,7 +421,7 @@ def test_hidden_payload_disturbs_no_query(name):  # 10.4.52
     assert rows(store) == [{"p": 0, "v1": 1, "x": 0}, {"p": 1, "v1": 2, "x": 1}]
 
 
-# --- the list ---------------------------------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------
 
 
 def faults_in_comments():

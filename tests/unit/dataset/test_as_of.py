@@ -1,4 +1,6 @@
-"""Reading older states: whatever commits a dataset saw, each of them reads again as it was, by every reader."""
+"""Reading older states: whatever commits a dataset saw, each of them reads again as it was, by
+every reader.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +200,7 @@ def test_a_moment_may_be_of_pandas_or_text(store, commits, form):
     assert [sorted(read_table(UUID, store, as_of=form(commit.time))["x"]) for commit in commits] == XS
 
 
-# --- any sequence of commits ------------------------------------------------------------------------------------------
+# --- any sequence of commits ----------------------------------------------------------------------
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=4)
 STEPS = st.lists(

@@ -158,7 +158,7 @@ def check_found(store, values, role):
         assert sorted(found.column("n").to_pylist()) == numbers, value
 
 
-# --- pandas -----------------------------------------------------------------------------------------------------------
+# --- pandas ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stored", truth.FRAMES, ids=truth.spelled)
@@ -190,7 +190,7 @@ def test_dates_come_as_objects_on_request(store):
     assert column.tolist() == [dt.date(2024, 2, 29), None]
 
 
-# --- later updates ----------------------------------------------------------------------------------------------------
+# --- later updates --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -302,7 +302,7 @@ def test_nan_is_a_value_in_arrow_and_null_in_pandas_and_in_no_index(store):
     assert load_index(store, load_snapshot(store, UUID), "x")[0].values.to_pylist() == [1.5]
 
 
-# --- partition values -------------------------------------------------------------------------------------------------
+# --- partition values -----------------------------------------------------------------------------
 
 MOMENT = dt.datetime(2020, 1, 1, 12, 30)
 PARTITION_VALUES = {
@@ -394,7 +394,7 @@ def test_a_value_that_no_path_can_name_is_refused(column, error, words, store):
     assert store.list("", recursive=True).keys == []
 
 
-# --- any rows ---------------------------------------------------------------------------------------------------------
+# --- any rows -------------------------------------------------------------------------------------
 
 SCALARS = {
     pa.bool_(): st.booleans(),
@@ -454,7 +454,7 @@ def test_any_rows_come_back(blocks):
         assert sorted(numbers) == [row["n"] for row in given_rows if row["i1"] == value]
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 PART = "<!-- generated: {} -->\n"
 END = "<!-- end -->"

@@ -66,7 +66,7 @@ def commit(store, *partitions, **arguments):
     return commit_dataset(store, UUID, list(partitions), **arguments)
 
 
-# --- write_single_partition -------------------------------------------------------------------------------------------
+# --- write_single_partition -----------------------------------------------------------------------
 
 
 def test_only_data_files_are_written(store):
@@ -180,7 +180,7 @@ def test_a_factory_says_where_the_dataset_lies(store):
     assert len(factory.partitions) == 3
 
 
-# --- commit_dataset ---------------------------------------------------------------------------------------------------
+# --- commit_dataset -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

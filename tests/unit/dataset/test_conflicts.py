@@ -196,7 +196,7 @@ def test_an_index_is_built_again_from_new_files_alone(store):
     assert min(times) == max(times)
 
 
-# --- the result -------------------------------------------------------------------------------------------------------
+# --- the result -----------------------------------------------------------------------------------
 
 
 def test_only_who_wrote_is_told_what_became_of_it(store):
@@ -212,7 +212,7 @@ def test_only_who_wrote_is_told_what_became_of_it(store):
     assert written.to_dict() == DatasetMetadata.load_from_store(UUID, store).to_dict()
 
 
-# --- first writers ----------------------------------------------------------------------------------------------------
+# --- first writers --------------------------------------------------------------------------------
 
 FIRST = partial(update_dataset_from_dataframes, partition_on="p", secondary_indices="i1")
 
@@ -251,7 +251,7 @@ def test_whoever_stores_a_new_dataset_wants_no_other_there():
     assert rows(store, "i1") == [(3,)]
 
 
-# --- receipts ---------------------------------------------------------------------------------------------------------
+# --- receipts -------------------------------------------------------------------------------------
 
 STAGE = partial(stage_partitions, partition_on="p", secondary_indices="i1")
 

@@ -60,7 +60,7 @@ def xs(entries, table="table"):
     return [frames[table]["x"].tolist() for frames in entries]
 
 
-# --- partition by partition -------------------------------------------------------------------------------------------
+# --- partition by partition -----------------------------------------------------------------------
 
 
 # F02, F32, F33
@@ -185,7 +185,7 @@ def test_the_pushdown_argument_changes_nothing(reader, store):
         assert xs(entries) == [[4], [1]]
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------
+# --- groups ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,14 @@ def test_list_and_iterator_agree(store):
                 pd.testing.assert_frame_equal(one["table"], other["table"])
 
 
-# --- the iterator over groups that share files ------------------------------------------------------------------------
+# --- the iterator over groups that share files ----------------------------------------------------
 
 
 @pytest.fixture
 def shared(folder):
-    """Every value of i1 is in every partition, so that loading groups alone would read each file five times."""
+    """Every value of i1 is in every partition, so that loading groups alone would read each file
+    five times.
+    """
     n, memory = 200, MemoryStore()
     rows = {
         "x": list(range(n)),
@@ -373,7 +375,7 @@ def test_groups_that_share_few_files_come_before_all_files_are_read(store):
     assert opened(counting) == [f"{UUID}/table/p=1/one.parquet"]
 
 
-# --- the iterator -----------------------------------------------------------------------------------------------------
+# --- the iterator ---------------------------------------------------------------------------------
 
 
 # F29: the call refuses, not the first step
@@ -418,7 +420,7 @@ def test_a_missing_index_file_matters_only_where_it_is_used(reader, store):
             reader(UUID, store, **arguments)
 
 
-# --- several tables ---------------------------------------------------------------------------------------------------
+# --- several tables -------------------------------------------------------------------------------
 
 
 def add_table(store, files):
@@ -499,7 +501,7 @@ def test_a_partition_may_lack_a_table(reader, store):
     assert read_table(UUID, store, table="names")["x"].tolist() == [10]
 
 
-# --- factory and refusals ---------------------------------------------------------------------------------------------
+# --- factory and refusals -------------------------------------------------------------------------
 
 
 def test_a_factory_is_used_in_place(reader, store):

@@ -352,7 +352,9 @@ def test_row_labels_of_a_stored_frame_are_not_restored():
 
 
 def test_dates_of_a_result_without_rows(store):
-    """Without a partition they are timestamps whatever was asked for, as in kartothek; else they are what was asked for."""
+    """Without a partition they are timestamps whatever was asked for, as in kartothek; else they
+    are what was asked for.
+    """
     assert read(store, ("p", "==", "z"), dates_as_object=True)["d"].dtype == object
     write(store, pa.table(ROWS).slice(0, 0), on=["p"], index=["y"], removed=["p=a/one", "p=b/one"])
     assert read(store, dates_as_object=True)["d"].dtype.kind == "M"

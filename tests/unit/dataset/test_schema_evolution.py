@@ -196,7 +196,7 @@ def test_a_partition_column_of_nothing_gets_its_type_from_the_first_rows(store):
     assert (rows(store), schema(store)) == ([(1, "a")], {"p": "int64", "x": "string"})
 
 
-# --- add_columns ------------------------------------------------------------------------------------------------------
+# --- add_columns ----------------------------------------------------------------------------------
 
 
 def indexed(store):

@@ -147,7 +147,7 @@ def test_a_name_that_makes_no_key_is_not_indexed(store, name):
         put(store, element("one", **{name: [1]}), secondary_indices=name)
 
 
-# --- updates ----------------------------------------------------------------------------------------------------------
+# --- updates --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", [None, [], ["i1"], ["i2"], ["i2", "i1"]])
@@ -203,7 +203,7 @@ def test_widths_of_an_index_are_those_of_kartothek(store):
     assert index(store, "i1") == {1: {"one"}, 2**40: {"two"}}
 
 
-# --- kartothek's member `indices` -------------------------------------------------------------------------------------
+# --- kartothek's member `indices` -----------------------------------------------------------------
 
 
 def with_indices(label, indices, **columns):

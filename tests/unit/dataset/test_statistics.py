@@ -47,7 +47,7 @@ def labels(store):
     return load_snapshot(store, UUID).partitions.labels.to_pylist()
 
 
-# --- footers ----------------------------------------------------------------------------------------------------------
+# --- footers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["memory", "local"])
@@ -150,7 +150,7 @@ def test_csv_has_no_row_groups(store):
         collect_dataset_metadata(store, UUID)
 
 
-# --- hashes of rows ---------------------------------------------------------------------------------------------------
+# --- hashes of rows -------------------------------------------------------------------------------
 
 
 def hash_of(column, kind=None):
@@ -279,7 +279,7 @@ def test_bags_of_rows_have_equal_hashes_if_they_are_equal(one, other):
     assert (hashed(one) == hashed(other)) == (sorted(one, key=str) == sorted(other, key=str))
 
 
-# --- hashes of datasets -----------------------------------------------------------------------------------------------
+# --- hashes of datasets ---------------------------------------------------------------------------
 
 
 def test_each_partition_has_a_hash(store):

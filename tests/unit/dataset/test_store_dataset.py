@@ -49,7 +49,7 @@ def put(store, frames=(FRAME,), **arguments):
     return store_dataframes_as_dataset(store, UUID, list(frames), **arguments)
 
 
-# --- where ------------------------------------------------------------------------------------------------------------
+# --- where ----------------------------------------------------------------------------------------
 
 
 class Unpicklable(MemoryStore):
@@ -108,7 +108,7 @@ def test_a_store_that_cannot_be_written_is_found_before_rows_are_touched(store):
         put(ReadOnlyView(store), [object()])
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("uuid", ["", "a b", "a/b", "a.b", "ä", "a\n", "\n", "a%", 5, b"a", ["a"], pd.NA])  # B01 B02
@@ -155,7 +155,7 @@ def test_files_without_a_document_are_no_dataset(store):  # B07
     assert rows(store, "x") == [(1,), (2,)]
 
 
-# --- what is stored ---------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def test_nothing_to_store_is_refused(store):  # C01
@@ -284,7 +284,7 @@ def test_large_integers_keep_their_value(store, value):
     assert rows(store) == [(value,)]
 
 
-# --- existing datasets ------------------------------------------------------------------------------------------------
+# --- existing datasets ----------------------------------------------------------------------------
 
 
 def test_an_existing_dataset_is_not_touched(store):  # C09
@@ -338,7 +338,7 @@ def test_a_dataset_keeps_its_encoding_when_it_is_overwritten(store, old, new):  
     assert len(keys(store, "by-dataset-metadata")) == 1
 
 
-# --- metadata ---------------------------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 def test_callable_metadata_is_called_once_when_all_rows_are_stored(store):  # C32
@@ -395,7 +395,7 @@ def test_metadata_comes_back_as_json_has_it(store):
     assert user_metadata(store) == json.loads(json.dumps(given))
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", ["no", 0, None, ["i1"]])

@@ -81,7 +81,7 @@ def test_with_little_memory_one_file_is_in_flight(store):
             assert len(data_files(counting)) == number
 
 
-# --- files that are large against the memory --------------------------------------------------------------------------
+# --- files that are large against the memory ------------------------------------------------------
 
 GROUP = 20_000
 MIB = 2**20

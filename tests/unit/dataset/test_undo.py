@@ -1,4 +1,6 @@
-"""Taking commits back: the state is that of before, in content and order, or the undo is refused before anything is written."""
+"""Taking commits back: the state is that of before, in content and order, or the undo is refused
+before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -229,7 +231,7 @@ def test_a_write_to_a_cube_is_taken_back_by_its_id(store):
     assert len(state(store)[0]) == 4
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 
 def refused(store: Any, error: type[Exception], match: str, commit: str | None = None) -> None:
@@ -359,7 +361,7 @@ def test_metadata_and_rows_that_come_meanwhile_stay(store):
     assert (state(store)[5]["n"], state(store)[5]["m"]) == (1, 7)
 
 
-# --- history ----------------------------------------------------------------------------------------------------------
+# --- history --------------------------------------------------------------------------------------
 
 
 def test_history_lists_commits_the_newest_first(store):
@@ -419,7 +421,7 @@ def test_commits_before_a_foreign_one_are_listed_and_not_kept(store):
         undo(UUID, store)
 
 
-# --- any sequence -----------------------------------------------------------------------------------------------------
+# --- any sequence ---------------------------------------------------------------------------------
 
 
 @settings(max_examples=settings().max_examples // 2)

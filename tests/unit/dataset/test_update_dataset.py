@@ -1,4 +1,6 @@
-"""`update_dataset_from_dataframes`: appending, metadata, what has to fit, implicit datasets, encodings, factories."""
+"""`update_dataset_from_dataframes`: appending, metadata, what has to fit, implicit datasets,
+encodings, factories.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def update(store, *frames, **arguments):
     return update_dataset_from_dataframes(list(frames), store, UUID, **arguments)
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", [update_dataset_from_dataframes, update_dataset_from_dataframes__iter])
@@ -162,7 +164,7 @@ def test_a_zoned_timestamp_column_can_be_updated(store):  # C38
     assert [row[0] for row in rows(store)] == [when.x[0].to_pydatetime()] * 2
 
 
-# --- metadata ---------------------------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 def test_metadata_is_set_key_by_key(stored):  # D27
@@ -219,7 +221,7 @@ def test_metadata_that_json_cannot_hold_is_refused_before_files_are_written(stor
         update(stored, TWO, metadata={"x": object()})
 
 
-# --- implicit datasets, encodings, factories --------------------------------------------------------------------------
+# --- implicit datasets, encodings, factories ------------------------------------------------------
 
 
 def test_an_implicit_dataset_becomes_explicit(store):  # D33
@@ -285,7 +287,7 @@ def test_an_illegal_uuid_is_refused(store, uuid):
         update_dataset_from_dataframes([ONE], store, uuid)
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [{"central_partition_metadata": False}, {"load_dynamic_metadata": False}])

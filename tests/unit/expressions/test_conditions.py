@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -68,7 +70,7 @@ ALL_NINE = [
 NULLS = [None, float("nan"), np.float64("nan"), pd.NaT, pd.NA, np.datetime64("NaT", "ns")]
 
 
-# --- making conditions ------------------------------------------------------------------------------------------------
+# --- making conditions ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("compare", "cls", "op"), OPERATORS)
@@ -171,7 +173,7 @@ def test_a_virtual_column_has_a_name_and_no_hash():
         C(1)
 
 
-# --- what cannot be compared ------------------------------------------------------------------------------------------
+# --- what cannot be compared ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("null", NULLS, ids=repr)
@@ -240,7 +242,7 @@ def test_the_abstract_condition_cannot_be_made():
         Condition("x")
 
 
-# --- conditions as values ---------------------------------------------------------------------------------------------
+# --- conditions as values -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("condition", ALL_NINE, ids=str)
@@ -300,7 +302,7 @@ def test_forgotten_brackets_on_the_right_are_said_to_be_missing():
         _ = 1 & (C("y") == 2)
 
 
-# --- conjunctions -----------------------------------------------------------------------------------------------------
+# --- conjunctions ---------------------------------------------------------------------------------
 
 a, b, c, d = C("a") == 1, C("b") < 2, C("c").isin([3]), C("d").in_interval(4)
 
@@ -401,7 +403,7 @@ def test_text_of_a_conjunction_brackets_each_condition():
     assert str(Conjunction(None)) == ""
 
 
-# --- filter_df --------------------------------------------------------------------------------------------------------
+# --- filter_df ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -596,7 +598,7 @@ def test_isnotin_is_unequal_to_each_value(values, excluded):
         assert list(Conjunction(C("x") != v for v in excluded).filter_df(df).index) == expected
 
 
-# --- text -------------------------------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -752,7 +754,7 @@ def test_lists_of_numbers_and_texts_survive_text(cls, numbers, texts, floats):
         assert Condition.from_string(str(condition), TYPES) == condition
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def test_json_form_is_a_list_of_attributes_and_class_names():
@@ -813,7 +815,7 @@ def test_json_that_describes_no_condition_is_refused(array, error, words):  # cu
         Conjunction.from_jsonarray(array)
 
 
-# --- dataset predicates -----------------------------------------------------------------------------------------------
+# --- dataset predicates ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [1, "a b) 'c' ", 1.5, True, pd.Timestamp(2020, 1, 2, 3, 4, 5)], ids=repr)
@@ -863,12 +865,14 @@ def test_simple_condition_is_the_base_of_all_with_one_operator():
     assert not isinstance(ALL_NINE[-1], SimpleCondition)
 
 
-# --- isnotin in queries -----------------------------------------------------------------------------------------------
+# --- isnotin in queries ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def cube_store():
-    """Three partitions; `i1` is indexed and is null where x is 3, dataset `e` lacks the cell x=5 and has a null for x=4."""
+    """Three partitions; `i1` is indexed and is null where x is 3, dataset `e` lacks the cell x=5
+    and has a null for x=4.
+    """
     store = MemoryStore()
     cube = Cube(["x"], ["p"], "cube", suppress_index_on=["x"])
     build_cube(pa.table({"x": range(6), "p": [0, 0, 1, 1, 2, 2], "i1": [10, 20, 10, None, 30, 20]}), cube, store)
@@ -916,3 +920,12 @@ def test_isnotin_says_which_partitions_are_removed():
 
 def test_isnotin_is_shown_by_a_plan(cube_store):
     assert "x not in [1, 2]" in plan_cube_query(*cube_store, C("x").isnotin([1, 2])).explain()
+
+
+def test_the_text_form_knows_its_operators_whatever_was_imported_first():
+    code = (
+        "import pyarrow as pa; from kartothek_cube.core.expressions.conjunction import Conjunction;"
+        "print(Conjunction.from_string('x >= 2', {'x': pa.int64()}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "(x >= 2)"), ran.stderr

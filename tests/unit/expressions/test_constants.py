@@ -1,4 +1,6 @@
-"""Constants of predicates obey one table of rules, whether their column is a partition key, has an index, or is in the files only."""
+"""Constants of predicates obey one table of rules, whether their column is a partition key, has an
+index, or is in the files only.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def same(left, right):
     return left.schema == right.schema and repr(left.to_pydict()) == repr(right.to_pydict())
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- there and back -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file_format", FORMATS, ids=["gz", "plain"])
@@ -250,7 +250,7 @@ def test_tables_come_back_in_every_format(table, file_format):
     assert same(restored(table, file_format), table)
 
 
-# --- files of pandas --------------------------------------------------------------------------------------------------
+# --- files of pandas ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_pandas_reads_our_files():
     assert frame.isna().sum().sum() == 3
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 TEXT = "y;x;z\na;1;0.5\nb;2;\n;3;1.5\n"

@@ -37,7 +37,7 @@ def read(store, columns, *clauses, schema=SCHEMA, constants=None):
     )
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def test_files_are_as_kartothek_writes_them():
@@ -152,7 +152,7 @@ def test_a_stream_holds_one_row_group_at_a_time():
     assert all(size >= 8 * (rows - 5_000) for rows, size in written)
 
 
-# --- the suffix says the format ----------------------------------------------------------------------------------------
+# --- the suffix says the format -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_an_unknown_suffix_is_refused(key):
     assert store.calls == []
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def test_columns_come_in_the_order_asked_for(store):
@@ -274,7 +274,7 @@ def test_empty_files(store, rows):
     assert read_columns(store, KEY, "uuid")[0].num_rows == 0
 
 
-# --- row groups -------------------------------------------------------------------------------------------------------
+# --- row groups -----------------------------------------------------------------------------------
 
 
 def wide(rows=20_000, seed=0):
@@ -388,7 +388,7 @@ def test_footer_longer_than_the_first_read():
     assert store.counts["tail"] == 2
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 def test_missing_file_names_dataset_and_key(store):

@@ -1,4 +1,6 @@
-"""Rows of files that satisfy predicates: what these ask for is read first, the rest only where rows stay; texts that repeat as dictionaries."""
+"""Rows of files that satisfy predicates: what these ask for is read first, the rest only where rows
+stay; texts that repeat as dictionaries.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def read(store, columns, *clauses):
     return read_rows(store, KEY, FileRequest("uuid", SCHEMA, tuple(columns), (clauses,) if clauses else None))
 
 
-# --- one step after the other -----------------------------------------------------------------------------------------
+# --- one step after the other ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [MemoryStore, DistantStore])
@@ -182,7 +184,7 @@ def test_a_column_that_is_called_like_a_part_of_another_one_has_its_own_rows_and
         ]
 
 
-# --- dictionaries -----------------------------------------------------------------------------------------------------
+# --- dictionaries ---------------------------------------------------------------------------------
 
 
 def test_texts_that_repeat_are_read_as_dictionaries_and_come_as_texts(every_size, monkeypatch):
@@ -219,7 +221,7 @@ def test_codes_that_the_dictionary_lacks_are_no_rows(codes):
         parquet.conform(pa.chunked_array([chunk]), pa.string(), "y", KEY)
 
 
-# --- the same rows as of the whole table --------------------------------------------------------------------------------
+# --- the same rows as of the whole table ----------------------------------------------------------
 
 values = {
     "x": st.integers(-3, 3),

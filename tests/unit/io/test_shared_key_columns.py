@@ -1,4 +1,6 @@
-"""Columns that lie in two files in the same bytes are decoded once, and the rows are those of plain reading."""
+"""Columns that lie in two files in the same bytes are decoded once, and the rows are those of plain
+reading.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def request(schema):
 
 
 def both(store, schema=None, constants=None):
-    """What is found beside a first file, whether it has the keys of that, and what plain reading finds."""
+    """What is found beside a first file, whether it has the keys of that, and what plain reading
+    finds.
+    """
     left, right = (
         ParquetSource(pa.BufferReader(store.get(key)), 0).schema if schema is None else schema for key in (LEFT, RIGHT)
     )

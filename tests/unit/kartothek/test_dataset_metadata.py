@@ -62,7 +62,7 @@ def partitions(*labels):
     return {label: {"files": {"table": f"{UUID}/table/{label}.parquet"}} for label in labels}
 
 
-# --- members --------------------------------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------
 
 
 def test_a_dataset_says_what_it_is(dataset):
@@ -193,7 +193,7 @@ def test_the_snapshot_is_the_one_that_was_read(store, dataset):
     assert DatasetMetadata.of(dataset.snapshot) == dataset
 
 
-# --- the constructor ------------------------------------------------------------------------------------------------------
+# --- the constructor ------------------------------------------------------------------------------
 
 
 def test_a_dataset_can_be_made_of_nothing():
@@ -266,7 +266,7 @@ def test_the_snapshot_of_a_dataset_made_by_hand_is_not_taken_for_the_stored_one(
     assert len(load_snapshot(store, UUID).partitions) == 2
 
 
-# --- equality, copies, pickles --------------------------------------------------------------------------------------------
+# --- equality, copies, pickles --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_copy_has_no_arguments_of_its_own(dataset):
         dataset.copy(partition=[])
 
 
-# --- existence and keys ---------------------------------------------------------------------------------------------------
+# --- existence and keys ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("msgpack", [False, True])
@@ -355,7 +355,7 @@ def test_a_missing_dataset_is_named_by_both_keys(store, load_schema):
         DatasetMetadata.load_from_store(UUID, store, load_schema=load_schema)
 
 
-# --- loading --------------------------------------------------------------------------------------------------------------
+# --- loading --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
@@ -466,7 +466,7 @@ def test_an_unknown_encoding_is_refused(function):
         function(b"{}", "xml")
 
 
-# --- loading indices ------------------------------------------------------------------------------------------------------
+# --- loading indices ------------------------------------------------------------------------------
 
 
 def test_loading_an_index_gives_another_object(store, dataset):  # I01
@@ -574,7 +574,7 @@ def test_an_index_inside_the_document_is_loaded(store, schema):
     assert dataset.query(i1="10") == ["p=1/a"]
 
 
-# --- questions ------------------------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------
 
 
 def test_a_query_without_values_gives_all_labels(dataset):
@@ -643,7 +643,7 @@ def test_dates_come_as_objects_by_default(store):
     assert pd.api.types.is_datetime64_any_dtype(dataset.get_indices_as_dataframe(["d"], date_as_object=False)["d"])
 
 
-# --- documents ------------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 def test_the_document_is_shown_as_it_is_stored(store, dataset):
@@ -694,7 +694,7 @@ def test_a_schema_is_known_by_its_file(dataset):
     assert dataset.schema.origin == {"uuid/table/_common_metadata"}
 
 
-# --- what callers give --------------------------------------------------------------------------------------------------
+# --- what callers give ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

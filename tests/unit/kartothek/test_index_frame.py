@@ -28,7 +28,7 @@ def rows(frame):
     return [(label, *values) for label, values in zip(frame.index, table.to_numpy().tolist(), strict=True)]
 
 
-# --- query_labels -----------------------------------------------------------------------------------------------------
+# --- query_labels ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_cannot_be_looked_up_is_refused(indices, values, error, message):
         query_labels(LABELS, indices, **values)
 
 
-# --- indices_as_frame -------------------------------------------------------------------------------------------------
+# --- indices_as_frame -----------------------------------------------------------------------------
 
 
 def test_one_row_for_each_combination_and_a_null_where_an_index_knows_no_value():  # I06
@@ -165,7 +165,7 @@ def test_what_cannot_be_shown_is_refused(indices, arguments, error, message):
         indices_as_frame(LABELS, indices, **arguments)
 
 
-# --- against a loop ---------------------------------------------------------------------------------------------------
+# --- against a loop -------------------------------------------------------------------------------
 
 NAMES = ["d", "a", "c", "b"]
 DCTS = st.dictionaries(st.integers(0, 3), st.lists(st.sampled_from([*NAMES, "gone"]), max_size=3), max_size=4)

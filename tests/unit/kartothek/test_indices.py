@@ -36,7 +36,7 @@ def explicit(dct, dtype=None, **more):
     return ExplicitSecondaryIndex("x", dct, dtype=dtype, **more)
 
 
-# --- making an index --------------------------------------------------------------------------------------------------
+# --- making an index ------------------------------------------------------------------------------
 
 
 def test_values_are_normalised_and_collisions_merged_with_a_warning(caplog):  # I11
@@ -161,7 +161,7 @@ def test_an_entry_that_makes_no_sense_is_refused():
         ExplicitSecondaryIndex.from_v2("x", 3)
 
 
-# --- values of lenient types ------------------------------------------------------------------------------------------
+# --- values of lenient types ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_value_that_cannot_be_taken_for_the_type_is_refused(dtype, value, erro
         IndexBase.normalize_value(dtype, value)
 
 
-# --- questions --------------------------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------
 
 
 def test_query_is_lenient_and_eval_operator_is_strict():  # I12
@@ -381,7 +381,7 @@ def test_an_index_that_is_not_loaded_has_an_empty_dict():
     assert (UNLOADED.loaded, UNLOADED.data, UNLOADED.index_dct, UNLOADED.to_dict()) == (False, None, {}, {})
 
 
-# --- as_flat_series ---------------------------------------------------------------------------------------------------
+# --- as_flat_series -------------------------------------------------------------------------------
 
 
 def items(series):
@@ -427,7 +427,7 @@ def test_predicates_of_the_flat_series_are_checked():
         explicit({1: ["a"]}).as_flat_series(predicates=[[("x", ">", "u")]])
 
 
-# --- changes ----------------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 CHANGES = {
     "update": (lambda i, **k: i.update(explicit({2: ["b"], 3: ["c"]}), **k), {1: ["a", "b"], 2: ["a", "b"], 3: ["c"]}),
@@ -530,7 +530,7 @@ def test_indices_are_equal_by_column_type_content_and_key():
     assert UNLOADED.copy() == UNLOADED
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -635,7 +635,7 @@ def test_a_text_for_people():
     assert repr(UNLOADED) == "<ExplicitSecondaryIndex on 'x': int64, not loaded>"
 
 
-# --- several indices --------------------------------------------------------------------------------------------------
+# --- several indices ------------------------------------------------------------------------------
 
 
 def test_indices_of_several_partitions_are_merged():
@@ -666,7 +666,7 @@ def test_labels_are_removed_from_all_indices_or_kept_in_all():
     assert kept["y"] is removed["y"] is indices["y"]
 
 
-# --- against a dict ---------------------------------------------------------------------------------------------------
+# --- against a dict -------------------------------------------------------------------------------
 
 VALUES = {
     pa.int64(): st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1),

@@ -32,7 +32,7 @@ FRAME = pd.DataFrame({"y": ["a"], "x": np.array([1], np.int8), "p": [1], "v1": n
 NORMAL = pa.schema({"p": pa.int64(), "v1": pa.float64(), "x": pa.int64(), "y": pa.string()})
 
 
-# --- the class ------------------------------------------------------------------------------------------------------------
+# --- the class ------------------------------------------------------------------------------------
 
 
 def test_a_wrapper_passes_on_to_the_arrow_schema():
@@ -94,7 +94,7 @@ def test_a_wrapper_travels(copied):
     assert (copied(schema), copied(schema).origin) == (schema, {"a"})
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_ordering_keeps_metadata_and_origin():
     assert (ordered.names, ordered.metadata, ordered.origin) == (["y", "x"], {b"k": b"v"}, {"a"})
 
 
-# --- comparing ------------------------------------------------------------------------------------------------------------
+# --- comparing ------------------------------------------------------------------------------------
 
 
 def metas(*columns):
@@ -314,7 +314,7 @@ def test_tables_must_not_share_columns_of_two_types(ignore_pandas):
         validate_shared_columns(metas({"x": pa.null()}, {"x": pa.string()}, {"x": pa.int64()}), ignore_pandas)
 
 
-# --- frames and files -----------------------------------------------------------------------------------------------------
+# --- frames and files -----------------------------------------------------------------------------
 
 
 def test_an_empty_frame_has_the_columns_and_types_of_a_schema():

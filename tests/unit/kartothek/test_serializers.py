@@ -68,7 +68,7 @@ def assert_same(found, expected):
     pdt.assert_frame_equal(*(f.astype(object).where(f.notna(), None) for f in (found, expected)))
 
 
-# --- the classes ------------------------------------------------------------------------------------------------------
+# --- the classes ----------------------------------------------------------------------------------
 
 
 def test_suffixes_types_and_defaults():
@@ -113,7 +113,7 @@ def test_the_names_of_kartothek_are_there():
     assert {"PredicatesType", "ConjunctionType", "LiteralType", "LiteralValue"} <= set(serialization.__all__)
 
 
-# --- storing ----------------------------------------------------------------------------------------------------------
+# --- storing --------------------------------------------------------------------------------------
 
 
 @serializers
@@ -164,7 +164,7 @@ def test_what_cannot_be_stored_is_refused_before_it_is_written(serializer, data,
     assert store.calls == []
 
 
-# --- restoring --------------------------------------------------------------------------------------------------------
+# --- restoring ------------------------------------------------------------------------------------
 
 
 ALL_TYPES = {
@@ -397,7 +397,7 @@ def test_row_labels_in_the_files_of_pandas_are_passed_over():
     assert_same(restore(store, "f.parquet"), frame().iloc[[2, 0, 1]].reset_index(drop=True))
 
 
-# --- keys that cannot be read -----------------------------------------------------------------------------------------
+# --- keys that cannot be read ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["f", "f.feather", "f.parquet.tmp"])
@@ -461,7 +461,7 @@ def test_other_formats_may_be_registered(monkeypatch):
     assert restore(store, ParquetSerializer().store(store, "f", frame()))["x"].tolist() == [3, 1, 2]
 
 
-# --- datasets ---------------------------------------------------------------------------------------------------------
+# --- datasets -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("serializer", [*SERIALIZERS, ParquetFormat(), CsvFormat()], ids=str)
@@ -509,7 +509,7 @@ def test_a_request_with_a_serializer_travels():
     assert request.serializer.encode(pa.table({"x": [1]})).to_pybytes() == b"x\n1\n"
 
 
-# --- functions on predicates ------------------------------------------------------------------------------------------
+# --- functions on predicates ----------------------------------------------------------------------
 
 
 def test_columns_in_predicates():

@@ -94,7 +94,7 @@ def data_keys(store):
     return [key for key in keys(store) if "/table/" in key and key.endswith(".parquet")]
 
 
-# --- the same dataset -------------------------------------------------------------------------------------------------
+# --- the same dataset -----------------------------------------------------------------------------
 
 
 def test_small_files_become_one_for_each_physical_partition(store):
@@ -263,7 +263,7 @@ def test_a_document_in_msgpack_stays_one(store):
     assert read(store).to_pydict() == {"x": [0, 1, 2]}
 
 
-# --- formats and memory -----------------------------------------------------------------------------------------------
+# --- formats and memory ---------------------------------------------------------------------------
 
 
 def codec(store):
@@ -334,7 +334,7 @@ def test_rows_wait_in_bounded_memory_and_row_groups_shrink_with_it(tmp_path):
     assert file.metadata.num_row_groups > 4
 
 
-# --- which partitions -------------------------------------------------------------------------------------------------
+# --- which partitions -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_a_file_that_is_damaged_or_missing_is_named(store):
         compact_dataset(UUID, store)
 
 
-# --- calls of the store -----------------------------------------------------------------------------------------------
+# --- calls of the store ---------------------------------------------------------------------------
 
 
 def test_a_dry_run_reads_footers_and_writes_nothing(store):
@@ -497,7 +497,7 @@ def test_a_crash_at_any_call_leaves_all_rows_in_the_old_files_or_the_new():
     assert states == {4, 2}
 
 
-# --- other writers ----------------------------------------------------------------------------------------------------
+# --- other writers --------------------------------------------------------------------------------
 
 
 class Interrupted(StoreView):
@@ -555,7 +555,7 @@ def test_what_is_removed_elsewhere_meanwhile_is_no_conflict(store):
     assert sorted(read(store).column("x").to_pylist()) == [1, 2, 11, 12, 21, 22, 31, 32]
 
 
-# --- datasets of cubes ------------------------------------------------------------------------------------------------
+# --- datasets of cubes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -575,7 +575,7 @@ def test_a_dataset_of_a_cube_keeps_what_the_cube_relies_on(store, names):
     assert index(store, "i1") == {"row 2": {label}, "a": {label}}
 
 
-# --- random datasets --------------------------------------------------------------------------------------------------
+# --- random datasets ------------------------------------------------------------------------------
 
 PART = st.lists(
     st.fixed_dictionaries(

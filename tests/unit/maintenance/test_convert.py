@@ -129,7 +129,7 @@ def test_implicit_datasets_and_broken_schemas_are_no_hindrance(store):
     assert rows(store) == [1, 2, 3]
 
 
-# --- interruptions ----------------------------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_lost_answers_are_no_failure(old, new):
         assert rows(store) == [1, 2, 3]
 
 
-# --- others at the same time ------------------------------------------------------------------------------------------
+# --- others at the same time ----------------------------------------------------------------------
 
 
 class Racing(StoreView):
@@ -279,7 +279,7 @@ def test_a_marked_document_is_freed_by_its_own_encoding(store):
     assert rows(store) == [1, 2, 3, 4]
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", ["yaml", "", None, 1])

@@ -82,7 +82,7 @@ def make_foreign(store, uuid=UUID):
     edit(store, uuid, metadata=user)
 
 
-# --- what a copy is ---------------------------------------------------------------------------------------------------
+# --- what a copy is -------------------------------------------------------------------------------
 
 
 def test_a_copy_holds_the_same_rows_metadata_and_indices(store):
@@ -241,7 +241,7 @@ def test_an_index_inside_the_document_is_copied(store):
     assert document(store, NEW).indices == {"i1": {"9": [label]}}
 
 
-# --- between stores ---------------------------------------------------------------------------------------------------
+# --- between stores -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["memory", "local", "keyvalue"])
@@ -301,7 +301,7 @@ def test_inside_one_store_the_store_copies(store):
     assert counting.counts["put_file"] == 0
 
 
-# --- a target that is there -------------------------------------------------------------------------------------------
+# --- a target that is there -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("storage", ["json", "msgpack"])
@@ -434,7 +434,7 @@ def test_an_implicit_copy_needs_a_place_of_its_own(store):
     assert rows(store, NEW) == [(7, "c", 4)]
 
 
-# --- refusals and failures --------------------------------------------------------------------------------------------
+# --- refusals and failures ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [{}, {"target_dataset_uuid": UUID}, {"target_store": True}])
@@ -534,7 +534,7 @@ def test_an_error_is_passed_on(store):
     assert not store.contains(document_key(NEW))
 
 
-# --- renaming ---------------------------------------------------------------------------------------------------------
+# --- renaming -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("storage", ["json", "msgpack"])

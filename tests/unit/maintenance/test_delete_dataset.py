@@ -48,7 +48,7 @@ def add_twin(store):
     store.put(TWIN, render_document(parse_document(store.get(DOCUMENT), DOCUMENT), msgpack=True))
 
 
-# --- everything goes --------------------------------------------------------------------------------------------------
+# --- everything goes ------------------------------------------------------------------------------
 
 
 def plain(store):
@@ -229,7 +229,7 @@ def test_temporary_files_go_too(tmp_path):
     assert list(tmp_path.rglob("*")) == []
 
 
-# --- nothing else goes ------------------------------------------------------------------------------------------------
+# --- nothing else goes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [f"{UUID}/x", f"{UUID}.x", f"{UUID}/unknown/left.parquet", "x"])
@@ -282,7 +282,7 @@ def test_a_document_that_names_itself_goes_last(store):
     assert counting.touched("delete")[-1] == DOCUMENT
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def test_a_missing_dataset_is_named(store):

@@ -1,4 +1,6 @@
-"""What collections of garbage remove, and when: ages, kept history, marks, crashes, writers at work, and the number of calls."""
+"""What collections of garbage remove, and when: ages, kept history, marks, crashes, writers at
+work, and the number of calls.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def marked(store):
     return [set(json.loads(store.get(key))["keys"]) for key in sorted(keys(store, "/_gc/"))]
 
 
-# --- with times of writing --------------------------------------------------------------------------------------------
+# --- with times of writing ------------------------------------------------------------------------
 
 
 def test_a_replaced_file_stays_for_retain_and_a_replaced_index_for_grace_from_the_replacement_on(store, clock):
@@ -241,7 +243,7 @@ def test_a_document_that_cannot_be_read_keeps_everything(undated, clock, documen
     assert keys(undated) == before
 
 
-# --- marks ------------------------------------------------------------------------------------------------------------
+# --- marks ----------------------------------------------------------------------------------------
 
 
 def test_without_times_a_mark_says_when_a_file_was_first_seen(undated, clock):
@@ -402,7 +404,7 @@ def test_nothing_is_left_of_what_was_deleted(clock, dated):
     assert keys(store) == {"cube++e/table/left.parquet"}
 
 
-# --- crashes and writers at work --------------------------------------------------------------------------------------
+# --- crashes and writers at work ------------------------------------------------------------------
 
 
 def with_old_garbage(clock, dated):
@@ -518,7 +520,7 @@ def test_a_file_that_a_commit_restored_and_removed_in_between_stays(clock):
     assert key in keys(store)
 
 
-# --- the number of calls ----------------------------------------------------------------------------------------------
+# --- the number of calls --------------------------------------------------------------------------
 
 
 def test_the_number_of_calls(store, clock):

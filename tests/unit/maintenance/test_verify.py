@@ -55,7 +55,7 @@ def store():
     return MemoryStore()
 
 
-# --- healthy ones -----------------------------------------------------------------------------------------------------
+# --- healthy ones ---------------------------------------------------------------------------------
 
 
 def with_updates(store):
@@ -172,7 +172,7 @@ def test_a_factory_will_do(store):
     assert verify_dataset(factory=DatasetFactory(UUID, lambda: store)).clean
 
 
-# --- errors that are raised -------------------------------------------------------------------------------------------
+# --- errors that are raised -----------------------------------------------------------------------
 
 
 def test_a_missing_dataset_is_an_error(store):
@@ -199,7 +199,7 @@ def test_a_store_that_cannot_be_read_is_an_error_and_no_damage(store, deep):
         verify(broken, deep=deep)
 
 
-# --- documents --------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 @DEEP
@@ -286,7 +286,7 @@ def test_a_foreign_writer_who_came_last_is_found(store):
     assert ("warning", "foreign-commit") not in found(store)
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------
+# --- schemas --------------------------------------------------------------------------------------
 
 
 def test_a_missing_schema_file_is_a_warning_while_the_document_has_the_types(store):
@@ -357,7 +357,7 @@ def test_partition_columns_that_the_schema_lacks_are_found(store):
     assert found(store, deep=True) == [("error", "partition-columns")]
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def rename_key(store, key):
@@ -462,7 +462,7 @@ def test_a_history_entry_that_cannot_be_read_is_found(store):
     assert found(store) == [("warning", "history-unreadable")]
 
 
-# --- labels -----------------------------------------------------------------------------------------------------------
+# --- labels ---------------------------------------------------------------------------------------
 
 
 def relabel(store, label):
@@ -539,7 +539,7 @@ def test_a_table_of_a_reserved_name_is_found(store, table):
     assert ("warning", "table-name") in found(store)
 
 
-# --- indices ----------------------------------------------------------------------------------------------------------
+# --- indices --------------------------------------------------------------------------------------
 
 
 def edit_index(store, change):
@@ -655,7 +655,7 @@ def test_an_embedded_index_of_nonsense_is_found(store):
     assert ("error", "index-unreadable") in found(store)
 
 
-# --- for movers -------------------------------------------------------------------------------------------------------
+# --- for movers -----------------------------------------------------------------------------------
 
 MOVERS = {
     "boolean-partition": (pa.table({"p": [True, False], "v1": [1, 2]}), "p"),
@@ -711,7 +711,7 @@ def test_files_at_different_depths_of_a_header_are_found(store):
     assert ("error", "implicit-files") in found(store)
 
 
-# --- a store that changes meanwhile -----------------------------------------------------------------------------------
+# --- a store that changes meanwhile ---------------------------------------------------------------
 
 
 class Meanwhile(CountingStore):

@@ -168,7 +168,7 @@ def test_a_file_of_the_same_name_in_another_table_is_read_in_its_types(store):
     assert ("info", "lacking-column") in checks
 
 
-# --- history ----------------------------------------------------------------------------------------------------------
+# --- history --------------------------------------------------------------------------------------
 
 
 def test_replaced_files_are_kept_for_older_snapshots(store):
@@ -202,7 +202,7 @@ def test_a_commit_that_a_foreign_writer_overwrote_is_found(store):
     assert ("info", "foreign-between") in found(store)
 
 
-# --- passes over rows -------------------------------------------------------------------------------------------------
+# --- passes over rows -----------------------------------------------------------------------------
 
 
 def passed(*pieces, columns=("x", "y")):

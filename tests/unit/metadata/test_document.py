@@ -85,7 +85,7 @@ def test_minimal_msgpack_vector():
     assert parse_document(data, PACKED) == Document("u", {}, None, {}, None)
 
 
-# --- what a reader tolerates ------------------------------------------------------------------------------------------
+# --- what a reader tolerates ----------------------------------------------------------------------
 
 
 def parse(**members):
@@ -154,7 +154,7 @@ def test_labels_and_metadata_may_look_like_members():
     assert parse_document(render_document(document, msgpack=True), PACKED) == document
 
 
-# --- what a reader refuses --------------------------------------------------------------------------------------------
+# --- what a reader refuses ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_damaged_msgpack_documents_are_named(data):
         parse_document(data, PACKED)
 
 
-# --- partitions -------------------------------------------------------------------------------------------------------
+# --- partitions -----------------------------------------------------------------------------------
 
 tricky = st.text(st.sampled_from('"\\/{}:, ä\u2028\x01=%😀filestable'), max_size=12) | st.text(max_size=5)
 layouts = st.dictionaries(tricky, tricky, max_size=5)
@@ -390,7 +390,7 @@ def test_partitions_from_arrow_need_not_be_contiguous():
     assert b"".join(encoded_pieces(found)) == json.dumps(to_mapping(found)).encode()
 
 
-# --- user metadata ----------------------------------------------------------------------------------------------------
+# --- user metadata --------------------------------------------------------------------------------
 
 
 def test_own_entries_are_hidden():

@@ -157,7 +157,7 @@ def test_a_column_that_is_null_throughout_gives_an_empty_index():
     assert len(merge_indices([index, index])) == 0
 
 
-# --- files of other writers -------------------------------------------------------------------------------------------
+# --- files of other writers -----------------------------------------------------------------------
 
 OTHERS = {
     "unsorted": pa.table({"x": ["b", "a"], "partition": [["1"], ["2", "1"]]}),
@@ -278,7 +278,7 @@ def test_index_under_the_key_of_old_versions_is_read():
     assert pairs(load_index(store, replace_index(store, snapshot, key), "x")[0]) == Counter({(1, "a"): 1, (2, "a"): 1})
 
 
-# --- reading a part of a file -----------------------------------------------------------------------------------------
+# --- reading a part of a file ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -345,11 +345,13 @@ def test_only_matching_row_groups_are_read(large, make_clauses, rows):
     assert store.counts["ranges"] == (1 if rows else 0)
 
 
-# --- large ones -------------------------------------------------------------------------------------------------------
+# --- large ones -----------------------------------------------------------------------------------
 
 
 def shuffled(store, snapshot, rows=1000):
-    """The index file again as another writer might have left it: values in any order, in one row group."""
+    """The index file again as another writer might have left it: values in any order, in one row
+    group.
+    """
     values = [(7 * i) % rows for i in range(rows)]
     lists = [[["a"], ["b"], ["a", "b"]][v % 3] for v in values]
     sink = pa.BufferOutputStream()

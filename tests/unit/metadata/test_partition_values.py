@@ -203,7 +203,7 @@ def test_types_that_cannot_be_partition_columns(kind, value):
         partition_text(value, kind)
 
 
-# --- splitting rows ---------------------------------------------------------------------------------------------------
+# --- splitting rows -------------------------------------------------------------------------------
 
 
 def test_rows_are_split_by_value_and_keep_their_order():

@@ -1,4 +1,6 @@
-"""Everything that is drawn can be read: contrast of text in light and dark, and colours that people tell apart however they see colours."""
+"""Everything that is drawn can be read: contrast of text in light and dark, and colours that people
+tell apart however they see colours.
+"""
 
 from __future__ import annotations
 

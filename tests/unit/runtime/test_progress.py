@@ -217,7 +217,7 @@ def test_phases_that_overlap_silence_no_later_one():
     assert events == [("write", 0), ("write", 1), ("write", 2), ("index", 0), ("index", 1), ("index", 2)]
 
 
-# --- errors and early ends --------------------------------------------------------------------------------------------
+# --- errors and early ends ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])
@@ -297,7 +297,7 @@ def test_a_bar_is_closed_when_a_task_fails(store, drawn):
     assert drawn == [BEGIN, 0, 1, "closed"]
 
 
-# --- where a bar is drawn ---------------------------------------------------------------------------------------------
+# --- where a bar is drawn -------------------------------------------------------------------------
 
 
 def test_without_tqdm_one_line_names_the_extra(store, monkeypatch):

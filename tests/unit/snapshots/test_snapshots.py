@@ -46,7 +46,7 @@ def partition(path, table="table"):
     return {"files": {table: f"{UUID}/{table}/{path}"}}
 
 
-# --- the cache --------------------------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------
 
 
 def test_the_second_load_is_one_cheap_check(store):
@@ -138,7 +138,7 @@ def test_an_index_is_read_once(store):
     assert cold.counts == {"changed": 1}
 
 
-# --- documents --------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 def test_missing_dataset_names_both_documents(store):
@@ -197,7 +197,7 @@ def test_missing_schema_file_is_named(store):
         load_snapshot(store, UUID)
 
 
-# --- what a reader tolerates ------------------------------------------------------------------------------------------
+# --- what a reader tolerates ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("members", [{}, {"partition_keys": None}], ids=["missing", "null"])
@@ -266,7 +266,7 @@ def test_tables_that_only_some_partitions_have(store):
     }
 
 
-# --- implicit datasets ------------------------------------------------------------------------------------------------
+# --- implicit datasets ----------------------------------------------------------------------------
 
 
 def implicit(store, **files):
@@ -320,7 +320,7 @@ def test_a_commit_makes_it_explicit(store):
     assert read_table_arrow(UUID, store).to_pydict() == {"p": [1, 2], "x": [1, 5]}
 
 
-# --- indices ----------------------------------------------------------------------------------------------------------
+# --- indices --------------------------------------------------------------------------------------
 
 
 def test_index_that_does_not_exist_is_named(store):

@@ -1,4 +1,6 @@
-"""Going back from the newest state by history entries: every commit gives its state again, and what is damaged is said, not guessed."""
+"""Going back from the newest state by history entries: every commit gives its state again, and what
+is damaged is said, not guessed.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def commits_of(store, n):
     return [write(store, {"x": [i]}, label=f"l{i}") for i in range(n)]
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- what is asked for ----------------------------------------------------------------------------
 
 
 def test_a_moment_without_zone_is_utc():
@@ -100,7 +102,7 @@ def test_a_dataset_that_does_not_exist_has_no_older_state(store):
         load_snapshot_as_of(store, UUID, "commit")
 
 
-# --- every kind of commit ---------------------------------------------------------------------------------------------
+# --- every kind of commit -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("msgpack", [False, True])
@@ -171,7 +173,7 @@ def test_an_older_state_takes_no_place_in_the_cache(store):
     assert labels(load_snapshot(store, UUID)) == ["l0", "l1", "l2"]
 
 
-# --- how far ----------------------------------------------------------------------------------------------------------
+# --- how far --------------------------------------------------------------------------------------
 
 
 def test_history_reaches_back_beyond_the_chain(store):
@@ -243,7 +245,7 @@ def test_commits_that_share_a_swap_have_their_own_states(store):
         assert sorted(index.labels.to_pylist()) == sorted(labels(older))
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
 def test_a_damaged_entry_hides_only_what_is_before_it(store):

@@ -1,4 +1,6 @@
-"""What a task does with its rows, without a session: cutting, streams, bounds, and the same files whatever the memory."""
+"""What a task does with its rows, without a session: cutting, streams, bounds, and the same files
+whatever the memory.
+"""
 
 from __future__ import annotations
 
@@ -309,7 +311,9 @@ def test_no_name_of_a_column_is_taken(names):
 
 
 def narrowed():
-    """Rows that are sorted by numbers which become equal in the type in which they are stored, and the schema that is stored."""
+    """Rows that are sorted by numbers which become equal in the type in which they are stored, and
+    the schema that is stored.
+    """
     schema = pa.schema([("x", pa.float32()), ("y", pa.int64()), ("p", pa.string())])
     return pa.table(
         {"x": [0.1 * (1 + 1e-12 * i) for i in range(400)], "y": range(400, 0, -1), "p": ["a"] * 400}

@@ -38,7 +38,9 @@ def model_of(data, partition_on=None, *, dimensions="x", partitions="p", **cube)
 
 @pytest.fixture
 def production():
-    """Products x, as in the documentation of the left join: x=4 has no seed row, x=6 no schedule, x=2 and x=3 fail a condition, x=5 has no prediction."""
+    """Products x, as in the documentation of the left join: x=4 has no seed row, x=6 no schedule,
+    x=2 and x=3 fail a condition, x=5 has no prediction.
+    """
     return model_of(
         {
             "seed": rows("x p", *((x, 0) for x in (1, 2, 3, 5, 6))),

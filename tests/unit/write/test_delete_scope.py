@@ -94,7 +94,7 @@ def test_a_scope_is_any_list(store, form):
     assert len(labels(store)) == 2
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_value_of_another_kind_is_refused(values, value):
         delete(store, {"c": value})
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scope", [{"z": 1}, {"p": 1, "z": 1}, {"P": 1}, {5: 1}, {None: 1}])  # D17 D18
@@ -246,7 +246,7 @@ def test_what_is_no_list_of_dicts_is_refused(store, scope):
         update_dataset_from_dataframes([], store, UUID, delete_scope=scope)
 
 
-# --- with other changes -----------------------------------------------------------------------------------------------
+# --- with other changes ---------------------------------------------------------------------------
 
 
 def test_deleting_everything_keeps_schema_metadata_and_empty_indices(store):  # D23

@@ -54,7 +54,7 @@ def labelled(label, **columns):
     return {"label": label, "data": {"table": pd.DataFrame(columns)}}
 
 
-# --- forms ------------------------------------------------------------------------------------------------------------
+# --- forms ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_tables_have_names(store, name):
     assert (schema(store, name), rows(store, "x", table=name)) == ({"v1": "string", "x": "int64"}, [(1,), (2,)])
 
 
-# --- labels -----------------------------------------------------------------------------------------------------------
+# --- labels ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_equal_labels_of_different_partitions_are_two_labels(store):
         )
 
 
-# --- several tables ---------------------------------------------------------------------------------------------------
+# --- several tables -------------------------------------------------------------------------------
 
 
 def two_tables(p, q):
@@ -283,7 +283,7 @@ def test_a_column_has_one_type_in_all_tables(store):
         put(store, [{"a": FRAME, "b": pd.DataFrame({"x": ["text"]})}])
 
 
-# --- streams and generators -------------------------------------------------------------------------------------------
+# --- streams and generators -----------------------------------------------------------------------
 
 
 class Frame(pd.DataFrame):
@@ -433,7 +433,7 @@ def test_all_spellings_of_text_are_text(store, column, wrap):
     assert (schema(store), rows(store)) == ({"x": "string"}, [("a",), (None,)])
 
 
-# --- what is given is not changed -------------------------------------------------------------------------------------
+# --- what is given is not changed -----------------------------------------------------------------
 
 
 def deep(value):

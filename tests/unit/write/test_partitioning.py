@@ -179,7 +179,7 @@ def test_an_empty_element_beside_others_adds_nothing(store):
     assert len(labels(store)) == 1
 
 
-# --- sorting ----------------------------------------------------------------------------------------------------------
+# --- sorting --------------------------------------------------------------------------------------
 
 
 def sort(store, *frames, by, **arguments):

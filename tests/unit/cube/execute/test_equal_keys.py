@@ -1,4 +1,6 @@
-"""Datasets whose files have the keys of the seed in the same bytes: these are decoded once, and the rows are the same."""
+"""Datasets whose files have the keys of the seed in the same bytes: these are decoded once, and the
+rows are the same.
+"""
 
 from __future__ import annotations
 

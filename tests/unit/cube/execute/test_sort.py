@@ -63,7 +63,9 @@ values = st.integers(0, 12)
 
 @st.composite
 def joined(draw):
-    """Aligned partitions, the enrichment `products` being the same in all, and the rows of each as a table."""
+    """Aligned partitions, the enrichment `products` being the same in all, and the rows of each as
+    a table.
+    """
     products = BuildSide(product_rows(draw(st.lists(values, unique=True))), ["x"])
     parts = []
     for p in range(draw(st.integers(1, 4))):

@@ -174,7 +174,7 @@ def test_wrong_moments_are_refused(store, moments):
         query_cube(CUBE, store, as_of=moments[1][0])
 
 
-# --- between two commits of one write ---------------------------------------------------------------------------------
+# --- between two commits of one write -------------------------------------------------------------
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def edit_metadata(store, dataset, **entries):
     edit(store, dataset, change)
 
 
-# --- membership -------------------------------------------------------------------------------------------------------
+# --- membership -----------------------------------------------------------------------------------
 
 
 def test_ids_are_found_with_one_listing_that_reads_nothing(store):
@@ -169,7 +169,7 @@ def test_a_filter_hides_broken_datasets(store):  # cube 222
         load_cube(CUBE, store)
 
 
-# --- broken datasets --------------------------------------------------------------------------------------------------
+# --- broken datasets ------------------------------------------------------------------------------
 
 DOCUMENT = "cube++e.by-dataset-metadata.json"
 
@@ -284,7 +284,7 @@ def test_a_broken_seed_is_not_said_to_be_missing(store):
             verb(CUBE, store)
 
 
-# --- datasets that fit together ---------------------------------------------------------------------------------------
+# --- datasets that fit together -------------------------------------------------------------------
 
 
 def test_datasets_are_discovered_with_what_they_have(store):
@@ -313,7 +313,7 @@ def test_a_dataset_without_its_index_is_named_with_the_column_and_what_is_missin
         discover_datasets(CUBE, store, ["seed"])
 
 
-# --- the cube ---------------------------------------------------------------------------------------------------------
+# --- the cube -------------------------------------------------------------------------------------
 
 
 def recovered(store, prefix="cube"):
@@ -439,7 +439,7 @@ def test_cubes_are_listed_by_their_prefixes_also_where_one_ends_in_a_plus():
     assert list_cubes(store) == ["a+", "ab", "c"]
 
 
-# --- partition indices ------------------------------------------------------------------------------------------------
+# --- partition indices ----------------------------------------------------------------------------
 
 
 def test_a_discovered_cube_has_its_partition_indices(store):

@@ -1,4 +1,6 @@
-"""Datasets that did not come through a cube verb: made by the dataset verbs under a name of the cube, or kept in msgpack."""
+"""Datasets that did not come through a cube verb: made by the dataset verbs under a name of the
+cube, or kept in msgpack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`iter_cube`: the groups of `query_cube`, one after the other, also when they have to wait on disk."""
+"""`iter_cube`: the groups of `query_cube`, one after the other, also when they have to wait on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ DAYS = [datetime.date(2024, 1, 1) + datetime.timedelta(d) for d in range(7)]
 
 @pytest.fixture
 def store():
-    """Every value of i1 is in every partition, so that loading groups alone would read each file seven times."""
+    """Every value of i1 is in every partition, so that loading groups alone would read each file
+    seven times.
+    """
     store = MemoryStore()
     n = 210
     build_cube(

@@ -51,7 +51,7 @@ def kept(store, conditions=None, **arguments):
     return plan_cube_query(WIDE, store, conditions, **arguments).file_counts()
 
 
-# --- which files ------------------------------------------------------------------------------------------------------
+# --- which files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_slices_are_the_same_rows_cut_by_partition(store):
     assert sum(load_group(piece, store).num_rows for piece in plan.slices) == 20
 
 
-# --- what is asked of the store ---------------------------------------------------------------------------------------
+# --- what is asked of the store -------------------------------------------------------------------
 
 
 QUERIES = [
@@ -195,7 +195,7 @@ def test_files_that_are_not_planned_are_not_read(store):
     assert len(data_reads(counting)) == 1
 
 
-# --- a plan is a value ------------------------------------------------------------------------------------------------
+# --- a plan is a value ----------------------------------------------------------------------------
 
 
 def test_a_plan_counts_files_reads_and_amplification(store):

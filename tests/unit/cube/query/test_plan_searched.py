@@ -91,7 +91,9 @@ def test_a_search_plans_what_a_look_at_every_value_plans(parts, by):
 
 @pytest.fixture
 def looked(monkeypatch):
-    """The rows that are looked at one by one, and "all" for values that are compared where they could be searched."""
+    """The rows that are looked at one by one, and "all" for values that are compared where they
+    could be searched.
+    """
     found = []
     monkeypatch.setattr(snapshots, "matching_all", lambda *_: found.append("all"))
     monkeypatch.setattr(

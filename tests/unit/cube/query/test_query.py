@@ -1,4 +1,6 @@
-"""What a query answers: conditions, partition_by, projection, joins, the newest row of a cell, types, and errors."""
+"""What a query answers: conditions, partition_by, projection, joins, the newest row of a cell,
+types, and errors.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ def full_rows():
 FULL = full_rows()
 
 
-# --- the whole cube ---------------------------------------------------------------------------------------------------
+# --- the whole cube -------------------------------------------------------------------------------
 
 
 def test_a_round_trip_gives_the_cells_of_the_seed_with_what_the_others_know(store):  # cube 156
@@ -132,7 +134,7 @@ def test_payload_columns_choose_columns(store, payload):  # cube 161, 190
     assert answers(store, payload_columns=payload) == [{k: v for k, v in row.items() if k in wanted} for row in FULL]
 
 
-# --- conditions -------------------------------------------------------------------------------------------------------
+# --- conditions -----------------------------------------------------------------------------------
 
 CONDITIONS = [
     (C("x") == 2, lambda r: r["x"] == 2),
@@ -265,7 +267,7 @@ def test_dates_are_compared_wherever_they_stand(value, role):
         assert keys == [datetime.date(2024, 1, 1), datetime.date(2024, 1, 3)]
 
 
-# --- partition_by -----------------------------------------------------------------------------------------------------
+# --- partition_by ---------------------------------------------------------------------------------
 
 
 def grouped(store, by, **arguments):
@@ -366,7 +368,7 @@ def test_partition_by_a_column_of_every_indexed_type(kind, role):
     assert [key["c"] for key, _ in iter_cube(cube, store, partition_by="c")] == pa.array(values, kind).to_pylist()
 
 
-# --- dimensions -------------------------------------------------------------------------------------------------------
+# --- dimensions -----------------------------------------------------------------------------------
 
 
 def test_the_order_of_dimensions_is_the_order_of_rows(store):  # cube 166
@@ -473,7 +475,7 @@ def test_a_cube_that_does_not_exist(store):
         query_cube(CUBE.copy(uuid_prefix="nothing"), store)
 
 
-# --- datasets ---------------------------------------------------------------------------------------------------------
+# --- datasets -------------------------------------------------------------------------------------
 
 
 def test_a_filter_hides_columns_of_other_datasets(store):
@@ -513,7 +515,7 @@ def test_hidden_columns_are_stored_and_invisible():  # cube 188
         query_cube(cube, store, payload_columns=["__hidden"])
 
 
-# --- other partitionings ----------------------------------------------------------------------------------------------
+# --- other partitionings --------------------------------------------------------------------------
 
 
 def other_partitionings():
@@ -577,7 +579,7 @@ def test_an_enrichment_of_dimensions_alone_takes_no_part(store):
     assert "g" not in plan_cube_query(CUBE, store).file_counts()
 
 
-# --- the newest row of a cell -----------------------------------------------------------------------------------------
+# --- the newest row of a cell ---------------------------------------------------------------------
 
 OLD = table(x=[0, 1], y=["a", "a"], p=[0, 0], i1=[1, 1], v1=[1.0, 1.0])
 NEW = table(x=[0], y=["a"], p=[0], i1=[2], v1=[2.0])
@@ -646,7 +648,7 @@ def test_the_newest_row_of_an_enrichment_with_a_key_of_its_own_wins(overlaid, ke
         ]
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_a_missing_file_matters_only_where_it_is_read(store):  # cube 195
@@ -687,7 +689,7 @@ def test_a_removed_and_written_again_partition_answers_for_its_cells_only(store)
     ]
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 STORED = {
     **{

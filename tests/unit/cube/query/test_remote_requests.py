@@ -23,7 +23,9 @@ SECONDS = 60
 
 
 class MeetingStore(CountingStore):
-    """Lets calls go on in groups of the size that ``together`` says for each kind; a group that does not come together is an error."""
+    """Lets calls go on in groups of the size that ``together`` says for each kind; a group that
+    does not come together is an error.
+    """
 
     is_remote = True
 

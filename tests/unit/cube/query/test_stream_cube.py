@@ -1,4 +1,6 @@
-"""`stream_cube`, `run_plan` and `count_cube`: the rows of `query_cube_arrow` piece by piece, and how many there are."""
+"""`stream_cube`, `run_plan` and `count_cube`: the rows of `query_cube_arrow` piece by piece, and
+how many there are.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def data_keys(store, *operations):
     return {key for key in store.touched(*operations) if "/table/" in key and key.endswith(".parquet")}
 
 
-# --- the rows ---------------------------------------------------------------------------------------------------------
+# --- the rows -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -127,7 +129,7 @@ def test_the_state_is_that_of_the_call(store):
     assert run_plan(plan, store).read_all().num_rows == before
 
 
-# --- limits and memory ------------------------------------------------------------------------------------------------
+# --- limits and memory ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [0, 1, 9, 10, 11, 99, 100, 1000])
@@ -197,7 +199,7 @@ def test_the_groups_of_a_plan_come_one_after_the_other(many):
     )
 
 
-# --- counting ---------------------------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 class RangesStore(ColdStore):
@@ -218,7 +220,9 @@ ROWS = 60_000
 
 @pytest.fixture(scope="module")
 def wide_files():
-    """A cube whose payload v1 and v3 is large, so that nobody reads it by accident together with something else."""
+    """A cube whose payload v1 and v3 is large, so that nobody reads it by accident together with
+    something else.
+    """
     store, random = MemoryStore(), np.random.default_rng(1)
     payload = [f"{a:x}{b:x}" for a, b in random.integers(0, 2**62, (ROWS, 2)).tolist()]
     cells = list(range(ROWS))

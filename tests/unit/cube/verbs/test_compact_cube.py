@@ -136,7 +136,7 @@ def asked(store):
     return [answers(store, **question) for question in QUESTIONS], groups, count_cube(CUBE, store)
 
 
-# --- the same answers -------------------------------------------------------------------------------------------------
+# --- the same answers -----------------------------------------------------------------------------
 
 
 def test_every_query_answers_as_before(store):
@@ -211,11 +211,13 @@ def codec(store):
     return pq.ParquetFile(pa.BufferReader(store.get(files(store)[0]))).metadata.row_group(0).column(0).compression
 
 
-# --- which row wins ---------------------------------------------------------------------------------------------------
+# --- which row wins -------------------------------------------------------------------------------
 
 
 def overridden(sizes):
-    """A cube with one file for each size; all have the cell x=0, whose value is the number of the file."""
+    """A cube with one file for each size; all have the cell x=0, whose value is the number of the
+    file.
+    """
     store = MemoryStore()
     for n, size in enumerate(sizes):
         rows = table(x=list(range(size)), y=["a"] * size, p=[0] * size, i1=[n] * size, v1=[float(n)] * size)
@@ -286,7 +288,7 @@ def test_a_cell_twice_in_one_file_is_refused_by_name(store):
     assert labels(store, "e") == before
 
 
-# --- what is compacted ------------------------------------------------------------------------------------------------
+# --- what is compacted ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -367,7 +369,7 @@ def test_datasets_under_other_prefixes_are_left_alone(store):
     assert len(snapshot(store, "seed", "cube2").partitions) == 4
 
 
-# --- crashes and other writers ----------------------------------------------------------------------------------------
+# --- crashes and other writers --------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -387,7 +389,9 @@ def test_a_crash_at_any_call_changes_no_answer():
 
 
 class Interrupted(StoreView):
-    """A store in which somebody else does something when the first merged file of a dataset is written."""
+    """A store in which somebody else does something when the first merged file of a dataset is
+    written.
+    """
 
     def __init__(self, inner, dataset, action):
         super().__init__(inner)
@@ -445,7 +449,7 @@ def test_the_dataset_that_comes_first_may_conflict_too(store):
     assert len(files(store, "e")) == 1
 
 
-# --- random cubes -----------------------------------------------------------------------------------------------------
+# --- random cubes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def tracked(store, cube=CUBE):
     }
 
 
-# --- what a copy is ---------------------------------------------------------------------------------------------------
+# --- what a copy is -------------------------------------------------------------------------------
 
 
 def test_the_copy_has_the_tracked_keys_and_no_garbage(source, target):  # cube 201
@@ -137,7 +137,7 @@ def test_the_cube_of_another_writer_is_copied_byte_by_byte(source, target):
     assert contents(target) == {key: source.get(key) for key in tracked(source)}
 
 
-# --- which datasets ---------------------------------------------------------------------------------------------------
+# --- which datasets -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", ["seed", ["seed"], {"seed"}, "dict"], ids=str)
@@ -194,7 +194,7 @@ def test_bad_arguments_are_refused(source, target):
         copy_cube(CUBE, source, ReadOnlyView(target))
 
 
-# --- stores and what is there -----------------------------------------------------------------------------------------
+# --- stores and what is there ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -259,7 +259,7 @@ def test_a_dataset_that_is_replaced_need_not_be_whole(source, target):
     assert answers(target) == answers(source)
 
 
-# --- the cube that would result ---------------------------------------------------------------------------------------
+# --- the cube that would result -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -293,7 +293,7 @@ def test_a_cube_has_one_seed(source, target):
         copy_cube(CUBE, source, target, renamed_datasets={"seed": "main"})
 
 
-# --- other names ------------------------------------------------------------------------------------------------------
+# --- other names ----------------------------------------------------------------------------------
 
 RENAMINGS = {
     "prefix": ("new", {}),
@@ -380,7 +380,7 @@ def test_a_dataset_of_the_old_name_is_not_in_the_way_of_a_new_one(source, target
     assert answers(target, CUBE.copy(uuid_prefix="new")) == answers(source)
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def state(store):

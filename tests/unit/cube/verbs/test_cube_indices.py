@@ -69,7 +69,7 @@ def labels(store, dataset="seed"):
     return snapshot(store, dataset).partitions.labels.to_pylist()
 
 
-# --- building ---------------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 def test_the_index_is_the_one_that_a_build_makes(store):
@@ -193,7 +193,7 @@ def test_with_and_without_indices_queries_answer_as_the_model_does(data):
         assert_same_groups(expected, [table.to_pylist()] if table.num_rows else [])
 
 
-# --- dropping ---------------------------------------------------------------------------------------------------------
+# --- dropping -------------------------------------------------------------------------------------
 
 
 def test_a_dropped_index_is_gone_and_the_rest_stays(store):
@@ -249,7 +249,7 @@ def test_an_index_comes_back_as_the_data_are_now(store):
     assert len(answers(store, conditions=C("i1") == 30)) == 1
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 VERBS = pytest.mark.parametrize("verb", [build_cube_index, drop_cube_index])
 
@@ -287,7 +287,7 @@ def test_types_without_index_are_refused_before_anything_is_written():
         build_cube_index(CUBE, store, ["v3", "v4"])
 
 
-# --- two writers, and failures ----------------------------------------------------------------------------------------
+# --- two writers, and failures --------------------------------------------------------------------
 
 
 @VERBS

@@ -1,4 +1,6 @@
-"""`delete_cube`: everything that belongs to the datasets goes, nothing else, also in several attempts."""
+"""`delete_cube`: everything that belongs to the datasets goes, nothing else, also in several
+attempts.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ def test_the_seed_can_go_alone(store):
     assert keys(store) == []
 
 
-# --- damaged cubes ----------------------------------------------------------------------------------------------------
+# --- damaged cubes --------------------------------------------------------------------------------
 
 
 def test_both_encodings_of_the_document_go(store):
@@ -189,7 +191,7 @@ def test_a_store_that_complains_about_missing_keys_is_not_asked_to_delete_one():
     assert keys(store) == []
 
 
-# --- bad arguments ----------------------------------------------------------------------------------------------------
+# --- bad arguments --------------------------------------------------------------------------------
 
 
 def test_bad_arguments_are_refused(store):
@@ -204,7 +206,7 @@ def test_bad_arguments_are_refused(store):
         delete_cube(CUBE, ReadOnlyView(store))
 
 
-# --- interruptions ----------------------------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------------
 
 
 def state(store):

@@ -46,7 +46,7 @@ def files(keys):
     return [key for key in keys if "/_history/" not in key]
 
 
-# --- cleanup ----------------------------------------------------------------------------------------------------------
+# --- cleanup --------------------------------------------------------------------------------------
 
 
 def test_a_clean_cube_loses_nothing(store):  # cube 215
@@ -117,7 +117,7 @@ def test_temporary_files_of_killed_writers_go_when_they_are_old(store_url):
     assert not left.exists()
 
 
-# --- statistics -------------------------------------------------------------------------------------------------------
+# --- statistics -----------------------------------------------------------------------------------
 
 
 def test_two_files_in_one_partition_are_one_partition(store):  # cube 212, 213
@@ -145,7 +145,7 @@ def test_a_prefix_is_no_cube(verb, store):
         verb("cube", store)
 
 
-# --- description ------------------------------------------------------------------------------------------------------
+# --- description ----------------------------------------------------------------------------------
 
 
 def test_the_description_shows_columns_keys_and_indices(store):

@@ -60,7 +60,7 @@ def edit(store, change, dataset="seed"):
     store.put(key, json.dumps(content | {"metadata": content["metadata"] | {COMMITS_KEY: json.dumps(chain)}}).encode())
 
 
-# --- healthy ones -----------------------------------------------------------------------------------------------------
+# --- healthy ones ---------------------------------------------------------------------------------
 
 
 def aligned(store):
@@ -149,7 +149,7 @@ def test_nothing_that_kartothek_wrote_is_taken_for_damage(corpus, case):
         assert report.warnings == ()
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 def test_a_cube_without_a_dataset_is_an_error(store):
@@ -169,7 +169,7 @@ def test_wrong_arguments_are_errors(store):
         verify_cube(CUBE, store, "yes")
 
 
-# --- datasets ---------------------------------------------------------------------------------------------------------
+# --- datasets -------------------------------------------------------------------------------------
 
 
 def test_findings_of_the_datasets_are_in_the_report(store):
@@ -197,7 +197,7 @@ def test_the_datasets_of_another_cube_are_not_looked_at(store):
     assert found(store) == []
 
 
-# --- the datasets together --------------------------------------------------------------------------------------------
+# --- the datasets together ------------------------------------------------------------------------
 
 
 def test_a_cube_without_a_seed_is_found(store):
@@ -287,7 +287,7 @@ def test_hidden_columns_are_remarked(store):
     assert found(store) == [("info", "hidden-column", "g")]
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def without_indices(store):
@@ -371,7 +371,7 @@ def test_pieces_may_be_small(store):
     assert (report.findings, report.counts.rows) == ((), 2 * n)
 
 
-# --- commits of several datasets --------------------------------------------------------------------------------------
+# --- commits of several datasets ------------------------------------------------------------------
 
 
 def name_cube_commit(store, dataset, write, datasets):

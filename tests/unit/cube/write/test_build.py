@@ -58,7 +58,7 @@ def store():
     return MemoryStore()
 
 
-# --- what is stored ---------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def test_a_bare_frame_is_the_seed(store):  # cube 44
@@ -284,7 +284,7 @@ def test_the_schema_file_has_normalised_types(store):
     assert stored_rows(store, files(store)[0]).schema.field("x").type == pa.int8()
 
 
-# --- overwriting ------------------------------------------------------------------------------------------------------
+# --- overwriting ----------------------------------------------------------------------------------
 
 
 def test_an_existing_cube_is_not_overwritten(store):  # cube 78
@@ -370,7 +370,7 @@ def test_cubes_with_similar_prefixes_do_not_meet(store):
     )
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 WRONG_FRAMES = {
     "no dimension column y": (SEED.drop_columns(["y"]), InvalidInput, ["seed", "y"]),
@@ -642,7 +642,7 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
 def test_datasets_that_are_checked_at_a_time_stay_within_the_bytes_in_flight(store, monkeypatch):
     weights = []
     monkeypatch.setattr(
-        stage, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
+        stage, "map_in_threads", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
     )
     build_two(store)
     assert weights == [2 * SEED.nbytes, 2 * ENRICH.nbytes]

@@ -1,4 +1,6 @@
-"""Two writers of one cube: what goes together, `on_conflict` in every verb that removes, results that say what was done."""
+"""Two writers of one cube: what goes together, `on_conflict` in every verb that removes, results
+that say what was done.
+"""
 
 from __future__ import annotations
 

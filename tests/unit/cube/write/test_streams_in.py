@@ -1,4 +1,6 @@
-"""Cubes from streams that are larger than memory: the same rows, the same refusals, and nothing visible before all is well."""
+"""Cubes from streams that are larger than memory: the same rows, the same refusals, and nothing
+visible before all is well.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def nothing_visible(store, prefix="cube"):
     return not [key for key in store.list(recursive=True).keys if key.startswith(prefix) and "/table/" not in key]
 
 
-# --- the same cube ----------------------------------------------------------------------------------------------------
+# --- the same cube --------------------------------------------------------------------------------
 
 FORMS = {
     "generator of tables": blocks,
@@ -231,7 +233,7 @@ def test_whatever_the_blocks_the_answer_is_that_of_the_rows_in_memory(cells, siz
         assert nothing_visible(streamed)
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------
 
 
 def test_memory_does_not_grow_with_the_stream(tmp_path):
@@ -273,7 +275,7 @@ def test_blocks_are_let_go_once_they_are_stored(store):
     assert max(alive) < 8
 
 
-# --- cells that occur twice -------------------------------------------------------------------------------------------
+# --- cells that occur twice -----------------------------------------------------------------------
 
 
 def test_a_cell_in_two_blocks_is_found(store):  # cube 62, 245
@@ -386,7 +388,7 @@ def test_only_files_whose_ranges_overlap_are_compared(store):
     assert list(overlapping(write, [c, a, b])) == [[b, c]]
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 def typed(column, *kinds, start=0):
@@ -494,7 +496,7 @@ def test_a_wrong_block_ends_the_stream_before_anything_is_visible(store, name): 
     assert len(asked) < 10
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 class OutOfOrderError(Exception):

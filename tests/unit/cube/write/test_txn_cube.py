@@ -1,4 +1,6 @@
-"""A numbered write to several datasets of a cube: repeated after it stopped halfway, it completes what is missing and doubles nothing."""
+"""A numbered write to several datasets of a cube: repeated after it stopped halfway, it completes
+what is missing and doubles nothing.
+"""
 
 from __future__ import annotations
 
@@ -206,7 +208,9 @@ def test_a_write_that_stopped_halfway_is_not_taken_for_another_one_with_its_numb
 @pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")
 @pytest.mark.parametrize("replayed", [False, True])
 def test_who_stops_halfway_is_told_to_repeat_the_write(replayed):
-    """An undone dataset keeps the number, so that repeating the write after it would write the other half alone."""
+    """An undone dataset keeps the number, so that repeating the write after it would write the
+    other half alone.
+    """
     store = start(append)
     if replayed:
         halfway(append, store)

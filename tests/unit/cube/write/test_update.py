@@ -35,7 +35,7 @@ def cells(store, **arguments):
     return [(row["p"], row["x"], row["y"]) for row in answers(store, **arguments)]
 
 
-# --- update -----------------------------------------------------------------------------------------------------------
+# --- update ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("conditions", [None, C("p").isin([])])
@@ -166,7 +166,7 @@ def test_a_dataset_that_is_not_partitioned_so_loses_everything_if_named(store):
     assert [(row["x"], row["i2"]) for row in answers(store) if row["i2"]] == [(0, "new"), (0, "new")]
 
 
-# --- remove -----------------------------------------------------------------------------------------------------------
+# --- remove ---------------------------------------------------------------------------------------
 
 
 def test_removing_without_conditions_empties_all_and_keeps_the_cube(store):  # cube 146, 231
