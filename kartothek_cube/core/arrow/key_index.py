@@ -46,19 +46,19 @@ class _Codes(Protocol):
     def width(self) -> int: ...
 
     def codes(self, column: pa.ChunkedArray) -> tuple[IntArray, int] | None:
-        """Numbers, and what is to be subtracted from them: those outside of the range are of unknown values. None for a column of another kind."""
+        """Numbers, and what is to be subtracted from them: those outside of the range are of unknown values. None for a column of another type."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
     """Integers, dates, times: their distance from the least one."""
 
-    kind: pa.DataType
+    data_type: pa.DataType
     low: int
     width: int
 
     def codes(self, column: pa.ChunkedArray) -> tuple[IntArray, int] | None:
-        alike = column.type.equals(self.kind) or (pa.types.is_integer(column.type) and pa.types.is_integer(self.kind))
+        alike = column.type.equals(self.data_type) or (pa.types.is_integer(column.type) and pa.types.is_integer(self.data_type))
         return (as_int64(column), self.low) if alike and is_plain_integer(column) else None
 
 

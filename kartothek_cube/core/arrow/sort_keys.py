@@ -68,12 +68,12 @@ def _appended(keys: IntArray, span: int, codes: IntArray, low: int, width: int, 
     return keys
 
 
-def scratch(rows: int, kind: type[np.signedinteger[Any]] = np.int64) -> np.ndarray[Any, Any]:
+def scratch(rows: int, dtype: type[np.signedinteger[Any]] = np.int64) -> np.ndarray[Any, Any]:
     """Memory for numbers.
 
     Arrow keeps what is freed at hand, while the system has to give numpy each page anew.
     """
-    return np.frombuffer(pa.allocate_buffer(rows * np.dtype(kind).itemsize), dtype=kind)
+    return np.frombuffer(pa.allocate_buffer(rows * np.dtype(dtype).itemsize), dtype=dtype)
 
 
 def _compress(keys: Sequence[IntArray]) -> tuple[list[IntArray], int]:
@@ -102,25 +102,25 @@ def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int, int
 
 def is_plain_integer(column: pa.ChunkedArray) -> bool:
     """Whether the values are ordered as signed integers, and none is null."""
-    kind = column.type
-    if column.null_count or pa.types.is_uint64(kind):
+    data_type = column.type
+    if column.null_count or pa.types.is_uint64(data_type):
         return False
     return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date32(kind)
-        or pa.types.is_timestamp(kind)
+        pa.types.is_integer(data_type)
+        or pa.types.is_boolean(data_type)
+        or pa.types.is_date32(data_type)
+        or pa.types.is_timestamp(data_type)
     )
 
 
 def as_int64(column: pa.ChunkedArray) -> IntArray:
     """The integers of such a column; not to be written to."""
-    kind = column.type
-    if pa.types.is_date32(kind):
+    data_type = column.type
+    if pa.types.is_date32(data_type):
         column = column.cast(pa.int32())
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(data_type):
         column = column.cast(pa.int8())
-    out: IntArray = (column if pa.types.is_int64(kind) else column.cast(pa.int64())).to_numpy()
+    out: IntArray = (column if pa.types.is_int64(data_type) else column.cast(pa.int64())).to_numpy()
     return out
 
 

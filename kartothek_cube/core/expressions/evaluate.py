@@ -198,8 +198,8 @@ def _overlaps(bounds: Bounds, clause: Clause) -> Mask:
     mask = ~_unknown(bounds)
     low, high = (side.filter(pa.array(mask)).cast(constants.type) for side in (bounds.minimum, bounds.maximum))
     # NumPy compares numbers and moments as such, all others (text, dates) as objects of Python.
-    values, low, high = (array.to_numpy(zero_copy_only=False) for array in (constants, low, high))
-    mask[mask] = np.searchsorted(values, low, side="left") < np.searchsorted(values, high, side="right")
+    values, lowest, highest = (array.to_numpy(zero_copy_only=False) for array in (constants, low, high))
+    mask[mask] = np.searchsorted(values, lowest, side="left") < np.searchsorted(values, highest, side="right")
     return mask
 
 
