@@ -193,7 +193,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedA
         values = column.type.value_type
         if not (pt.is_string_view(values) or pt.is_binary_view(values)):
             return column.cast(values).cast(field.type)
-        # Polars has views as dictionary values. Arrow can take them only after a cast to plain text.
+        # Polars has views as dictionary values, which Arrow can take only as plain text.
         chunks = [chunk.dictionary.cast(field.type).take(chunk.indices) for chunk in column.chunks]
         return pa.chunked_array(chunks, field.type)
     except pa.ArrowNotImplementedError as error:
@@ -243,7 +243,7 @@ def _plain_frame(table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
     # One block per column saves a second copy of the result.
     frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, split_blocks=True)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        # Such a column shares the buffer of Arrow, which is read-only: values could not be assigned.
+        # Such a column shares Arrow's buffer, which is read-only: values could not be assigned.
         if column.num_chunks == 1 and not column.null_count and pt.is_primitive(column.type):
             frame[name] = frame[name].copy()
     return frame if table.num_columns else frame.reindex(range(table.num_rows))

@@ -57,7 +57,7 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def ordered(schema: pa.Schema, partition_keys: Sequence[str]) -> pa.Schema:
-    """Partition keys first, then the other columns by name: the order of fields in ``_common_metadata``."""
+    """Partition keys first, the others by name: the order of fields in ``_common_metadata``."""
     keys = [key for key in partition_keys if key in schema.names]
     others = sorted(name for name in schema.names if name not in set(partition_keys))
     return pa.schema([schema.field(name) for name in (*keys, *others)])
