@@ -1,1 +1,4 @@
-"""Columns as Arrow arrays: types, schemas, sort keys, search by key, grouping. pandas is met in `pandas` only."""
+"""Columns as Arrow arrays: types, schemas, sort keys, key indices, grouping.
+
+Only `pandas` knows frames; no store is called.
+"""

@@ -1,10 +1,10 @@
-"""Rows by group: splitting a table, and rows that wait for the others of their group, on disk where memory does not suffice."""
+"""Rows by group: tables are split, and rows wait for the rest of their group, on disk if needed."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -16,37 +16,38 @@ from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack, ta
 
 __all__ = ["AMPLIFICATION_LIMIT", "Spill", "group_numbers", "split_groups"]
 
-# From this many reads per file on, files are read once and their rows split by group.
+# With more reads per file than this, files are read once and their rows split by group.
 AMPLIFICATION_LIMIT = 2.0
 
 
 def group_numbers(keys: pa.Table, table: pa.Table) -> IntArray:
-    """For each row the number of its group among the ascending keys; -1 for a row that is in none, as it has no value."""
+    """For each row the number of its group among the ascending keys; -1 if it is in no group."""
     by = keys.column_names
-    wanted, rows = pack([keys, table.select(by)], by)
-    if not len(wanted):
+    groups, rows = pack([keys, table.select(by)], by)
+    if not len(groups):
         return np.full(table.num_rows, -1, dtype=np.int64)
-    found = np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)
-    return np.where(wanted[found] == rows, found, -1)
+    numbers = np.minimum(np.searchsorted(groups, rows), len(groups) - 1)
+    return np.where(groups[numbers] == rows, numbers, -1)
 
 
 def split_groups(keys: pa.Table, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each group that has some, in group order; their order within the group is kept."""
+    """The rows of each group that has some, in group order; within a group in their own order."""
     numbers = group_numbers(keys, table)
-    # numpy sorts narrow integers by radix, an order of magnitude faster.
+    # NumPy sorts narrow integers by radix, an order of magnitude faster.
     order = np.argsort(numbers.astype(np.int16) if keys.num_rows < 2**15 else numbers, kind="stable")
+    # Rows without a group (-1) are sorted first.
     order = order[np.searchsorted(numbers[order], 0) :]
-    ordered, starts = take_rows(table, order), group_starts(numbers[order])
-    ends = np.append(starts, len(order))[1:]
-    for number, begin, end in zip(numbers[order[starts]].tolist(), starts.tolist(), ends.tolist(), strict=True):
-        yield number, ordered.slice(begin, end - begin)
+    sorted_rows, starts = take_rows(table, order), group_starts(numbers[order])
+    lengths = np.diff(np.append(starts, len(order)))
+    for number, start, length in zip(numbers[order[starts]].tolist(), starts.tolist(), lengths.tolist(), strict=True):
+        yield number, sorted_rows.slice(start, length)
 
 
 class Spill:
-    """Rows of one schema that wait for their group: in memory up to a limit, then in a temporary Arrow file.
+    """Rows of one schema that wait for their group: in memory, and beyond a limit in an Arrow file.
 
-    First everything is added, then taken. Leaving the block removes the file; it is made when it is
-    needed.
+    All rows are added before any are taken. The temporary file is created when it is needed and
+    removed at the end of the block.
     """
 
     def __init__(self, schema: pa.Schema, limit: float) -> None:
@@ -75,43 +76,35 @@ class Spill:
 
     def _flush(self) -> None:
         if self._path is None:
-            self._create()
+            folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
+            self._path = Path(folder) / "rows.arrow"
+            self._open.enter_context(self._writing)
+            sink = self._writing.enter_context(pa.OSFile(str(self._path), "wb"))
+            self._writer = self._writing.enter_context(pa.ipc.new_file(sink, self._schema))
         for number, tables in self._waiting.items():
-            self._stored[number] += [self._written_batches(rows.to_batches()) for rows in tables]
+            for batches in (rows.to_batches() for rows in tables):
+                for batch in batches:
+                    self._writer.write_batch(batch)
+                # The file gives batches back by position.
+                self._stored[number].append(range(self._written, self._written + len(batches)))
+                self._written += len(batches)
         self._waiting.clear()
         self._bytes = 0
 
-    def _written_batches(self, batches: Sequence[pa.RecordBatch]) -> range:
-        """Write batches; their positions in the file."""
-        for batch in batches:
-            self._writer.write_batch(batch)
-        self._written += len(batches)
-        return range(self._written - len(batches), self._written)
-
-    def _create(self) -> None:
-        self._path = (
-            Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))) / "rows.arrow"
-        )
-        self._open.enter_context(self._writing)
-        sink = self._writing.enter_context(pa.OSFile(str(self._path), "wb"))
-        self._writer = self._writing.enter_context(pa.ipc.new_file(sink, self._schema))
-
     def numbers(self) -> list[int]:
-        """Groups that have rows, in order."""
+        """The groups that have rows, in order."""
         return sorted({*self._waiting, *self._stored})
 
     def take(self, number: int) -> list[pa.Table]:
-        """The tables that were added for one group, in their order; they are forgotten here."""
+        """The tables of one group, in the order of `add`; they are removed from the spill."""
         return list(self.pieces(number))
 
     def pieces(self, number: int) -> Iterator[pa.Table]:
-        """The same, each read when it is asked for."""
+        """The same as an iterator that reads one table at a time."""
         for positions in self._stored.pop(number, []):
-            yield self._read(positions)
+            if self._reader is None:
+                # The footer of an Arrow file is written when the writer is closed.
+                self._writing.close()
+                self._reader = pa.ipc.open_file(self._open.enter_context(pa.OSFile(str(self._path), "rb")))
+            yield pa.Table.from_batches([self._reader.get_batch(i) for i in positions], self._schema)
         yield from self._waiting.pop(number, [])
-
-    def _read(self, positions: range) -> pa.Table:
-        if self._reader is None:
-            self._writing.close()
-            self._reader = pa.ipc.open_file(self._open.enter_context(pa.OSFile(str(self._path), "rb")))
-        return pa.Table.from_batches([self._reader.get_batch(position) for position in positions], self._schema)

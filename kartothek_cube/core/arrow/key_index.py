@@ -1,4 +1,4 @@
-"""Finding rows of a table by the values of some columns: prepared once, for any number of searches."""
+"""Key indices: rows of a table found by the values of some columns, in any number of searches."""
 
 from __future__ import annotations
 
@@ -22,49 +22,52 @@ from kartothek_cube.core.arrow.sort_keys import (
     stable_order,
 )
 
-__all__ = ["KeyIndex", "Positions", "index_type"]
+__all__ = ["KeyIndex", "Positions", "position_type"]
 
 Positions = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 """Row numbers; -1 where there is no row."""
 
-# A table of all possible keys may be so many times longer than the keys that there are: searching
-# takes more time from there on.
+# A direct table may be this many times longer than the keys; beyond, binary search is faster.
 _SPARSE = 16
-# A table of so many keys is no matter at all.
+# A direct table of this length costs nothing.
 _SMALL = 2**15
 
 
-def index_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The narrowest type that numbers so many rows, if there are many."""
+def position_type(rows: int) -> type[np.signedinteger[Any]]:
+    """The integer type for positions of so many rows: half the memory below 2**31 rows."""
     return np.int32 if rows < 2**31 else np.int64
 
 
 class _Codes(Protocol):
-    """How the values of one column become numbers, and how many there may be."""
+    """The mapping of the values of one column to numbers; ``width`` is the size of their range."""
 
     @property
     def width(self) -> int: ...
 
     def codes(self, column: pa.ChunkedArray) -> tuple[IntArray, int] | None:
-        """Numbers, and what is to be subtracted from them: those outside of the range are of unknown values. None for a column of another kind."""
+        """The numbers and the least number of the range; None for a column of another type.
+
+        Numbers outside of the range stand for unknown values.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Integers, dates, times: their distance from the least one."""
+    """Integers, dates and times: the distance from the least value."""
 
-    kind: pa.DataType
+    data_type: pa.DataType
     low: int
     width: int
 
     def codes(self, column: pa.ChunkedArray) -> tuple[IntArray, int] | None:
-        alike = column.type.equals(self.kind) or (pa.types.is_integer(column.type) and pa.types.is_integer(self.kind))
-        return (as_int64(column), self.low) if alike and is_plain_integer(column) else None
+        both_integers = pa.types.is_integer(column.type) and pa.types.is_integer(self.data_type)
+        is_comparable = column.type.equals(self.data_type) or both_integers
+        return (as_int64(column), self.low) if is_comparable and is_plain_integer(column) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Ranks:
-    """Anything else: the rank among the sorted distinct values, null last."""
+    """All other types: the rank among the sorted distinct values, null last."""
 
     values: pa.Array
     width: int
@@ -73,10 +76,10 @@ class _Ranks:
         if not column.type.equals(self.values.type):
             return None
         column = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
-        found = pc.fill_null(pc.index_in(column, value_set=self.values), -1).to_numpy().astype(np.int64)
+        numbers = pc.fill_null(pc.index_in(column, value_set=self.values), -1).to_numpy().astype(np.int64)
         if column.null_count:
-            found[column.is_null().to_numpy()] = len(self.values)
-        return found, 0
+            numbers[column.is_null().to_numpy()] = len(self.values)
+        return numbers, 0
 
 
 class KeyIndex:
@@ -91,36 +94,38 @@ class KeyIndex:
 
     def __init__(self, table: pa.Table, on: Sequence[str]) -> None:
         self._table, self._on = table.select(list(on)), tuple(on)
-        made = [_coded(self._table.column(c)) for c in on]
-        self._columns = [column for column, _ in made]
-        self._span = span = int(np.prod([column.width for column in self._columns], dtype=object))
-        self._places = (
-            _Places(_packed([(*codes, column.width) for column, codes in made], table.num_rows), span)
-            if span < PACKED_LIMIT
-            else None
-        )
+        coded = [_coded(self._table.column(c)) for c in on]
+        self._columns = [column for column, _ in coded]
+        span = int(np.prod([column.width for column in self._columns], dtype=object))
+        self._places: _Places | None = None
+        # Wider keys have no common numbering: each search packs both tables together.
+        if span < PACKED_LIMIT:
+            self._places = _Places(_packed([(*codes, c.width) for c, codes in coded], table.num_rows), span)
 
     @property
     def nbytes(self) -> int:
-        """Memory beyond that of the table."""
+        """Bytes in memory beyond those of the table."""
         return 0 if self._places is None else self._places.nbytes
 
     def positions(self, table: pa.Table) -> Positions:
-        """For each row of another table the number of the row with the same values, or -1."""
+        """For each row of another table the position of the row with the same values, or -1."""
         if not len(self._table) or not len(table):
             return np.full(len(table), -1, dtype=np.int64)
         codes = [c.codes(table.column(name)) for c, name in zip(self._columns, self._on, strict=True)]
-        found = [c for c in codes if c is not None]
-        if self._places is None or len(found) < len(codes):
-            own, others = pack([self._table, table.select(list(self._on))], self._on)
-            return _Places(own, PACKED_LIMIT).find(others)
-        unknown = _outside(found, [c.width for c in self._columns])
-        keys = _packed([(*c, column.width) for c, column in zip(found, self._columns, strict=True)], len(table))
-        return self._places.find(keys) if unknown is None else self._places.find_known(keys, unknown)
+        numbers = [c for c in codes if c is not None]
+        if self._places is None or len(numbers) < len(codes):
+            keys, others = pack([self._table, table.select(list(self._on))], self._on)
+            return _Places(keys, PACKED_LIMIT).find(others)
+        unknown = _outside(numbers, [c.width for c in self._columns])
+        keys = _packed([(*n, column.width) for n, column in zip(numbers, self._columns, strict=True)], len(table))
+        positions = self._places.find(keys)
+        if unknown is not None:
+            positions[unknown] = -1
+        return positions
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[_Codes, tuple[IntArray, int]]:
-    """How the values of a column become numbers, and these."""
+    """The mapping of the values of a column to numbers, and the numbers."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if is_plain_integer(column):
@@ -132,22 +137,22 @@ def _coded(column: pa.ChunkedArray) -> tuple[_Codes, tuple[IntArray, int]]:
 
 
 def _packed(columns: Sequence[tuple[IntArray, int, int]], rows: int) -> IntArray:
-    """One number a row from the numbers of its columns, each with what is to be subtracted and how many there are."""
+    """One number per row, from the numbers, the least number and the width of each column."""
     keys, low = np.zeros(rows, dtype=np.int64), 0
     for i, (codes, least, width) in enumerate(columns):
         keys = np.multiply(keys, width, out=scratch(rows)) if i else codes
         if i:
             keys += codes
         low = low * width + least
-    if low:  # sums wrap around, also that of the least ones; the difference is right again
-        keys = np.subtract(
-            keys, np.int64((low + 2**63) % 2**64 - 2**63), out=keys if len(columns) > 1 else scratch(rows)
-        )
+    if low:
+        # Sums wrap around, also the sum of the least numbers, so the difference is right again.
+        wrapped = np.int64((low + 2**63) % 2**64 - 2**63)
+        keys = np.subtract(keys, wrapped, out=keys if len(columns) > 1 else scratch(rows))
     return keys
 
 
 def _outside(codes: Sequence[tuple[IntArray, int]], widths: Sequence[int]) -> BoolArray | None:
-    """Which rows have a number outside of its range; None if no row has."""
+    """The rows with a number outside of its range; None if there are none."""
     unknown: BoolArray | None = None
     for (numbers, low), width in zip(codes, widths, strict=True):
         if int(numbers.min()) < low or int(numbers.max()) >= low + width:
@@ -157,13 +162,13 @@ def _outside(codes: Sequence[tuple[IntArray, int]], widths: Sequence[int]) -> Bo
 
 
 class _Places:
-    """Keys below a span, and where each of them is: as a table of all keys if that is not much longer than the keys, else sorted."""
+    """Positions of keys below a span: a direct table if it is not much longer, else sorted keys."""
 
     def __init__(self, keys: IntArray, span: int) -> None:
         self._order: IntArray | None = None
         self._table: Positions | None = None
         if span <= max(_SPARSE * len(keys), _SMALL):
-            self._table = scratch(span, index_type(len(keys)))
+            self._table = scratch(span, position_type(len(keys)))
             self._table.fill(-1)
             self._table[keys] = np.arange(len(keys), dtype=self._table.dtype)  # the last one of equal keys stays
         else:
@@ -172,25 +177,16 @@ class _Places:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is held."""
-        return sum(
-            a.nbytes
-            for a in (self._table, self._order, None if self._table is not None else self._keys)
-            if a is not None
-        )
+        """Bytes in memory."""
+        if self._table is not None:
+            return self._table.nbytes
+        return self._keys.nbytes + (0 if self._order is None else self._order.nbytes)
 
     def find(self, keys: IntArray) -> Positions:
-        """Where the keys are, which are inside the span."""
+        """The position of the last row with each key, or -1; arbitrary outside of the span."""
         if self._table is not None:
-            return self._table.take(
-                keys, out=scratch(len(keys), self._table.dtype.type), mode="clip"
-            )  # with a check it copies
-        found = np.searchsorted(self._keys, keys, side="right") - 1
-        last = found if self._order is None else self._order[found]
-        return np.where(self._keys[found] == keys, last, -1)
-
-    def find_known(self, keys: IntArray, unknown: BoolArray) -> Positions:
-        """The same where some rows have keys that mean nothing."""
-        found = self.find(keys)
-        found[unknown] = -1
-        return found
+            # Without `mode` NumPy checks the bounds, and copies because of `out`.
+            return self._table.take(keys, out=scratch(len(keys), self._table.dtype.type), mode="clip")
+        rows = np.searchsorted(self._keys, keys, side="right") - 1
+        last = rows if self._order is None else self._order[rows]
+        return np.where(self._keys[rows] == keys, last, -1)

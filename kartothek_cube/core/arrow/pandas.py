@@ -1,4 +1,4 @@
-"""The edge to pandas: frames and other blocks of rows to Arrow tables, and tables to frames."""
+"""Conversion of frames and other blocks of rows to Arrow tables, and of tables to frames."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "check_names",
     "concat_blocks",
     "concat_encoded",
     "encoded",
@@ -34,10 +35,7 @@ __all__ = [
 
 
 def is_frame(data: object) -> bool:
-    """Whether this is a pandas frame.
-
-    Whoever has one has imported pandas, so that it is not imported to ask.
-    """
+    """Whether this is a pandas frame."""
     return _is_of_pandas(data, "DataFrame")
 
 
@@ -46,8 +44,9 @@ def is_series(data: object) -> bool:
     return _is_of_pandas(data, "Series")
 
 
-def _is_of_pandas(data: object, kind: str) -> bool:
-    return isinstance(data, getattr(sys.modules.get("pandas"), kind, ()))
+def _is_of_pandas(data: object, class_name: str) -> bool:
+    # Never imports pandas: a caller with a frame has imported it.
+    return isinstance(data, getattr(sys.modules.get("pandas"), class_name, ()))
 
 
 def to_table(data: Any, dataset: str) -> pa.Table:
@@ -56,8 +55,8 @@ def to_table(data: Any, dataset: str) -> pa.Table:
     Raises
     ------
     InvalidType
-        If it is none of these, has sparse columns, columns whose names are no text, or columns of
-        mixed types.
+        If it is none of these, or has sparse columns, names that are no text, or columns of mixed
+        types.
     InvalidInput
         If a column name occurs twice.
     Unsupported
@@ -70,26 +69,27 @@ def to_table(data: Any, dataset: str) -> pa.Table:
     elif isinstance(data, pa.Table):
         table = data
     elif hasattr(data, "__arrow_c_stream__"):
-        table = _from_stream(data, dataset)
+        try:
+            table = pa.table(data)
+        except pa.ArrowInvalid as error:  # a stream of single values, or a type of another library
+            raise no_frame(data, dataset, error) from None
     else:
         raise no_frame(data, dataset)
     check_names(table.column_names, dataset)
-    return _stored(table, dataset)
+    schema = stored_schema(table.schema, f" of dataset {dataset!r}")
+    if table.schema.equals(schema):
+        return table.replace_schema_metadata(None)
+    columns = [_cast(table.column(field.name), field, dataset) for field in schema]
+    return pa.table(columns, schema=schema)
 
 
 def no_frame(data: object, dataset: str, reason: object = None) -> InvalidType:
-    """The error for what is no block of rows."""
+    """The error for data that are no block of rows."""
     end = "." if reason is None else f": {reason}"
     return InvalidType(
-        f'Provided DataFrame is not a pandas.DataFrame or None, but is a "{type(data).__name__}" (dataset {dataset!r}){end}'
+        "Provided DataFrame is not a pandas.DataFrame or None, "
+        f'but is a "{type(data).__name__}" (dataset {dataset!r}){end}'
     )
-
-
-def _from_stream(data: object, dataset: str) -> pa.Table:
-    try:
-        return pa.table(data)
-    except pa.ArrowInvalid as error:  # a stream of single values, or a type that only its library knows
-        raise no_frame(data, dataset, error) from None
 
 
 def is_block(data: object) -> bool:
@@ -102,7 +102,10 @@ def is_block(data: object) -> bool:
 
 
 def concat_blocks(tables: Sequence[pa.Table], dataset: str) -> pa.Table:
-    """Several blocks of one dataset as one; column order is that of the first, types widen as far as Arrow finds a common one."""
+    """Several blocks of one dataset as one table, with the column order of the first.
+
+    Types widen to a common type, if Arrow has one.
+    """
     first = tables[0]
     if any(set(t.column_names) != set(first.column_names) for t in tables):
         raise InvalidInput(f"Not all DataFrames have the same set of columns! (dataset {dataset!r})")
@@ -113,7 +116,7 @@ def concat_blocks(tables: Sequence[pa.Table], dataset: str) -> pa.Table:
 
 
 def check_names(names: Sequence[Any], dataset: str) -> None:
-    """Refuse names that occur twice."""
+    """Raise for names that occur twice."""
     if len(set(names)) != len(names):
         raise InvalidInput(f'Duplicate columns found in dataset "{dataset}": {", ".join(map(str, names))}')
 
@@ -121,15 +124,19 @@ def check_names(names: Sequence[Any], dataset: str) -> None:
 def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
     import pandas as pd
 
-    sparse = next(
-        (name for name, dtype in zip(frame.columns, frame.dtypes, strict=True) if isinstance(dtype, pd.SparseDtype)),
-        None,
-    )
-    if sparse is not None:
-        raise InvalidType(
-            f"Sparse data is not supported: column {sparse!r} of dataset {dataset!r}. Call .sparse.to_dense() first."
-        )
-    names = [_text_name(c, dataset) for c in frame.columns]
+    for name, dtype in zip(frame.columns, frame.dtypes, strict=True):
+        if isinstance(dtype, pd.SparseDtype):
+            raise InvalidType(
+                f"Sparse data is not supported: column {name!r} of dataset {dataset!r}. Call .sparse.to_dense() first."
+            )
+    names: list[str] = []
+    for name in frame.columns:
+        if not isinstance(name, (str, bytes)):
+            raise InvalidType(
+                f"Object of type {type(name).__name__} is not a string: {name}. "
+                f"Column names of dataset {dataset!r} must be text."
+            )
+        names.append(name.decode("utf-8") if isinstance(name, bytes) else str(name))
     check_names(names, dataset)
     arrays = [_series(series, name, dataset) for name, (_, series) in zip(names, frame.items(), strict=True)]
     return pa.table(arrays, names=names) if arrays else pa.table({})
@@ -145,78 +152,59 @@ def plain_frame(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     """
     if frame.index.nlevels > 1:
         raise Unsupported(
-            f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; row labels are not stored."
+            f"Treatment of MultiIndex not implemented: call reset_index() on the frame for dataset {dataset!r}; "
+            "row labels are not stored."
         )
     given: list[Any] = list(frame.columns)
     names = [column_name(name) for name in given]
     return frame if names == given else frame.set_axis(names, axis=1)
 
 
-def _text_name(name: object, dataset: str) -> str:
-    if isinstance(name, bytes):
-        return name.decode("utf-8")
-    if not isinstance(name, str):
-        raise InvalidType(
-            f"Object of type {type(name).__name__} is not a string: {name}. Column names of dataset {dataset!r} must be text."
-        )
-    return str(name)
-
-
 def _series(series: pd.Series, name: str, dataset: str) -> pa.Array | pa.ChunkedArray:
     import pandas as pd
 
     if isinstance(series.dtype, pd.CategoricalDtype) and not len(series.dtype.categories):
-        return pa.nulls(len(series))  # pandas says float64 of no categories, whatever they were to be
+        return pa.nulls(len(series))  # pandas gives an empty list of categories the type float64
     try:
         array = pa.Array.from_pandas(series)
     except (pa.ArrowException, TypeError, OverflowError, UnicodeError) as error:
         raise InvalidType(f"Column {name!r} of dataset {dataset!r} has no single Arrow type: {error}") from None
-    other = _OTHER.get(array.type) if series.dtype == object else None
-    if other is not None and any(
-        issubclass(kind, other) and kind is not type(pd.NaT) for kind in set(map(type, series.array))
-    ):
+    # Arrow converts mixed values instead of refusing them: datetimes to dates, text to bytes.
+    converted = _CONVERTED.get(array.type) if series.dtype == object else None
+    classes = set(map(type, series.array)) - {type(pd.NaT)} if converted else ()
+    if converted is not None and any(issubclass(cls, converted) for cls in classes):
         raise InvalidType(
-            f"Column {name!r} of dataset {dataset!r} has no single Arrow type: some values are {other.__name__}, others not."
+            f"Column {name!r} of dataset {dataset!r} has no single Arrow type: "
+            f"some values are {converted.__name__}, others not."
         )
     return array
 
 
-# What Arrow would cut to dates, and what it would encode to bytes.
-_OTHER: dict[pa.DataType, type] = {pa.date32(): dt.datetime, pa.binary(): str}
-
-
-def _stored(table: pa.Table, dataset: str) -> pa.Table:
-    schema = stored_schema(table.schema, f" of dataset {dataset!r}")
-    if table.schema.equals(schema):
-        return table.replace_schema_metadata(None)
-    columns = [_cast(table.column(f.name), f, dataset) for f in schema]
-    return pa.table(columns, schema=schema)
+_CONVERTED: dict[pa.DataType, type] = {pa.date32(): dt.datetime, pa.binary(): str}
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, dataset: str) -> pa.ChunkedArray:
+    """The column in its stored type; dictionaries become their values."""
     if column.type.equals(field.type):
         return column
     try:
-        return (_decoded(column, field.type) if pt.is_dictionary(column.type) else column).cast(field.type)
+        if not pt.is_dictionary(column.type):
+            return column.cast(field.type)
+        values = column.type.value_type
+        if not (pt.is_string_view(values) or pt.is_binary_view(values)):
+            return column.cast(values).cast(field.type)
+        # Polars has views as dictionary values, which Arrow can take only as plain text.
+        chunks = [chunk.dictionary.cast(field.type).take(chunk.indices) for chunk in column.chunks]
+        return pa.chunked_array(chunks, field.type)
     except pa.ArrowNotImplementedError as error:
         raise Unsupported(
-            f"Column {field.name!r} of dataset {dataset!r} is {column.type}, which Arrow cannot turn into {field.type}: {error}"
+            f"Column {field.name!r} of dataset {dataset!r} is {column.type}, "
+            f"which Arrow cannot turn into {field.type}: {error}"
         ) from None
     except pa.ArrowInvalid as error:
         raise InvalidInput(
             f"Column {field.name!r} of dataset {dataset!r} cannot be stored as {field.type}: {error}"
         ) from None
-
-
-def _decoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The values of a dictionary.
-
-    Those of Polars are views, of which Arrow takes none before they are plain text.
-    """
-    values = column.type.value_type
-    if not (pt.is_string_view(values) or pt.is_binary_view(values)):
-        return column.cast(values)
-    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
 
 
 _NULLABLE = {
@@ -233,11 +221,10 @@ _NULLABLE = {
 
 
 def to_frame(table: pa.Table, *, dates_as_object: bool = False, nullable: bool = False) -> pd.DataFrame:
-    """A pandas frame with a fresh row index; dictionaries become categoricals.
+    """A pandas frame with a default row index; dictionaries become categoricals.
 
-    Integers with nulls become floats and booleans with nulls objects, as in kartothek's cubes; with
-    ``nullable`` they keep their values in pandas' nullable types (``Int64``, ``boolean``, ...).
-    Columns without nulls are the same either way.
+    Integers with nulls become floats, and booleans with nulls objects, as in kartothek's cubes.
+    With ``nullable`` such columns have pandas' nullable types (``Int64``, ``boolean``, ...).
     """
     exact = [f.name for f in table.schema if nullable and f.type in _NULLABLE and table.column(f.name).null_count]
     if not exact:
@@ -245,55 +232,51 @@ def to_frame(table: pa.Table, *, dates_as_object: bool = False, nullable: bool =
     import pandas as pd
 
     plain = _plain_frame(table.drop_columns(exact), dates_as_object)
-    typed = table.select(exact).to_pandas(types_mapper=lambda kind: pd.api.types.pandas_dtype(_NULLABLE[kind]))
-    return pd.DataFrame(
-        {name: typed[name] if name in typed else plain[name] for name in table.column_names}, copy=False
+    typed = table.select(exact).to_pandas(
+        types_mapper=lambda data_type: pd.api.types.pandas_dtype(_NULLABLE[data_type])
     )
+    columns = {name: typed[name] if name in typed else plain[name] for name in table.column_names}
+    return pd.DataFrame(columns, copy=False)
 
 
 def _plain_frame(table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
-    # Arrow nulls in a float column become NaN; one block a column avoids a second copy of the
-    # result.
+    # One block per column saves a second copy of the result.
     frame: pd.DataFrame = table.to_pandas(date_as_object=dates_as_object, split_blocks=True)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if _is_shared(column):
+        # Such a column shares Arrow's buffer, which is read-only: values could not be assigned.
+        if column.num_chunks == 1 and not column.null_count and pt.is_primitive(column.type):
             frame[name] = frame[name].copy()
     return frame if table.num_columns else frame.reindex(range(table.num_rows))
 
 
-def _is_shared(column: pa.ChunkedArray) -> bool:
-    """Whether the frame has Arrow's own buffer, to which nobody can assign."""
-    return bool(column.num_chunks == 1 and not column.null_count and pt.is_primitive(column.type))
-
-
 def encoded(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The table with these columns as dictionaries, one for all chunks and without null among its values."""
+    """The table with these columns as dictionaries: one for all chunks, without null or NaN."""
     for name in columns:
-        codes = _one_array(_categorical_values(table.column(name)).dictionary_encode())
+        column = table.column(name)
+        if pt.is_null(column.type):
+            column = column.cast(pa.string())
+        elif pt.is_floating(column.type):
+            # For pandas NaN is no category, and -0.0 and 0.0 are the same one.
+            null, zero = pa.scalar(None, column.type), pa.scalar(0.0, column.type)
+            column = pc.if_else(pc.is_nan(column), null, pc.add(column, zero))
+        codes = _one_array(column.dictionary_encode())
         table = table.set_column(table.column_names.index(name), name, codes)
     return table
 
 
-def _categorical_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What pandas takes for categories: distinct values that are not null."""
-    if pt.is_null(column.type):
-        return column.cast(pa.string())
-    if not pt.is_floating(column.type):
-        return column
-    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, pa.scalar(0.0, column.type)))
-
-
 def _one_array(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    if not column.num_chunks:  # Arrow makes no empty array for every type of dictionary
-        return pa.DictionaryArray.from_arrays(
-            pa.array([], type=column.type.index_type), pa.array([], type=column.type.value_type)
-        )
+    if not column.num_chunks:  # Arrow cannot make an empty array of every dictionary type
+        indices, values = pa.array([], type=column.type.index_type), pa.array([], type=column.type.value_type)
+        return pa.DictionaryArray.from_arrays(indices, values)
     combined = cast("pa.DictionaryArray | pa.ChunkedArray", column.combine_chunks())
     return cast("pa.DictionaryArray", combined.chunk(0)) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """Several results of `encoded` as one; the categories are those of the largest table, then the others in order, as in kartothek."""
+    """Several results of `encoded` as one table.
+
+    As in kartothek, the categories of the largest table come first, then all others in order.
+    """
     united = list(tables)
     for name in columns:
         arrays = [_one_array(table.column(name)) for table in tables]
@@ -313,7 +296,7 @@ def _categories(dictionaries: Sequence[pa.Array], sizes: Sequence[int]) -> pa.Ar
 
 
 def null_count(column: pa.ChunkedArray) -> int:
-    """Nulls of a column; NaN counts as one, as in pandas."""
+    """The number of nulls of a column; NaN is null, as in pandas."""
     if pt.is_floating(column.type):
         return int(pc.sum(pc.is_null(column, nan_is_null=True).cast(pa.int64())).as_py() or 0)
     return int(column.null_count)

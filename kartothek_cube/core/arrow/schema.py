@@ -1,4 +1,4 @@
-"""Schemas: in stored and normal types, in order, unified; and how a literal is cast to a type."""
+"""Schemas in stored and normal types, ordered and unified; and literals in the type of a column."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = [
     "check_literals",
     "check_shared_columns",
     "compared_type",
+    "compatible",
     "literal",
     "literal_array",
     "normal_schema",
@@ -34,14 +35,14 @@ __all__ = [
 ]
 
 
-def stored_schema(schema: pa.Schema, where: str = "") -> pa.Schema:
+def stored_schema(schema: pa.Schema, context: str = "") -> pa.Schema:
     """`stored_type` for every field, without metadata; the error names the column."""
     fields = []
     for field in schema:
         try:
             fields.append(pa.field(field.name, stored_type(field.type)))
         except Unsupported as error:
-            raise Unsupported(f"Column {field.name!r}{where}: {error}") from None
+            raise Unsupported(f"Column {field.name!r}{context}: {error}") from None
     return pa.schema(fields)
 
 
@@ -50,73 +51,87 @@ def normal_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, normal_type(f.type)) for f in schema])
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The widest type of the same family, in which constants are compared."""
-    return normal_type(stored_type(kind))
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """The widest type of the same family."""
+    return normal_type(stored_type(data_type))
 
 
 def ordered(schema: pa.Schema, partition_keys: Sequence[str]) -> pa.Schema:
-    """Partition keys first, then the other columns by name: the order of fields in ``_common_metadata``."""
-    names = [
-        *(k for k in partition_keys if k in schema.names),
-        *sorted(n for n in schema.names if n not in set(partition_keys)),
-    ]
-    return pa.schema([schema.field(n) for n in names])
+    """Partition keys first, the others by name: the order of fields in ``_common_metadata``."""
+    keys = [key for key in partition_keys if key in schema.names]
+    others = sorted(name for name in schema.names if name not in set(partition_keys))
+    return pa.schema([schema.field(name) for name in (*keys, *others)])
 
 
-def unify(schemas: Iterable[pa.Schema], where: str) -> pa.Schema:
-    """The one schema that holds them all: equal columns, null gives way to a type, widths widen within their family.
+def unify(schemas: Iterable[pa.Schema], context: str) -> pa.Schema:
+    """The schema that holds the values of all schemas, which must have the same columns.
+
+    Null gives way to any type; types widen within their family.
 
     Raises
     ------
     InvalidInput
-        With the words *Schema violation*, the place, and for each column what was found.
+        With the words *Schema violation*, the context, the column and both types.
     """
     result: pa.Schema | None = None
     for schema in schemas:
-        result = schema if result is None else _unify_two(result, schema, where)
+        result = schema if result is None else _unify_two(result, schema, context)
     if result is None:
-        raise InvalidInput(f"No schema given for {where}.")
+        raise InvalidInput(f"No schema given for {context}.")
     return result
 
 
-def _unify_two(left: pa.Schema, right: pa.Schema, where: str) -> pa.Schema:
+def _unify_two(left: pa.Schema, right: pa.Schema, context: str) -> pa.Schema:
     missing, surplus = sorted(set(left.names) - set(right.names)), sorted(set(right.names) - set(left.names))
     if missing or surplus:
         raise InvalidInput(
-            f"Schema violation in {where}: missing columns {missing}, surplus columns {surplus}. The columns must be {left.names}."
+            f"Schema violation in {context}: missing columns {missing}, surplus columns {surplus}. "
+            f"The columns must be {left.names}."
         )
-    return pa.schema([pa.field(f.name, _widen(f.type, right.field(f.name).type, f.name, where)) for f in left])
-
-
-def _widen(left: pa.DataType, right: pa.DataType, column: str, where: str) -> pa.DataType:
-    common = common_type(left, right)
-    if common is None:
-        raise InvalidInput(
-            f"Schema violation in {where}: column {column!r} is {left} but {right} was given. Cast it to {left} first{_with_gaps(left, right)}."
-        )
-    return common
-
-
-def _with_gaps(wanted: pa.DataType, given: pa.DataType) -> str:
-    """How pandas casts whole numbers of which some are missing, which it has made floats."""
-    if not (pt.is_integer(wanted) and pt.is_floating(given)):
-        return ""
-    return f", in pandas to {str(wanted).replace('uint', 'UInt').replace('int', 'Int')} if values are missing"
+    fields = []
+    for field in left:
+        data_type = right.field(field.name).type
+        common = common_type(field.type, data_type)
+        if common is None:
+            hint = ""
+            if pt.is_integer(field.type) and pt.is_floating(data_type):
+                # pandas has made integers with missing values floats.
+                nullable = str(field.type).replace("uint", "UInt").replace("int", "Int")
+                hint = f", in pandas to {nullable} if values are missing"
+            raise InvalidInput(
+                f"Schema violation in {context}: column {field.name!r} is {field.type} but {data_type} was given. "
+                f"Cast it to {field.type} first{hint}."
+            )
+        fields.append(pa.field(field.name, common))
+    return pa.schema(fields)
 
 
 def compatible(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether two stored types are of one family: equal but for their width, or one of them is null."""
+    """Whether two stored types are of one family: they differ only in width, or one is null."""
     return common_type(left, right) is not None
 
 
-# --- literals ---------------------------------------------------------------------------------------------------------
+def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
+    """Raise for columns whose types differ between two tables of a dataset."""
+    seen: dict[str, tuple[str, pa.DataType]] = {}
+    for table, schema in schemas.items():
+        for column in schema:
+            other, data_type = seen.get(column.name, (table, column.type))
+            if not compatible(data_type, column.type):
+                raise InvalidInput(
+                    f"Found incompatible entries for column {column.name!r} of dataset {uuid!r}: "
+                    f"{data_type} in table {other!r}, {column.type} in table {table!r}."
+                )
+            seen[column.name] = (table, column.type) if pt.is_null(data_type) else (other, data_type)
+
+
+# --- literals -------------------------------------------------------------------------------------
 
 
 class WrongOperand(InvalidType, InvalidInput):
-    """A constant in a wrong form: a list where one value belongs, the reverse, a text that is no date.
+    """A constant of the wrong form: a list instead of a value, the reverse, a text that is no date.
 
-    It is a TypeError for kartothek's callers and a ValueError for plateau's.
+    It is a TypeError as in kartothek, and a ValueError as in plateau.
     """
 
 
@@ -124,27 +139,11 @@ _SECONDS = {"W": 604_800, "D": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NUMPY_MOMENTS = {np.dtype(f"datetime64[{unit}]") for unit in ("s", "ms", "us", "ns")}
+# More digits than any constant has, so that nothing is rounded.
 _EXACT = decimal.Context(prec=100)
 
 
-def check_shared_columns(schemas: Mapping[str, pa.Schema], uuid: str) -> None:
-    """Refuse columns that have different types in two tables of a dataset."""
-    seen: dict[str, tuple[str, pa.DataType]] = {}
-    for table, schema in schemas.items():
-        for column in schema:
-            other, kind = seen.get(column.name, (table, column.type))
-            if not compatible(kind, column.type):
-                raise InvalidInput(
-                    f"Found incompatible entries for column {column.name!r} of dataset {uuid!r}: {kind} in table {other!r}, {column.type} in table {table!r}."
-                )
-            seen[column.name] = (table, column.type) if pt.is_null(kind) else (other, kind)
-
-
-def _is_integer(value: object, _kind: pa.DataType) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _is_text(value: object, _kind: pa.DataType) -> bool:
+def _is_text(value: object, _data_type: pa.DataType) -> bool:
     if not isinstance(value, (str, bytes)):
         return False
     try:
@@ -154,26 +153,25 @@ def _is_text(value: object, _kind: pa.DataType) -> bool:
     return True
 
 
-def _is_date(value: object, _kind: pa.DataType) -> bool:
-    return (isinstance(value, dt.date) and not isinstance(value, dt.datetime)) or _is_iso_date(value)
-
-
-def _is_iso_date(value: object) -> bool:
+def _is_date(value: object, _data_type: pa.DataType) -> bool:
+    if not isinstance(value, (str, bytes)):
+        return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
     try:
-        return isinstance(value, (str, bytes)) and bool(dt.date.fromisoformat(_text(value)))
+        dt.date.fromisoformat(_text(value))
     except ValueError:
         return False
+    return True
 
 
-def _is_timestamp(value: object, kind: pa.DataType) -> bool:
+def _is_timestamp(value: object, data_type: pa.DataType) -> bool:
     if not isinstance(value, (dt.datetime, np.datetime64)):
         return False
-    return bool(getattr(value, "tzinfo", None) is None or kind.tz is not None)
+    return bool(getattr(value, "tzinfo", None) is None or data_type.tz is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Which constants may be compared with columns of one family of types."""
+    """The constants that may be compared with columns of one family of types."""
 
     applies: Callable[[pa.DataType], bool]
     takes: str
@@ -182,10 +180,10 @@ class _Rule:
 
 _RULES = (
     _Rule(pt.is_boolean, "True and False", lambda v, _: isinstance(v, (bool, np.bool_))),
-    _Rule(pt.is_integer, "integers", _is_integer),
+    _Rule(pt.is_integer, "integers", lambda v, _: isinstance(v, (int, np.integer)) and not isinstance(v, bool)),
     _Rule(pt.is_floating, "floats, such as 2.0", lambda v, _: isinstance(v, (float, np.floating))),
     _Rule(pt.is_string, "text, or bytes in UTF-8", _is_text),
-    _Rule(pt.is_binary, "bytes or text", lambda v, kind: isinstance(v, bytes) or _is_text(v, kind)),
+    _Rule(pt.is_binary, "bytes or text", lambda v, data_type: isinstance(v, bytes) or _is_text(v, data_type)),
     _Rule(pt.is_date, "dates or their ISO text", _is_date),
     _Rule(pt.is_timestamp, "datetimes (with a zone only if the column has one)", _is_timestamp),
     _Rule(pt.is_decimal, "decimal.Decimal", lambda v, _: isinstance(v, decimal.Decimal)),
@@ -194,64 +192,59 @@ _RULES = (
 _INCOMPARABLE = _Rule(lambda _: True, "nothing but null, like all columns of its type", lambda v, _: False)
 
 
-def check_literal(value: object, kind: pa.DataType, column: str, where: str = "", *, strict: bool = False) -> None:
+def check_literal(
+    value: object, data_type: pa.DataType, column: str, context: str = "", *, strict: bool = False
+) -> None:
     """Raise `InvalidType` unless a constant may be compared with a column of this type.
 
     An integer column takes integers of Python and NumPy, a float column floats, a string column
     ``str`` (or UTF-8 bytes), a binary column ``bytes`` (or ``str``), a date column dates or ISO
-    text, a timestamp column datetimes, a decimal column ``Decimal``; a column that is null
-    throughout takes anything. Lists, structs, times of day and durations are not compared.
+    text, a timestamp column datetimes, a decimal column ``Decimal``. A column of type null takes
+    anything. Lists, structs, times of day and durations are not compared.
 
-    ``strict`` is the rule of cubes: integers of NumPy have the sign of their column, decimals are
-    not compared.
+    ``strict`` is the rule of cubes: signed integers of NumPy need a signed column and unsigned ones
+    an unsigned column; decimals are not compared.
     """
-    if strict and (
-        pt.is_decimal(kind)
-        or (
-            isinstance(value, np.integer)
-            and isinstance(value, np.unsignedinteger) != bool(pt.is_unsigned_integer(kind))
-        )
-    ):
-        raise _misfit(
-            value,
-            kind,
-            column,
-            where,
-            "Cubes compare no decimals, and integers of NumPy only with columns of their sign.",
-        )
-    check_literals((value,), kind, column, where)
+    is_unsigned = isinstance(value, np.unsignedinteger)
+    other_sign = isinstance(value, np.integer) and is_unsigned != bool(pt.is_unsigned_integer(data_type))
+    if strict and (pt.is_decimal(data_type) or other_sign):
+        hint = "Cubes compare no decimals, and integers of NumPy only with columns of their sign."
+        raise _misfit(value, data_type, column, context, hint)
+    check_literals((value,), data_type, column, context)
 
 
-def check_literals(values: Iterable[Any], kind: pa.DataType, column: str, where: str = "") -> None:
+def check_literals(values: Iterable[Any], data_type: pa.DataType, column: str, context: str = "") -> None:
     """`check_literal` for many constants."""
-    kind = stored_type(kind)
-    rule = next((rule for rule in _RULES if rule.applies(kind)), _INCOMPARABLE)
+    data_type = stored_type(data_type)
+    rule = next((rule for rule in _RULES if rule.applies(data_type)), _INCOMPARABLE)
     for value in values:
-        if not rule.fits(value, kind):
-            raise _misfit(value, kind, column, where, f"It takes {rule.takes}.")
+        if not rule.fits(value, data_type):
+            raise _misfit(value, data_type, column, context, f"It takes {rule.takes}.")
 
 
-def _misfit(value: object, kind: pa.DataType, column: str, where: str, hint: str) -> InvalidType:
-    # Text may stand for a date: what is wrong is its value then, as well as its type.
-    error = WrongOperand if pt.is_date(kind) and isinstance(value, (str, bytes)) else InvalidType
+def _misfit(value: object, data_type: pa.DataType, column: str, context: str, hint: str) -> InvalidType:
+    # Text may be a date, so both its type and its value are wrong.
+    error = WrongOperand if pt.is_date(data_type) and isinstance(value, (str, bytes)) else InvalidType
     return error(
-        f"Unexpected type for predicate: Column {column!r}{where} is {kind}, but the value is {value!r} ({type(value).__name__}). {hint}"
+        f"Unexpected type for predicate: Column {column!r}{context} is {data_type}, "
+        f"but the value is {value!r} ({type(value).__name__}). {hint}"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Where a constant stands among the values of a type: ``floor`` is the greatest one that is not above it, ``exact`` whether it is the constant.
+    """The position of a constant among the values of a type.
 
-    ``floor`` is None for a constant below all values.
+    ``floor`` is the greatest value that is not above the constant, and None if all are above.
+    ``exact`` is true if ``floor`` equals the constant.
     """
 
     floor: pa.Scalar | None
     exact: bool = True
 
 
-def literal(value: Any, kind: pa.DataType) -> Literal:
-    """A constant that `check_literal` let pass, for comparisons with a column of this type.
+def literal(value: Any, data_type: pa.DataType) -> Literal:
+    """A constant that `check_literal` has accepted, for comparisons with a column of this type.
 
     Examples
     --------
@@ -261,113 +254,113 @@ def literal(value: Any, kind: pa.DataType) -> Literal:
     >>> literal(300, pa.int8())
     Literal(floor=<pyarrow.Int8Scalar: 127>, exact=False)
     """
-    kind = compared_type(kind)
-    if pt.is_integer(kind):
-        return _place(int(value), True, kind)
-    if pt.is_timestamp(kind):
-        return _moment(value, kind)
-    if pt.is_decimal(kind):
-        return _decimal(value, kind)
-    return Literal(pa.scalar(_python_literal(value, kind), kind))
+    data_type = compared_type(data_type)
+    if pt.is_integer(data_type):
+        return _place(int(value), True, data_type)
+    if pt.is_timestamp(data_type):
+        return _moment(value, data_type)
+    if pt.is_decimal(data_type):
+        return _decimal(value, data_type)
+    return Literal(pa.scalar(_python_literal(value, data_type), data_type))
 
 
-def compared_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values of a column meet constants: where a constant has a place among the values, the column's own."""
-    if pt.is_dictionary(kind):
-        return compared_type(kind.value_type)
-    own = pt.is_integer(kind) or pt.is_timestamp(kind) or pt.is_decimal(kind)
-    return kind if own else plain_type(kind)
+def compared_type(data_type: pa.DataType) -> pa.DataType:
+    """The type in which the values of a column are compared with constants."""
+    if pt.is_dictionary(data_type):
+        return compared_type(data_type.value_type)
+    # These have a `Literal` for every constant, so their values need no cast.
+    is_exact = pt.is_integer(data_type) or pt.is_timestamp(data_type) or pt.is_decimal(data_type)
+    return data_type if is_exact else plain_type(data_type)
 
 
-def _place(ticks: int, exact: bool, kind: pa.DataType) -> Literal:
-    """The literal for a number of the type's smallest steps, which may be more than the type can hold."""
-    low, high = _range(kind)
+def _place(ticks: int, exact: bool, data_type: pa.DataType) -> Literal:
+    """The literal for a number of ticks, the smallest steps of the type; it may be out of range."""
+    low, high = _range(data_type)
     if ticks < low:
         return Literal(None, exact=False)
-    return Literal(_scalar_of(min(ticks, high), kind), exact and ticks <= high)
+    floor = min(ticks, high)
+    if pt.is_decimal(data_type):
+        scalar = pa.scalar(decimal.Decimal(floor).scaleb(-data_type.scale, _EXACT), data_type)
+    elif pt.is_timestamp(data_type):
+        scalar = pa.scalar(floor, pa.int64()).cast(data_type)
+    else:
+        scalar = pa.scalar(floor, data_type)
+    return Literal(scalar, exact and ticks <= high)
 
 
-def _range(kind: pa.DataType) -> tuple[int, int]:
-    if pt.is_decimal(kind):
-        return 1 - 10**kind.precision, 10**kind.precision - 1
-    low = 0 if pt.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
-    return low, low + 2**kind.bit_width - 1
+def _range(data_type: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest number of ticks."""
+    if pt.is_decimal(data_type):
+        return 1 - 10**data_type.precision, 10**data_type.precision - 1
+    low = 0 if pt.is_unsigned_integer(data_type) else -(2 ** (data_type.bit_width - 1))
+    return low, low + 2**data_type.bit_width - 1
 
 
-def _scalar_of(ticks: int, kind: pa.DataType) -> pa.Scalar:
-    if pt.is_decimal(kind):
-        return pa.scalar(decimal.Decimal(ticks).scaleb(-kind.scale, _EXACT), kind)
-    return pa.scalar(ticks, pa.int64()).cast(kind) if pt.is_timestamp(kind) else pa.scalar(ticks, kind)
-
-
-def _moment(value: Any, kind: pa.DataType) -> Literal:
+def _moment(value: Any, data_type: pa.DataType) -> Literal:
     if hasattr(value, "to_datetime64"):  # of a pandas Timestamp, in UTC
         value = value.to_datetime64()
     if isinstance(value, np.datetime64):
-        count, per_second = _numpy_moment(value)
+        if np.datetime_data(value)[0] in ("Y", "M"):  # of varying length
+            value = value.astype("datetime64[D]")
+        unit, step = np.datetime_data(value)
+        count, per_second = int(value.astype(np.int64)) * step, _PER_SECOND.get(unit, 1)
+        count *= 1 if unit in _PER_SECOND else _SECONDS[unit]
     else:
-        count, per_second = (
-            (value.replace(tzinfo=value.tzinfo or dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1),
-            10**6,
-        )
-    ticks, rest = divmod(count * _PER_SECOND[kind.unit], per_second)
-    return _place(ticks, rest == 0, kind)
+        microseconds = dt.timedelta(microseconds=1)
+        count, per_second = (value.replace(tzinfo=value.tzinfo or dt.UTC) - _EPOCH) // microseconds, 10**6
+    ticks, rest = divmod(count * _PER_SECOND[data_type.unit], per_second)
+    return _place(ticks, rest == 0, data_type)
 
 
-def _numpy_moment(value: np.datetime64) -> tuple[int, int]:
-    """A moment as a count of parts of a second since 1970, and how many of them a second has."""
-    if np.datetime_data(value)[0] in ("Y", "M"):
-        value = value.astype("datetime64[D]")
-    unit, step = np.datetime_data(value)
-    count = int(value.astype(np.int64)) * step
-    return (count, _PER_SECOND[unit]) if unit in _PER_SECOND else (count * _SECONDS[unit], 1)
-
-
-def _decimal(value: decimal.Decimal, kind: pa.DataType) -> Literal:
-    if value.is_infinite() or (value and value.adjusted() >= kind.precision - kind.scale):
-        low, high = _range(kind)
-        return _place(low - 1 if value.is_signed() else high + 1, False, kind)
-    floor = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), decimal.ROUND_FLOOR, _EXACT)
-    return _place(int(floor.scaleb(kind.scale, _EXACT)), floor == value, kind)
+def _decimal(value: decimal.Decimal, data_type: pa.DataType) -> Literal:
+    if value.is_infinite() or (value and value.adjusted() >= data_type.precision - data_type.scale):
+        low, high = _range(data_type)
+        return _place(low - 1 if value.is_signed() else high + 1, False, data_type)
+    floor = value.quantize(decimal.Decimal(1).scaleb(-data_type.scale), decimal.ROUND_FLOOR, _EXACT)
+    return _place(int(floor.scaleb(data_type.scale, _EXACT)), floor == value, data_type)
 
 
 def _text(value: str | bytes) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _python_literal(value: Any, kind: pa.DataType) -> Any:
-    if pt.is_string(kind):
+def _python_literal(value: Any, data_type: pa.DataType) -> Any:
+    if pt.is_string(data_type):
         return _text(value)
-    if pt.is_binary(kind) and isinstance(value, str):
+    if pt.is_binary(data_type) and isinstance(value, str):
         return value.encode("utf-8")
-    if pt.is_date(kind) and isinstance(value, (str, bytes)):
+    if pt.is_date(data_type) and isinstance(value, (str, bytes)):
         return dt.date.fromisoformat(_text(value))
-    if pt.is_floating(kind):
+    if pt.is_floating(data_type):
         return float(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
-def literal_array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """Constants as one array of the `compared_type`; those that no value of the column can equal are left out."""
-    kind, values = compared_type(kind), list(values)
-    if pt.is_null(kind):
-        return pa.array([], type=kind)
-    if not pt.is_decimal(kind):  # which Arrow would round
+def literal_array(values: Iterable[Any], data_type: pa.DataType) -> pa.Array:
+    """Constants as an array of the `compared_type`, without those that no value can equal."""
+    data_type, values = compared_type(data_type), list(values)
+    if pt.is_null(data_type):
+        return pa.array([], type=data_type)
+    if not pt.is_decimal(data_type):  # Arrow would round decimals
         try:
-            return _vectorised(values, kind)
+            return _vectorised(values, data_type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass  # mixed spellings, or out of range: one by one
-    found = [place.floor for place in (literal(v, kind) for v in values) if place.exact and place.floor is not None]
-    if pt.is_timestamp(kind):
-        return pa.array([s.value for s in found], type=pa.int64()).cast(kind)
-    return pa.array([s.as_py() for s in found], type=kind)
+    literals = [literal(value, data_type) for value in values]
+    scalars = [place.floor for place in literals if place.exact and place.floor is not None]
+    if pt.is_timestamp(data_type):
+        # The datetimes of Python that `as_py` gives have no nanoseconds.
+        return pa.array([s.value for s in scalars], type=pa.int64()).cast(data_type)
+    return pa.array([s.as_py() for s in scalars], type=data_type)
 
 
-def _vectorised(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if not pt.is_timestamp(kind):
-        return pa.array(values, type=kind)
+def _vectorised(values: list[Any], data_type: pa.DataType) -> pa.Array:
+    if not pt.is_timestamp(data_type):
+        return pa.array(values, type=data_type)
     types = {getattr(value, "dtype", type(value)) for value in values}
     if len(types) == 1 and types <= _NUMPY_MOMENTS:
-        return pa.array(np.array(values)).cast(kind)
-    # In these units nothing is rounded, and the cast refuses to.
-    return pa.array(values, type=pa.timestamp("us" if types <= {dt.datetime} else "ns", tz=kind.tz)).cast(kind)
+        return pa.array(np.array(values)).cast(data_type)
+    # These units hold every constant exactly; a cast that would round raises.
+    return pa.array(values, type=pa.timestamp("us" if types <= {dt.datetime} else "ns", tz=data_type.tz)).cast(
+        data_type
+    )

@@ -1,8 +1,12 @@
-"""Key columns of rows, packed into one order-preserving int64 per row: the base of every sort, duplicate check and join."""
+"""Sort keys: the key columns of a row, packed into one int64 that keeps their order.
+
+Every sort, duplicate check and join compares these. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,22 +34,23 @@ __all__ = [
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-# What packed keys stay below.
+# Packed keys are below this, so that neither sums nor differences of two overflow.
 PACKED_LIMIT = 2**62
 
 
 def pack_one(table: pa.Table, columns: Sequence[str]) -> IntArray:
-    """One int64 a row; comparing two of them compares the rows' key columns lexicographically, nulls last."""
+    """One int64 per row, in the lexicographic order of the key columns; nulls are last."""
     return pack([table], columns)[0]
 
 
 def pack(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[IntArray]:
-    """The same for several tables at once: keys are comparable across the tables."""
+    """`pack_one` for several tables: keys are comparable across the tables."""
     keys, span, owned = [np.zeros(t.num_rows, dtype=np.int64) for t in tables], 1, False
     for column in columns:
-        codes, low, width = _codes(_alike([t.column(column) for t in tables]))
+        codes, low, width = _codes([t.column(column) for t in tables])
         if width == 1:
             continue
+        # The range is too large: ranks are in a range no larger than the number of distinct keys.
         if span * width > PACKED_LIMIT:
             keys, span = _compress(keys)
         if span * width > PACKED_LIMIT:
@@ -58,7 +63,8 @@ def pack(tables: Sequence[pa.Table], columns: Sequence[str]) -> list[IntArray]:
 
 
 def _appended(keys: IntArray, span: int, codes: IntArray, low: int, width: int, out: IntArray | None) -> IntArray:
-    """Keys with one more column behind those that they have, in ``out`` or memory of their own; ``codes`` belong to others."""
+    """Keys with one more column, written to ``out`` or new memory."""
+    # `codes` may be the buffer of a column, which must not be written to.
     if span == 1:
         return np.subtract(codes, low, out=scratch(len(codes))) if low else codes
     keys = np.multiply(keys, width, out=scratch(len(keys)) if out is None else out)
@@ -68,77 +74,65 @@ def _appended(keys: IntArray, span: int, codes: IntArray, low: int, width: int, 
     return keys
 
 
-def scratch(rows: int, kind: type[np.signedinteger[Any]] = np.int64) -> np.ndarray[Any, Any]:
-    """Memory for numbers.
-
-    Arrow keeps what is freed at hand, while the system has to give numpy each page anew.
-    """
-    return np.frombuffer(pa.allocate_buffer(rows * np.dtype(kind).itemsize), dtype=kind)
+def scratch(rows: int, dtype: type[np.signedinteger[Any]] = np.int64) -> np.ndarray[Any, Any]:
+    """Memory for numbers, not initialized."""
+    # The allocator of Arrow keeps freed memory, while NumPy gets each page anew from the system.
+    return np.frombuffer(pa.allocate_buffer(rows * np.dtype(dtype).itemsize), dtype=dtype)
 
 
 def _compress(keys: Sequence[IntArray]) -> tuple[list[IntArray], int]:
-    """Replace values by their ranks, so that the range is not larger than the number of distinct values."""
+    """The ranks of the values, and the number of ranks."""
     distinct, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     ends = np.cumsum([len(k) for k in keys])[:-1]
     return [part.astype(np.int64, copy=False) for part in np.split(inverse.ravel(), ends)], max(1, len(distinct))
 
 
-def _alike(columns: Sequence[pa.ChunkedArray]) -> Sequence[pa.ChunkedArray]:
-    """The columns in one type: datasets may hold the same column in several widths."""
-    columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in columns]
-    if all(c.type == columns[0].type for c in columns):
-        return columns
-    common = pa.unify_schemas([pa.schema([("", c.type)]) for c in columns], promote_options="permissive").field(0).type
-    return [c.cast(common) for c in columns]
-
-
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[IntArray], int, int]:
-    """Order-preserving codes, the least one, and how many there may be from there."""
-    if all(map(is_plain_integer, columns)):
-        return _integers([as_int64(c) for c in columns])
-    codes, values = ranks(pa.chunked_array([chunk for c in columns for chunk in c.chunks], type=columns[0].type))
-    return np.split(codes, np.cumsum([len(c) for c in columns])[:-1]), 0, len(values) + 1
-
-
-def is_plain_integer(column: pa.ChunkedArray) -> bool:
-    """Whether the values are ordered as signed integers, and none is null."""
-    kind = column.type
-    if column.null_count or pa.types.is_uint64(kind):
-        return False
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_date32(kind)
-        or pa.types.is_timestamp(kind)
-    )
-
-
-def as_int64(column: pa.ChunkedArray) -> IntArray:
-    """The integers of such a column; not to be written to."""
-    kind = column.type
-    if pa.types.is_date32(kind):
-        column = column.cast(pa.int32())
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    out: IntArray = (column if pa.types.is_int64(kind) else column.cast(pa.int64())).to_numpy()
-    return out
-
-
-def _integers(arrays: list[IntArray]) -> tuple[list[IntArray], int, int]:
+    """Order-preserving codes, the least code, and the width of their range."""
+    columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in columns]
+    if any(c.type != columns[0].type for c in columns):
+        # Datasets may store the same column in several widths.
+        schemas = [pa.schema([("", c.type)]) for c in columns]
+        common = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+        columns = [c.cast(common) for c in columns]
+    if not all(map(is_plain_integer, columns)):
+        codes, values = ranks(pa.chunked_array([chunk for c in columns for chunk in c.chunks], type=columns[0].type))
+        return np.split(codes, np.cumsum([len(c) for c in columns])[:-1]), 0, len(values) + 1
+    arrays = [as_int64(c) for c in columns]
     filled = [a for a in arrays if len(a)]
     if not filled:
         return arrays, 0, 1
     low, high = min(int(a.min()) for a in filled), max(int(a.max()) for a in filled)
     if high - low >= PACKED_LIMIT:
-        codes, width = _compress(arrays)
-        return codes, 0, width
+        compressed, width = _compress(arrays)
+        return compressed, 0, width
     return arrays, low, high - low + 1
 
 
+def is_plain_integer(column: pa.ChunkedArray) -> bool:
+    """Whether the values are ordered as signed integers and none is null."""
+    data_type = column.type
+    if column.null_count or pa.types.is_uint64(data_type):
+        return False
+    types = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_date32, pa.types.is_timestamp)
+    return any(is_type(data_type) for is_type in types)
+
+
+def as_int64(column: pa.ChunkedArray) -> IntArray:
+    """The integers of such a column; perhaps the column's own buffer, which must not be changed."""
+    data_type = column.type
+    if pa.types.is_date32(data_type):
+        column = column.cast(pa.int32())
+    if pa.types.is_boolean(data_type):
+        column = column.cast(pa.int8())
+    out: IntArray = (column if pa.types.is_int64(data_type) else column.cast(pa.int64())).to_numpy()
+    return out
+
+
 def ranks(column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
-    """For each row the rank of its value among the sorted distinct values, null after all of them; and these values."""
+    """For each row the rank of its value, nulls last; and the sorted distinct values."""
     if pa.types.is_floating(column.type):
-        column = pc.add(column, 0.0)  # -0.0 and 0.0 are one value
+        column = pc.add(column, 0.0)  # the sum of -0.0 and 0.0 is 0.0: they are one value
     chunks = column.dictionary_encode().unify_dictionaries().chunks
     if not chunks:
         return np.zeros(0, dtype=np.int64), pa.array([], column.type)
@@ -152,18 +146,20 @@ def ranks(column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
 
 
 def ascends(table: pa.Table, columns: Sequence[str]) -> bool:
-    """Whether the rows are sorted by some columns, no two alike.
+    """Whether the rows are sorted by some columns and no two are equal there.
 
-    No is also said where only packed keys can tell, as with nulls.
+    False also for columns with nulls: only packed keys can tell.
     """
     rising: BoolArray | None = None
-    for here, there in map(_neighbours, map(table.column, reversed(columns))):
-        rising = _less(here, there) if rising is None else _less(here, there) | (_equal(here, there) & rising)
+    for column in map(table.column, reversed(columns)):
+        here, there = _neighbours(column)
+        less = _compared(operator.lt, pc.less, here, there)
+        rising = less if rising is None else less | (_compared(operator.eq, pc.equal, here, there) & rising)
     return table.num_rows < 2 if rising is None else bool(rising.all())
 
 
 def _neighbours(column: pa.ChunkedArray) -> tuple[Any, Any]:
-    """The values but for the last one, and those that follow them."""
+    """The values without the last one, and the values without the first one."""
     if is_plain_integer(column):
         values = as_int64(column)
         return values[:-1], values[1:]
@@ -171,38 +167,30 @@ def _neighbours(column: pa.ChunkedArray) -> tuple[Any, Any]:
     return column.slice(0, max(len(column) - 1, 0)), column.slice(1)
 
 
-def _less(here: Any, there: Any) -> BoolArray:
-    """Not so where one of them is null."""
-    found: BoolArray = (
-        here < there if isinstance(here, np.ndarray) else pc.fill_null(pc.less(here, there), False).to_numpy()
+def _compared(numpy: Callable[[Any, Any], Any], arrow: Callable[[Any, Any], Any], here: Any, there: Any) -> BoolArray:
+    """A comparison by NumPy or by Arrow, where it is false for null."""
+    result: BoolArray = (
+        numpy(here, there) if isinstance(here, np.ndarray) else pc.fill_null(arrow(here, there), False).to_numpy()
     )
-    return found
-
-
-def _equal(here: Any, there: Any) -> BoolArray:
-    """Not so where one of them is null."""
-    found: BoolArray = (
-        here == there if isinstance(here, np.ndarray) else pc.fill_null(pc.equal(here, there), False).to_numpy()
-    )
-    return found
+    return result
 
 
 def stable_order(keys: IntArray) -> IntArray | None:
-    """Positions that sort the rows by key, equal keys in their order; None if they are sorted already."""
+    """Positions that sort the rows by key, equal keys in their order; None if they are sorted."""
     if np.all(keys[1:] >= keys[:-1]):
         return None
     return np.argsort(keys, kind="stable")
 
 
 def group_starts(keys: IntArray) -> IntArray:
-    """Positions where a run of equal keys begins, in keys where equal ones lie together."""
+    """Positions at which a run of equal keys begins."""
     if not len(keys):
         return np.zeros(0, dtype=np.int64)
     return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1)).astype(np.int64)
 
 
 def expand_ranges(first: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """All positions of several ranges one after the other: for each the number of its range, and the position.
+    """All positions in several ranges, in order: for each the number of its range, and itself.
 
     Examples
     --------
@@ -216,7 +204,7 @@ def expand_ranges(first: IntArray, counts: IntArray) -> tuple[IntArray, IntArray
 
 
 def take_rows(table: pa.Table, positions: IntArray) -> pa.Table:
-    """``table.take``, also for a table without columns."""
+    """`pyarrow.Table.take`, also for a table without columns."""
     return table.take(pa.array(positions)) if table.num_columns else empty_rows(len(positions))
 
 

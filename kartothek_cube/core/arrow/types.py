@@ -1,4 +1,4 @@
-"""Arrow types: how each is stored, what two of them have in common, and how the schema file spells them."""
+"""Arrow types: the stored type, the normal type of schema files, the common type of two."""
 
 from __future__ import annotations
 
@@ -12,28 +12,21 @@ from kartothek_cube.errors import Unsupported
 
 __all__ = ["common_type", "normal_type", "stored_type"]
 
+# Digits of decimal128, the widest decimal that is stored.
 DIGITS = 38
 
-_AS_IT_IS: tuple[Callable[[pa.DataType], bool], ...] = (
+_UNCHANGED: tuple[Callable[[pa.DataType], bool], ...] = (
     pt.is_null,
     pt.is_boolean,
     pt.is_integer,
     pt.is_float32,
     pt.is_float64,
 )
-# Times and durations in the one unit that kartothek writes, so that it can add to a dataset that
-# has them.
+# kartothek writes times and durations in one unit each, and compares types when it adds rows.
 _CHANGED: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
-    (lambda kind: pt.is_string(kind) or pt.is_large_string(kind) or str(kind) == "string_view", pa.string()),
-    (
-        lambda kind: (
-            pt.is_binary(kind)
-            or pt.is_large_binary(kind)
-            or str(kind) == "binary_view"
-            or pt.is_fixed_size_binary(kind)
-        ),
-        pa.binary(),
-    ),
+    (lambda t: pt.is_string(t) or pt.is_large_string(t) or str(t) == "string_view", pa.string()),
+    (lambda t: pt.is_binary(t) or pt.is_large_binary(t) or str(t) == "binary_view", pa.binary()),
+    (pt.is_fixed_size_binary, pa.binary()),
     (pt.is_float16, pa.float32()),
     (pt.is_date, pa.date32()),
     (pt.is_time, pa.time64("us")),
@@ -41,17 +34,17 @@ _CHANGED: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 )
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a column of this type is stored and given back.
+def stored_type(data_type: pa.DataType) -> pa.DataType:
+    """The type in which a column of this type is stored and read.
 
     Dictionaries become their values; large, view and fixed-size variants the plain ones; timestamps
     and times microseconds, durations nanoseconds; half floats floats; decimals of up to 38 digits
-    decimal128. Inside lists, structs and maps the same.
+    decimal128. The same holds inside lists, structs and maps.
 
     Raises
     ------
     Unsupported
-        If the format cannot carry the type; the message says what to cast to.
+        If the format cannot carry the type; the message names a type to cast to.
 
     Examples
     --------
@@ -59,25 +52,24 @@ def stored_type(kind: pa.DataType) -> pa.DataType:
     >>> stored_type(pa.large_list(pa.timestamp("ms")))
     ListType(list<item: timestamp[us]>)
     """
-    if isinstance(kind, pa.BaseExtensionType):
-        raise Unsupported(_refusal(kind))
-    if pt.is_dictionary(kind):
-        return stored_type(kind.value_type)
-    if pt.is_timestamp(kind):
-        return pa.timestamp("us", tz=kind.tz)
-    if pt.is_decimal(kind) and kind.precision <= DIGITS:
-        return pa.decimal128(kind.precision, kind.scale)
-    shape = _shape(kind)
-    if shape is not None:
-        return _nested(kind, [stored_type(child) for child in _children(kind)])
-    changed = next((stored for applies, stored in _CHANGED if applies(kind)), None)
-    if changed is None and not any(applies(kind) for applies in _AS_IT_IS):
-        raise Unsupported(_refusal(kind))
-    return changed or kind
+    if isinstance(data_type, pa.BaseExtensionType):
+        raise Unsupported(_refusal(data_type))
+    if pt.is_dictionary(data_type):
+        return stored_type(data_type.value_type)
+    if pt.is_timestamp(data_type):
+        return pa.timestamp("us", tz=data_type.tz)
+    if pt.is_decimal(data_type) and data_type.precision <= DIGITS:
+        return pa.decimal128(data_type.precision, data_type.scale)
+    if _shape(data_type) is not None:
+        return _nested(data_type, [stored_type(child) for child in _children(data_type)])
+    changed = next((stored for applies, stored in _CHANGED if applies(data_type)), None)
+    if changed is None and not any(applies(data_type) for applies in _UNCHANGED):
+        raise Unsupported(_refusal(data_type))
+    return changed or data_type
 
 
-def normal_type(kind: pa.DataType) -> pa.DataType:
-    """kartothek's normal form, as in ``_common_metadata``: numbers as wide as their family allows, in lists, too.
+def normal_type(data_type: pa.DataType) -> pa.DataType:
+    """The type in ``_common_metadata``: numbers as wide as their family allows, also in lists.
 
     Examples
     --------
@@ -85,22 +77,22 @@ def normal_type(kind: pa.DataType) -> pa.DataType:
     >>> normal_type(pa.int8()), normal_type(pa.list_(pa.uint8()))
     (DataType(int64), ListType(list<item: uint64>))
     """
-    if pt.is_signed_integer(kind):
+    if pt.is_signed_integer(data_type):
         return pa.int64()
-    if pt.is_unsigned_integer(kind):
+    if pt.is_unsigned_integer(data_type):
         return pa.uint64()
-    if pt.is_floating(kind):
+    if pt.is_floating(data_type):
         return pa.float64()
-    if pt.is_list(kind):
-        return pa.list_(normal_type(kind.value_type))
-    return kind
+    if pt.is_list(data_type):
+        return pa.list_(normal_type(data_type.value_type))
+    return data_type
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of two stored types; None if they are not of one family.
+    """The type that holds the values of two stored types; None if they are of different families.
 
-    Null gives way to any type; numbers and decimals widen; in lists, maps and structs of the same
-    fields their parts do.
+    Null gives way to any type. Numbers and decimals widen, also inside lists, maps and structs of
+    the same fields.
 
     Examples
     --------
@@ -115,52 +107,44 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     if pt.is_null(left):
         return right
     if pt.is_decimal(left) and pt.is_decimal(right):
-        return _common_decimal(left, right)
+        scale = max(left.scale, right.scale)
+        precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+        return pa.decimal128(precision, scale) if precision <= DIGITS else None
     if _shape(left) is not None:
-        return _common_nested(left, right)
+        if _shape(left) != _shape(right):
+            return None
+        children = [common_type(a, b) for a, b in zip(_children(left), _children(right), strict=True)]
+        return None if None in children else _nested(left, children)
     if not normal_type(left).equals(normal_type(right)):
         return None
     return left if left.bit_width >= right.bit_width else right
 
 
-def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    scale = max(left.scale, right.scale)
-    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
-    return pa.decimal128(precision, scale) if precision <= DIGITS else None
-
-
-def _common_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if _shape(left) != _shape(right):
-        return None
-    children = [common_type(a, b) for a, b in zip(_children(left), _children(right), strict=True)]
-    return None if None in children else _nested(left, children)
-
-
-def _shape(kind: pa.DataType) -> tuple[str, ...] | None:
-    """What a nested type is but for the types of its parts; None for a plain type, and for those that cannot be stored."""
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+def _shape(data_type: pa.DataType) -> tuple[str, ...] | None:
+    """A nested type without the types of its children; None for plain and unsupported types."""
+    if pt.is_list(data_type) or pt.is_large_list(data_type) or pt.is_fixed_size_list(data_type):
         return ("list",)
-    if pt.is_map(kind):
+    if pt.is_map(data_type):
         return ("map",)
-    names = tuple(field.name for field in kind) if pt.is_struct(kind) else ()
+    names = tuple(field.name for field in data_type) if pt.is_struct(data_type) else ()
     return ("struct", *names) if names and len(set(names)) == len(names) else None
 
 
-def _children(kind: pa.DataType) -> list[pa.DataType]:
-    if pt.is_map(kind):
-        return [kind.key_type, kind.item_type]
-    return [field.type for field in kind] if pt.is_struct(kind) else [kind.value_type]
+def _children(data_type: pa.DataType) -> list[pa.DataType]:
+    if pt.is_map(data_type):
+        return [data_type.key_type, data_type.item_type]
+    return [field.type for field in data_type] if pt.is_struct(data_type) else [data_type.value_type]
 
 
-def _nested(kind: pa.DataType, children: Sequence[Any]) -> pa.DataType:
-    if pt.is_map(kind):
+def _nested(data_type: pa.DataType, children: Sequence[Any]) -> pa.DataType:
+    if pt.is_map(data_type):
         return pa.map_(*children)
-    if pt.is_struct(kind):
-        return pa.struct([pa.field(field.name, child) for field, child in zip(kind, children, strict=True)])
+    if pt.is_struct(data_type):
+        return pa.struct([pa.field(field.name, child) for field, child in zip(data_type, children, strict=True)])
     return pa.list_(children[0])
 
 
-# Arrow's cast of list views to lists gives damaged arrays.
+# List views go through Python: Arrow's cast of list views to lists gives damaged arrays.
 _ADVICE = (
     ("list_view", "Make lists of it: pyarrow.array(column.to_pylist())."),
     ("large_list_view", "Make lists of it: pyarrow.array(column.to_pylist())."),
@@ -173,15 +157,14 @@ _ADVICE = (
 )
 
 
-def _refusal(kind: pa.DataType) -> str:
-    if not isinstance(kind, pa.BaseExtensionType):
-        advice = next(
-            (text for name, text in _ADVICE if str(kind).startswith(name)), "Cast the column to a plain type first."
-        )
-    elif kind.extension_name == "pandas.period":
+def _refusal(data_type: pa.DataType) -> str:
+    if not isinstance(data_type, pa.BaseExtensionType):
+        matching = (text for name, text in _ADVICE if str(data_type).startswith(name))
+        advice = next(matching, "Cast the column to a plain type first.")
+    elif data_type.extension_name == "pandas.period":
         advice = "Call .dt.to_timestamp() on the column first."
-    elif kind.extension_name == "pandas.interval":
+    elif data_type.extension_name == "pandas.interval":
         advice = "Make columns of its .array.left and .array.right."
     else:
-        advice = f"Cast the column to {kind.storage_type} first."
-    return f"The type {kind} cannot be stored. {advice}"
+        advice = f"Cast the column to {data_type.storage_type} first."
+    return f"The type {data_type} cannot be stored. {advice}"

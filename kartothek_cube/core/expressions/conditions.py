@@ -1,4 +1,4 @@
-"""Conditions as values: the column `C`, and what its comparisons make."""
+"""Conditions as values: the column `C`, and the condition classes that its comparisons make."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class IsInCondition(SimpleCondition):
 
 
 class IsNotInCondition(SimpleCondition):
-    """``C(column).isnotin(value)``, the same as ``!=`` with each of the values; the value is kept as a tuple.
+    """``C(column).isnotin(value)``: ``!=`` for each of the values, which are kept as a tuple.
 
     Examples
     --------
@@ -149,10 +149,10 @@ class IsNotInCondition(SimpleCondition):
         object.__setattr__(self, "value", _constants(self.column, self.value))
 
 
-def _constants(column: str, given: object) -> tuple[Any, ...]:
-    values = converter_tuple(given)
-    check_values(column, values)
-    return values
+def _constants(column: str, value: object) -> tuple[Any, ...]:
+    constants = converter_tuple(value)
+    check_values(column, constants)
+    return constants
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -207,7 +207,7 @@ register(
 
 @dataclass(frozen=True, eq=False)
 class VirtualColumn(NoLiteral):
-    """A column by name. Comparing it with a constant makes a condition; ``C`` is its short name.
+    """A column by name; comparisons with constants make conditions. ``C`` is the short name.
 
     Parameters
     ----------
@@ -218,8 +218,8 @@ class VirtualColumn(NoLiteral):
     --------
     >>> C("COUNTRY_CODE") == "DE"
     EqualityCondition(column='COUNTRY_CODE', value='DE')
-    >>> (C("PRICE") >= 1.5) & C("BRAND").isin(["Acme", "Umbrella"])
-    Conjunction(conditions=(GreaterEqualCondition(column='PRICE', value=1.5), IsInCondition(column='BRAND', value=('Acme', 'Umbrella'))))
+    >>> print((C("PRICE") >= 1.5) & C("BRAND").isin(["Acme", "Umbrella"]))
+    (PRICE >= 1.5) & (BRAND in ('Acme', 'Umbrella'))
     """
 
     __slots__ = ("name",)
@@ -227,9 +227,9 @@ class VirtualColumn(NoLiteral):
 
     name: str
 
-    # Equality makes a condition, so it can be no key of a dict.
+    # `==` returns a condition and not a truth value, so a column cannot be a dict key.
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
-    # Lets `numpy.int64(1) < C("x")` come here instead of becoming an array.
+    # Makes NumPy return NotImplemented for `numpy.int64(1) < C("x")`, so that `__gt__` is called.
     __array_ufunc__: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -240,7 +240,8 @@ class VirtualColumn(NoLiteral):
 
     def __and__(self, other: object) -> Never:
         raise InvalidType(
-            f"C({self.name!r}) stands beside `&` or `|`, which bind tighter than comparisons. Write brackets: `(C('x') == 1) & (C('y') == 2)`."
+            f"C({self.name!r}) stands beside `&` or `|`, which bind tighter than comparisons. "
+            "Write brackets: `(C('x') == 1) & (C('y') == 2)`."
         )
 
     __rand__ = __or__ = __ror__ = __and__
@@ -266,7 +267,7 @@ class VirtualColumn(NoLiteral):
     def isin(self, other: object) -> IsInCondition:
         """The column has one of these values.
 
-        A single value will do; without a value nothing matches.
+        A single value needs no list. An empty list matches nothing.
 
         Examples
         --------
@@ -276,9 +277,9 @@ class VirtualColumn(NoLiteral):
         return IsInCondition(self.name, other)
 
     def isnotin(self, other: object) -> IsNotInCondition:
-        """The column has none of these values, as ``!=`` with each of them.
+        """The column has none of these values: ``!=`` for each of them.
 
-        A single value will do; without a value everything matches that ``!=`` may match.
+        A single value needs no list. An empty list matches all rows that ``!=`` can match.
 
         Examples
         --------
@@ -288,7 +289,7 @@ class VirtualColumn(NoLiteral):
         return IsNotInCondition(self.name, other)
 
     def in_interval(self, start: object = None, stop: object = None) -> InIntervalCondition:
-        """The column is at or after ``start`` and before ``stop``; None leaves an end open.
+        """The column is at least ``start`` and less than ``stop``; None leaves an end open.
 
         Examples
         --------
@@ -307,7 +308,7 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
     Raises
     ------
     InvalidInput
-        If the predicate has not three parts, or an operator that conditions do not have.
+        If the predicate does not have three parts, or has an operator that conditions lack.
     InvalidType
         If the value is neither text nor number nor boolean nor timestamp.
 
@@ -324,7 +325,8 @@ def write_predicate_as_cube_condition(predicate: Sequence[Any]) -> Condition:
     for constant in value if op in ("in", "not in") else (value,):
         if not isinstance(constant, (str, int, float, dt.datetime)):
             raise InvalidType(
-                f"A predicate takes str, int, float, bool or timestamp, got {constant!r} ({type(constant).__name__}) for column {column!r}."
+                "A predicate takes str, int, float, bool or timestamp, "
+                f"got {constant!r} ({type(constant).__name__}) for column {column!r}."
             )
     return condition_class(op)(column, value)
 
@@ -346,6 +348,7 @@ def convert_predicates_to_cube_conditions(predicates: Sequence[Sequence[Sequence
         raise InvalidType(f"Predicates are a list of lists of (column, operator, value), got {predicates!r}.")
     if len(predicates) != 1:
         raise InvalidInput(
-            f"Cube conditions cannot handle 'or' operators, so exactly one list of predicates is expected, got {len(predicates)}."
+            "Cube conditions cannot handle 'or' operators, so exactly one list of predicates is expected, "
+            f"got {len(predicates)}."
         )
     return tuple(write_predicate_as_cube_condition(predicate) for predicate in predicates[0])

@@ -1,11 +1,11 @@
-"""What a condition is: the bases of all conditions, and the conjunction of several."""
+"""The base classes of all conditions, and the conjunction of several conditions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Never
 
 from kartothek_cube.core.arguments import converter_str
 from kartothek_cube.core.expressions.frame_filter import filter_frame
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["Condition", "Conjunction", "PredicatePart", "Restriction", "SimpleCondition", "condition_class", "register"]
 
 PredicatePart = list[tuple[str, str, Any]]
+"""``(column, operator, value)`` tuples that all have to hold."""
 
 _ONLY_CONDITIONS = "Can only build conjunction out of conditions."
 
 
 class Restriction(NoLiteral, ABC):
-    """What a condition and a conjunction have in common: they filter frames, and ``&`` joins them."""
+    """Base of conditions and conjunctions: both filter frames, and ``&`` joins them."""
 
     __slots__ = ()
     REFUSAL = "Cannot use nested conditions."
@@ -39,7 +40,7 @@ class Restriction(NoLiteral, ABC):
     @property
     @abstractmethod
     def clauses(self) -> tuple[Clause, ...]:
-        """The comparisons for the reader."""
+        """The comparisons in the form that readers take."""
 
     def __and__(self, other: object) -> Conjunction:
         return Conjunction.from_two(self, other)
@@ -57,13 +58,14 @@ class Restriction(NoLiteral, ABC):
 
     def __invert__(self) -> Never:
         raise InvalidType(
-            "Conditions cannot be inverted by `~`. Write the opposite comparison: `!=` for `==`, `>=` for `<`, isnotin for isin."
+            "Conditions cannot be inverted by `~`. "
+            "Write the opposite comparison: `!=` for `==`, `>=` for `<`, isnotin for isin."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Condition(Restriction):
-    """What all conditions have in common: one column, a predicate, a text form, and the operator ``&``.
+    """Base of all conditions: one column, a predicate, a text form, and the operator ``&``.
 
     Examples
     --------
@@ -90,15 +92,17 @@ class Condition(Restriction):
 
     @staticmethod
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Condition:
-        """Parse one comparison such as ``PRICE >= 1.5`` or ``COUNTRY_CODE not in (DE, FR)``, bare or in brackets; ``=`` means ``==``.
+        """Parse one comparison such as ``PRICE >= 1.5`` or ``COUNTRY_CODE not in (DE, FR)``.
+
+        Brackets around it are optional; ``=`` means ``==``.
 
         Parameters
         ----------
         s : str
-            The text. A string value may be quoted. It cannot hold ``)`` or ``=``; in a list it can
-            if it is quoted, as Python would.
+            The text. A string value may be quoted. It cannot contain ``)`` or ``=``, except in a
+            list and in Python's quotes.
         all_types : mapping of str to pyarrow.DataType
-            The type of every column, which says how the value is read.
+            The type of every column, which decides how the value is parsed.
 
         Raises
         ------
@@ -117,7 +121,7 @@ class Condition(Restriction):
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
-        """The comparisons for the reader, as `Conjunction.clauses`."""
+        """The comparisons in the form that readers take, as `Conjunction.clauses`."""
         return Conjunction(self).clauses
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
@@ -132,11 +136,9 @@ class Condition(Restriction):
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def __eq__(self, other: object) -> bool:
-        return (
-            self._values() == other._values()
-            if isinstance(other, Condition) and type(self) is type(other)
-            else NotImplemented
-        )
+        if not isinstance(other, Condition) or type(self) is not type(other):
+            return NotImplemented
+        return self._values() == other._values()
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, *self._values()))
@@ -146,8 +148,8 @@ class Condition(Restriction):
 
     def __bool__(self) -> bool:
         raise InvalidType(
-            "Cannot check if a condition is non-zero. A condition has no truth value: write `(1 < C('x')) & (C('x') <= 5)` "
-            "for a chained comparison, and `&` for `and`."
+            "Cannot check if a condition is non-zero. A condition has no truth value: "
+            "write `(1 < C('x')) & (C('x') <= 5)` for a chained comparison, and `&` for `and`."
         )
 
 
@@ -214,7 +216,18 @@ class Conjunction(Restriction):
     conditions: tuple[Condition, ...]
 
     def __init__(self, conditions: Restriction | Iterable[Condition] | None) -> None:
-        object.__setattr__(self, "conditions", _conditions(conditions))
+        if isinstance(conditions, Restriction):
+            items: Iterable[object] = conditions.flat()
+        else:
+            try:
+                items = iter(() if conditions is None else conditions)
+            except TypeError:  # raised by columns of Spark, too: they have `__iter__`, and it refuses
+                items = (conditions,)
+        flat = tuple(items)
+        for item in flat:
+            if not isinstance(item, Condition):
+                raise InvalidType(f"{_ONLY_CONDITIONS} Got {item!r} ({type(item).__name__}).")
+        object.__setattr__(self, "conditions", flat)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Conjunction, (self.conditions,)
@@ -237,9 +250,9 @@ class Conjunction(Restriction):
 
     @staticmethod
     def from_string(s: str, all_types: Mapping[str, pa.DataType]) -> Conjunction:
-        """Parse comparisons joined by ``&``; a blank text is no restriction.
+        """Parse comparisons joined by ``&``, each by `Condition.from_string`.
 
-        Each is read by `Condition.from_string`.
+        A blank text is no restriction.
 
         Examples
         --------
@@ -252,7 +265,7 @@ class Conjunction(Restriction):
 
     @staticmethod
     def from_jsonarray(array: list[dict[str, Any]]) -> Conjunction:
-        """The conjunction that `to_jsonarray` described.
+        """The conjunction that `to_jsonarray` has described.
 
         Raises
         ------
@@ -263,7 +276,8 @@ class Conjunction(Restriction):
 
         Examples
         --------
-        >>> Conjunction.from_jsonarray([{"type": "LessThanCondition", "column": "PRICE", "value": 2.5}]).predicate
+        >>> array = [{"type": "LessThanCondition", "column": "PRICE", "value": 2.5}]
+        >>> Conjunction.from_jsonarray(array).predicate
         [('PRICE', '<', 2.5)]
         """
         if not isinstance(array, list):
@@ -281,7 +295,12 @@ class Conjunction(Restriction):
         >>> Conjunction(C("COUNTRY_CODE").isin(["DE", "FR"])).to_jsonarray()
         [{'column': 'COUNTRY_CODE', 'value': ['DE', 'FR'], 'type': 'IsInCondition'}]
         """
-        return [_to_json(condition) for condition in self.conditions]
+        array = []
+        for condition in self.conditions:
+            values = {field.name: getattr(condition, field.name) for field in fields(condition)}
+            plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+            array.append({**plain, "type": type(condition).__name__})
+        return array
 
     @property
     def columns(self) -> set[str]:
@@ -297,7 +316,7 @@ class Conjunction(Restriction):
 
     @property
     def predicate(self) -> PredicatePart | None:
-        """All ``(column, operator, value)`` tuples in order, or None where there is none.
+        """All ``(column, operator, value)`` tuples in order, or None if there are none.
 
         Examples
         --------
@@ -309,9 +328,9 @@ class Conjunction(Restriction):
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
-        """The comparisons for the reader.
+        """The comparisons in the form that readers take.
 
-        There ``!=`` is true for a null that is stored, as in kartothek; `filter_df` drops it.
+        Readers take ``!=`` as true for stored nulls, as in kartothek; `filter_df` drops nulls.
 
         Examples
         --------
@@ -331,11 +350,11 @@ class Conjunction(Restriction):
         >>> {column: str(part) for column, part in parts.items()}
         {'WEEK': '(WEEK >= 10) & (WEEK < 20)', 'PRICE': '(PRICE < 2.5)'}
         """
-        found: dict[str, list[Condition]] = {}
+        by_column: dict[str, list[Condition]] = {}
         for condition in self.conditions:
             if condition.active:
-                found.setdefault(condition.column, []).append(condition)
-        return {column: Conjunction(conditions) for column, conditions in found.items()}
+                by_column.setdefault(condition.column, []).append(condition)
+        return {column: Conjunction(conditions) for column, conditions in by_column.items()}
 
     def filter_df(self, df: pd.DataFrame) -> pd.DataFrame:
         """The rows of ``df`` that satisfy all conditions, with their row labels, as a new frame.
@@ -359,38 +378,11 @@ class Conjunction(Restriction):
         return filter_frame(df, self.columns, self.clauses)
 
     def flat(self) -> tuple[Condition, ...]:
-        """The conditions, as a conjunction has them."""
+        """The conditions."""
         return self.conditions
 
     def __str__(self) -> str:
         return " & ".join(f"({condition})" for condition in self.conditions)
-
-
-def _conditions(conditions: object) -> tuple[Condition, ...]:
-    if conditions is None:
-        return ()
-    if isinstance(conditions, Restriction):
-        return conditions.flat()
-    items = tuple(conditions) if _is_iterable(conditions) else (conditions,)
-    for item in items:
-        if not isinstance(item, Condition):
-            raise InvalidType(f"{_ONLY_CONDITIONS} Got {item!r} ({type(item).__name__}).")
-    return items
-
-
-def _is_iterable(conditions: object) -> TypeGuard[Iterable[Any]]:
-    try:
-        iter(conditions)  # type: ignore[call-overload]
-    except TypeError:  # also of a column of Spark, which has the method and refuses
-        return False
-    return True
-
-
-def _to_json(condition: Condition) -> dict[str, Any]:
-    attributes = {field.name: getattr(condition, field.name) for field in fields(condition)}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in attributes.items()} | {
-        "type": type(condition).__name__
-    }
 
 
 def _from_json(item: object) -> Condition:
@@ -412,7 +404,7 @@ _BY_OPERATOR: dict[str, type[SimpleCondition]] = {}
 
 
 def register(*classes: type[Condition]) -> None:
-    """Make concrete classes known to the text and JSON forms."""
+    """Add concrete classes to the text and JSON forms."""
     for cls in classes:
         _BY_NAME[cls.__name__] = cls
         if issubclass(cls, SimpleCondition):
@@ -420,7 +412,7 @@ def register(*classes: type[Condition]) -> None:
 
 
 def condition_class(op: str) -> type[SimpleCondition]:
-    """The class of the conditions with an operator."""
+    """The condition class of an operator."""
     if op not in _BY_OPERATOR:
         raise InvalidInput(f"Unknown operator {op!r} in a condition, use one of {', '.join(_BY_OPERATOR)}")
     return _BY_OPERATOR[op]

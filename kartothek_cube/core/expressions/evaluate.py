@@ -1,4 +1,4 @@
-"""One truth table for comparisons, three evaluators: rows, index values, and min/max bounds."""
+"""Evaluation of comparisons on rows, on index values, and on min/max bounds: one truth table."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _COMPARE = {"==": pc.equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is known of the values of one column in several chunks (row groups, files): one entry a chunk.
+    """Statistics of one column for several chunks (row groups, files), one entry per chunk.
 
-    ``minimum`` and ``maximum`` are null where nothing is known; ``has_null`` is true where a null
-    is possible.
+    ``minimum`` and ``maximum`` are null if they are unknown; ``has_null`` is true if a null is
+    possible.
     """
 
     minimum: pa.Array
@@ -50,7 +50,7 @@ class Bounds:
 
 
 def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
-    """One boolean a row of ``table``: whether it satisfies the predicates."""
+    """One boolean per row of ``table``: whether it satisfies the predicates."""
     if predicates is None:
         return np.ones(table.num_rows, dtype=bool)
     result = np.zeros(table.num_rows, dtype=bool)
@@ -63,7 +63,7 @@ def matching_rows(table: pa.Table, predicates: Predicates | None) -> Mask:
 
 
 def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) -> Mask:
-    """One boolean a value: whether it satisfies all comparisons."""
+    """One boolean per value: whether it satisfies all comparisons."""
     mask = np.ones(len(values), dtype=bool)
     for clause in clauses:
         mask &= matching_values(values, clause)
@@ -71,7 +71,7 @@ def matching_all(values: pa.Array | pa.ChunkedArray, clauses: Iterable[Clause]) 
 
 
 def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
-    """One boolean a value: whether it satisfies the comparison."""
+    """One boolean per value: whether it satisfies the comparison."""
     if pa.types.is_dictionary(values.type):
         return _matching_codes(values, clause)
     opposite = denied(clause)
@@ -87,20 +87,21 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
 
 
 def _matching_codes(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
-    """For dictionaries: each of their values is compared once, unless there are more than rows."""
+    """The same for dictionary columns: each dictionary value is compared once."""
     null = bool(matching_values(pa.nulls(1, values.type.value_type), clause)[0])
     masks = [np.zeros(0, dtype=bool)]
     for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        # A slice of a large column may have more dictionary values than rows.
         if len(chunk.dictionary) > len(chunk):
             masks.append(matching_values(chunk.cast(values.type.value_type), clause))
         else:
-            known = pa.array(matching_values(chunk.dictionary, clause))
-            masks.append(_to_numpy(pc.fill_null(pc.take(known, chunk.indices), null)))
+            matches = pa.array(matching_values(chunk.dictionary, clause))
+            masks.append(_to_numpy(pc.fill_null(pc.take(matches, chunk.indices), null)))
     return np.concatenate(masks)
 
 
 def filter_table(table: pa.Table, mask: Mask) -> pa.Table:
-    """The rows where the mask is true; the table itself where all are."""
+    """The rows for which the mask is true; the table itself if all are."""
     return table if mask.all() else table.filter(pa.array(mask))
 
 
@@ -118,11 +119,9 @@ def _compare(op: str, values: pa.Array | pa.ChunkedArray, literal: pa.Scalar) ->
 
 
 def _compared(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
-    """``== < <= > >=``.
-
-    Where the type has no value that equals the constant, the greatest one below takes its place in
-    an order.
-    """
+    """The operators ``== < <= > >=``."""
+    # If no value of the type equals the constant, the greatest value below it stands in: x < 2.5 is
+    # x <= 2 for integers.
     place = literal(clause.value, values.type)
     if place.floor is None:
         return ~_to_numpy(_nulls(values)) if clause.op in (">", ">=") else np.zeros(len(values), dtype=bool)
@@ -135,27 +134,25 @@ def _compared(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
 
 def _is_in(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
-    wanted = _wanted(clause, values.type)
-    if len(wanted):
-        mask = mask | _to_numpy(
-            pc.fill_null(
-                pc.is_in(_one_zero(values.cast(wanted.type)), value_set=_one_zero(wanted), skip_nulls=True), False
-            )
-        )
+    constants = _constants_as(clause, values.type)
+    if len(constants):
+        values = _one_zero(values.cast(constants.type))
+        is_in = pc.is_in(values, value_set=_one_zero(constants), skip_nulls=True)
+        mask = mask | _to_numpy(pc.fill_null(is_in, False))
     return mask
 
 
-def _wanted(clause: Clause, kind: pa.DataType) -> pa.Array:
-    """The constants that are values of the type, ascending."""
-    known = clause.value.arrays if isinstance(clause.value, Constants) else {}
-    if kind not in known:
-        found = literal_array([v for v in constants_of(clause) if not is_null(v)], kind)
-        known[kind] = found.take(pc.sort_indices(found)) if len(found) else found
-    return known[kind]
+def _constants_as(clause: Clause, data_type: pa.DataType) -> pa.Array:
+    """The constants that are values of the type, ascending; cached in `Constants`."""
+    arrays = clause.value.arrays if isinstance(clause.value, Constants) else {}
+    if data_type not in arrays:
+        array = literal_array([v for v in constants_of(clause) if not is_null(v)], data_type)
+        arrays[data_type] = array.take(pc.sort_indices(array)) if len(array) else array
+    return arrays[data_type]
 
 
 def _one_zero(values: pa.Array | pa.ChunkedArray) -> Any:
-    # A set tells -0.0 from 0.0; adding zero leaves only the latter.
+    # `is_in` compares bits, and -0.0 has others than 0.0; the sum with 0.0 is always 0.0.
     return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values
 
 
@@ -165,7 +162,7 @@ def clause_on_scalar(scalar: pa.Scalar, clause: Clause) -> bool:
 
 
 def possible_chunks(bounds: Mapping[str, Bounds], n: int, predicates: Predicates | None) -> Mask:
-    """One boolean a chunk: whether a row of it may satisfy the predicates.
+    """One boolean per chunk: whether one of its rows may satisfy the predicates.
 
     Columns without bounds exclude nothing.
     """
@@ -182,40 +179,32 @@ def possible_chunks(bounds: Mapping[str, Bounds], n: int, predicates: Predicates
 
 
 def _possible(bounds: Bounds, clause: Clause) -> Mask:
-    """Where a value may satisfy the clause: unless the bounds say that none does, or that all satisfy the opposite."""
+    """The chunks in which a value may satisfy the clause."""
     opposite = denied(clause)
     if opposite is not None:
-        return ~_certain(bounds, opposite)
+        # Excluded only if all values satisfy `==` or `in`: a chunk of one value.
+        is_constant = _to_numpy(pc.fill_null(pc.equal(bounds.minimum, bounds.maximum), False))
+        certain = is_constant & matching_values(bounds.minimum, opposite)
+        return ~(certain if accepts_null(opposite) else certain & ~bounds.has_null)
     possible = _unknown(bounds) | (bounds.has_null if accepts_null(clause) else False)
     if clause.op in ("==", "in"):
-        return possible | _meets(bounds, clause)
+        return possible | _overlaps(bounds, clause)
     return possible | matching_values(bounds.minimum if clause.op in ("<", "<=") else bounds.maximum, clause)
 
 
-def _certain(bounds: Bounds, clause: Clause) -> Mask:
-    """Where all values satisfy ``==`` or ``in``: a chunk of one value."""
-    constant = _to_numpy(pc.fill_null(pc.equal(bounds.minimum, bounds.maximum), False)) & matching_values(
-        bounds.minimum, clause
-    )
-    return constant if accepts_null(clause) else constant & ~bounds.has_null
-
-
-def _meets(bounds: Bounds, clause: Clause) -> Mask:
-    """Where one of the constants lies within the bounds."""
-    wanted = _wanted(clause, bounds.minimum.type)
+def _overlaps(bounds: Bounds, clause: Clause) -> Mask:
+    """The chunks that have one of the constants within their bounds."""
+    constants = _constants_as(clause, bounds.minimum.type)
     mask = ~_unknown(bounds)
-    constants = _ordered(wanted)
-    low, high = (_ordered(side.filter(pa.array(mask)).cast(wanted.type)) for side in (bounds.minimum, bounds.maximum))
-    mask[mask] = np.searchsorted(constants, low, side="left") < np.searchsorted(constants, high, side="right")
+    low, high = (side.filter(pa.array(mask)).cast(constants.type) for side in (bounds.minimum, bounds.maximum))
+    # NumPy compares numbers and moments as such, all others (text, dates) as objects of Python.
+    values, lowest, highest = (array.to_numpy(zero_copy_only=False) for array in (constants, low, high))
+    mask[mask] = np.searchsorted(values, lowest, side="left") < np.searchsorted(values, highest, side="right")
     return mask
 
 
-def _ordered(values: pa.Array) -> Any:
-    """Values without null as NumPy knows and compares them: numbers and moments as such, others as Python's objects."""
-    return values.to_numpy(zero_copy_only=False)
-
-
 def _unknown(bounds: Bounds) -> Mask:
+    """The chunks whose bounds say nothing."""
     missing = ~_to_numpy(bounds.minimum.is_valid()) | ~_to_numpy(bounds.maximum.is_valid())
-    # Some old writers stored a maximum below the minimum, or NaN.
+    # Some old writers stored NaN, or a maximum below the minimum.
     return missing | ~_to_numpy(pc.fill_null(pc.less_equal(bounds.minimum, bounds.maximum), False))

@@ -1,4 +1,4 @@
-"""Pure evaluation of conditions on a pandas frame."""
+"""Evaluation of conditions on a pandas frame. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class ColumnNotFound(InvalidInput, KeyError):
 
 
 def filter_frame(df: pd.DataFrame, columns: Collection[str], clauses: Iterable[Clause]) -> pd.DataFrame:
-    """The rows of ``df`` that have a value in all ``columns`` and satisfy all ``clauses``, with their row labels.
+    """The rows of ``df`` that have a value in all ``columns`` and satisfy all ``clauses``.
+
+    Rows keep their labels.
 
     Examples
     --------
@@ -42,44 +44,40 @@ def filter_frame(df: pd.DataFrame, columns: Collection[str], clauses: Iterable[C
     missing = sorted(column for column in columns if column not in df.columns)
     if missing:
         raise ColumnNotFound(
-            f"Conditions on columns that the frame does not have: {', '.join(missing)}. It has: {', '.join(map(str, df.columns))}."
+            f"Conditions on columns that the frame does not have: {', '.join(missing)}. "
+            f"It has: {', '.join(map(str, df.columns))}."
         )
     names = sorted(columns)
     mask = df[names].notna().all(axis=1).to_numpy(dtype=bool, copy=True)
     if names:
-        table = _to_arrow(df.loc[mask, names])
+        try:
+            table = pa.Table.from_pandas(df.loc[mask, names], preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise InvalidType(f"Cannot compare with columns of mixed or unknown types: {error}") from error
         checked = tuple(_checked(clause, table.schema.field(clause.column).type) for clause in clauses)
         mask[np.flatnonzero(mask)] = matching_rows(table, (checked,))
     return df.loc[mask]
 
 
-def _to_arrow(df: pd.DataFrame) -> pa.Table:
-    try:
-        return pa.Table.from_pandas(df, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InvalidType(f"Cannot compare with columns of mixed or unknown types: {error}") from error
-
-
-def _checked(clause: Clause, kind: pa.DataType) -> Clause:
-    """The clause with constants that suit a column of this type."""
+def _checked(clause: Clause, data_type: pa.DataType) -> Clause:
+    """The clause with constants that can be compared with a column of this type."""
     if clause.value is None:
         return clause
-    kind = kind.value_type if pt.is_dictionary(kind) else kind
-    suited = tuple(_suited(value, kind, clause.column) for value in constants_of(clause))
-    return Clause(clause.column, clause.op, suited if isinstance(clause.value, tuple) else suited[0])
-
-
-def _suited(value: object, kind: pa.DataType, column: str) -> Any:
-    if pt.is_timestamp(kind):
-        value = _as_timestamp(value, column)
-    elif isinstance(value, np.integer):
-        value = int(value)  # a signed constant may meet an unsigned column
-    check_literal(value, kind, column, strict=True)
-    return value
+    data_type = data_type.value_type if pt.is_dictionary(data_type) else data_type
+    constants: list[Any] = []
+    for constant in constants_of(clause):
+        if pt.is_timestamp(data_type):
+            value = _as_timestamp(constant, clause.column)
+        else:
+            # As an int, a signed constant can be compared with an unsigned column.
+            value = int(constant) if isinstance(constant, np.integer) else constant
+        check_literal(value, data_type, clause.column, strict=True)
+        constants.append(value)
+    return Clause(clause.column, clause.op, tuple(constants) if isinstance(clause.value, tuple) else constants[0])
 
 
 def _as_timestamp(value: object, column: str) -> Any:
-    """A frame has no dates, so a timestamp column is compared with dates and their text, too."""
+    # pandas has no type for dates: timestamp columns are compared with dates and their text, too.
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001 -- as naive as the date
     if not isinstance(value, str):
@@ -90,5 +88,6 @@ def _as_timestamp(value: object, column: str) -> Any:
         return pd.Timestamp(value)
     except ValueError as error:
         raise InvalidInput(
-            f"Cannot compare column {column!r} with {value!r}, which is no timestamp. Write it as 2024-12-31 or 2024-12-31 23:59:59."
+            f"Cannot compare column {column!r} with {value!r}, which is no timestamp. "
+            "Write it as 2024-12-31 or 2024-12-31 23:59:59."
         ) from error

@@ -1,4 +1,7 @@
-"""The text form of a comparison, and checks of its right-hand side. Pure."""
+"""The text form of comparisons, and checks of their constants. Pure.
+
+In order: the grammar of a comparison, the literals of its right-hand side, the constants in Python.
+"""
 
 from __future__ import annotations
 
@@ -18,136 +21,26 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["NoLiteral", "check_values", "parse_comparison", "read_literals"]
 
-_JOINED = re.compile(r"(?:^|\s)(?:and|or|[|]+)\s", re.IGNORECASE)
-
-_NULLS = frozenset({"null", "none", "nan", "na", "nat"})
-
-
-def read_literals(
-    words: Sequence[str], column: str, types: Mapping[str, pa.DataType], text: str, *, exact: bool
-) -> tuple[Any, ...]:
-    """The values that words stand for.
-
-    Parameters
-    ----------
-    words
-        The words.
-    column
-        The column that is compared with them.
-    types
-        The type of every column.
-    text
-        The condition, for the error.
-    exact
-        Whether a word in quotes is exactly what Python would read.
-
-    Raises
-    ------
-    InvalidInput
-        If a word is no literal of the column's type, or texts have no values of it.
-
-    Examples
-    --------
-    >>> read_literals(["10", "11"], "WEEK", {"WEEK": pa.int64()}, "WEEK in (10, 11)", exact=True)
-    (10, 11)
-    >>> read_literals(["2024-01-31"], "SALES_DATE", {"SALES_DATE": pa.date32()}, "SALES_DATE > 2024-01-31", exact=False)
-    (datetime.date(2024, 1, 31),)
-    """
-    kind = types[column].value_type if pt.is_dictionary(types[column]) else types[column]
-    read = _reader(kind, column)
-    try:
-        return tuple(_exact(word, read, kind) if exact and word[0] in "'\"" else read(word) for word in words)
-    except (ValueError, SyntaxError) as error:
-        raise InvalidInput(
-            f'Condition "{text}": column {column} is {types[column]} and takes {_example(kind)}.{_because(words, types)}'
-        ) from error
-
-
-def _exact(quoted: str, read: Callable[[str], Any], kind: pa.DataType) -> Any:
-    value = ast.literal_eval(quoted)
-    return value if _is_text(kind) else read(value)
-
-
-def _reader(kind: pa.DataType, column: str) -> Callable[[str], Any]:
-    """What reads a value of a type: those of kartothek's texts, and dates."""
-    if pt.is_date(kind):
-        return _date
-    try:
-        return get_str_to_python_converter(pa.string() if _is_text(kind) else kind)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f'{error} of column "{column}": conditions as text are on texts, numbers, booleans, dates and times.'
-        ) from error
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
-
-
-def _date(text: str) -> dt.date:
-    return dt.date.fromisoformat(text.strip("'\""))
-
-
-def _example(kind: pa.DataType) -> str:
-    """What a value of a type looks like."""
-    if pt.is_boolean(kind):
-        return "true or false"
-    if pt.is_temporal(kind):
-        return "a date such as 2024-01-31" if pt.is_date(kind) else "a time such as 2024-01-31 12:00"
-    return "an integer" if pt.is_integer(kind) else "a number" if pt.is_floating(kind) else "a text"
-
-
-def _because(words: Sequence[str], types: Mapping[str, pa.DataType]) -> str:
-    """What may have been meant by words that are no values."""
-    if any(word in types for word in words):
-        return " A column is compared with a value, not with another column."
-    if any(_JOINED.search(word) for word in words):
-        return " Conditions are joined by &, and there is no or."
-    return " Nothing can be compared with a null." if any(word.casefold() in _NULLS for word in words) else ""
-
-
-# A column may have spaces and brackets in its name, so that a list in which a text has a comparison
-# looks like one: lists come first.
+# Tried second: column names may have spaces and brackets, so a list with a comparison in one of its
+# texts would match.
 _COMPARISON = re.compile(r"\(?\s*([^\s!<>=](?:[^!<>=]*[^\s!<>=])?)\s*(==|=|<=|<|>=|>|!=)([^)=]+)\)?\s*")
 
-# What stands between commas: text in quotes, as Python writes it, or anything else without quotes
-# and brackets.
+# An item of a list: text in Python's quotes, or anything without quotes and brackets.
 _ITEM = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"(),\s](?:[^'"(),]*[^'"(),\s])?"""
 
 _LIST = re.compile(
     rf"\(?\s*([^\s!<>=](?:[^!<>=]*?[^\s!<>=])??)\s+(in|not\s+in)\s*\(((?:\s*(?:{_ITEM})\s*,)*\s*(?:{_ITEM})?\s*)\)\s*\)?\s*"
 )
 
-
-class NoLiteral:
-    """Base of what a column cannot be compared with; ``REFUSAL`` says why."""
-
-    __slots__ = ()
-    REFUSAL: ClassVar[str]
-
-
-def check_values(column: str, values: Sequence[Any]) -> None:
-    """Refuse nulls, columns, conditions and containers as constants of a comparison."""
-    wrong = next((value for value in values if isinstance(value, NoLiteral)), None)
-    if any(_is_scalar(value) and is_null(value) for value in values):
-        raise InvalidInput(
-            f'Cannot use NULL-value to compare w/ column "{column}". Nothing can be compared with a null.'
-        )
-    if wrong is not None:
-        raise InvalidType(f'{wrong.REFUSAL} Give column "{column}" a constant.')
-    for value in values:
-        if not _is_scalar(value):
-            raise InvalidInput(
-                f'Cannot compare column "{column}" with a {type(value).__name__}; for several values use C("{column}").isin(...).'
-            )
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, (str, bytes)) or not isinstance(value, (Iterable, NoLiteral))
+# Words that join conditions in SQL and Python, but not here.
+_JOINED = re.compile(r"(?:^|\s)(?:and|or|[|]+)\s", re.IGNORECASE)
+_NULLS = frozenset({"null", "none", "nan", "na", "nat"})
 
 
 def parse_comparison(text: str, types: Mapping[str, pa.DataType]) -> tuple[str, str, Any]:
-    """Column, operator and value of a text such as ``PRICE >= 1.5`` or ``WEEK in (10, 11)``, bare or in brackets.
+    """Column, operator and value of a text such as ``PRICE >= 1.5`` or ``WEEK in (10, 11)``.
+
+    Brackets around it are optional.
 
     Raises
     ------
@@ -166,18 +59,121 @@ def parse_comparison(text: str, types: Mapping[str, pa.DataType]) -> tuple[str, 
     match = _LIST.fullmatch(text.lstrip()) or _COMPARISON.fullmatch(text.lstrip())
     if match is None:
         raise InvalidInput(
-            f'Cannot parse condition "{text}". Write COLUMN OPERATOR VALUE, with one of the operators == != < <= > >=, or COLUMN in (VALUE, VALUE), '
-            "or not in; & joins conditions, and there is no or."
+            f'Cannot parse condition "{text}". Write COLUMN OPERATOR VALUE, with one of the operators '
+            "== != < <= > >=, or COLUMN in (VALUE, VALUE), or not in; & joins conditions, and there is no or."
         )
     column, op, literal = match.groups()
     if column not in types:
-        turned = (
-            " The column stands on the left."
-            if set(literal.split()[:1]) & set(types)
-            else did_you_mean([column], types)
+        is_turned = bool(set(literal.split()[:1]) & set(types))
+        hint = " The column stands on the left." if is_turned else did_you_mean([column], types)
+        raise InvalidInput(f'Unknown column "{column}" in condition "{text}". Known are: {join_names(types)}.{hint}')
+    is_list = op.endswith("in")
+    words = re.findall(_ITEM, literal) if is_list else [literal.strip()]
+    values = read_literals(words, column, types, text, exact=is_list)
+    return column, "==" if op == "=" else " ".join(op.split()), values if is_list else values[0]
+
+
+def read_literals(
+    words: Sequence[str], column: str, types: Mapping[str, pa.DataType], text: str, *, exact: bool
+) -> tuple[Any, ...]:
+    """The values of words, read as literals of the column's type.
+
+    Parameters
+    ----------
+    words
+        The literals.
+    column
+        The column of the comparison.
+    types
+        The type of every column.
+    text
+        The condition, for the error.
+    exact
+        Whether a word in quotes is a literal of Python, with its escapes.
+
+    Raises
+    ------
+    InvalidInput
+        If a word is no literal of the column's type, or the type has no literals.
+
+    Examples
+    --------
+    >>> read_literals(["10", "11"], "WEEK", {"WEEK": pa.int64()}, "WEEK in (10, 11)", exact=True)
+    (10, 11)
+    >>> types = {"SALES_DATE": pa.date32()}
+    >>> read_literals(["2024-01-31"], "SALES_DATE", types, "SALES_DATE > 2024-01-31", exact=False)
+    (datetime.date(2024, 1, 31),)
+    """
+    data_type = types[column].value_type if pt.is_dictionary(types[column]) else types[column]
+    is_text = bool(pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type))
+    read = _reader(pa.string() if is_text else data_type, column)
+    values = []
+    try:
+        for word in words:
+            is_quoted = exact and word[0] in "'\""
+            value = ast.literal_eval(word) if is_quoted else word
+            values.append(value if is_quoted and is_text else read(value))
+    except (ValueError, SyntaxError) as error:
+        raise InvalidInput(
+            f'Condition "{text}": column {column} is {types[column]} and takes {_example(data_type)}.'
+            f"{_hint(words, types)}"
+        ) from error
+    return tuple(values)
+
+
+def _reader(data_type: pa.DataType, column: str) -> Callable[[str], Any]:
+    """The parser of one value: those of kartothek, and one for dates, which kartothek lacks."""
+    if pt.is_date(data_type):
+        return lambda text: dt.date.fromisoformat(text.strip("'\""))
+    try:
+        return get_str_to_python_converter(data_type)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f'{error} of column "{column}": conditions as text are on texts, numbers, booleans, dates and times.'
+        ) from error
+
+
+def _example(data_type: pa.DataType) -> str:
+    """A literal of a type, for errors."""
+    if pt.is_boolean(data_type):
+        return "true or false"
+    if pt.is_temporal(data_type):
+        return "a date such as 2024-01-31" if pt.is_date(data_type) else "a time such as 2024-01-31 12:00"
+    return "an integer" if pt.is_integer(data_type) else "a number" if pt.is_floating(data_type) else "a text"
+
+
+def _hint(words: Sequence[str], types: Mapping[str, pa.DataType]) -> str:
+    """The probable mistake behind words that are no literals."""
+    if any(word in types for word in words):
+        return " A column is compared with a value, not with another column."
+    if any(_JOINED.search(word) for word in words):
+        return " Conditions are joined by &, and there is no or."
+    return " Nothing can be compared with a null." if any(word.casefold() in _NULLS for word in words) else ""
+
+
+class NoLiteral:
+    """Base of objects that a column cannot be compared with; ``REFUSAL`` says why."""
+
+    __slots__ = ()
+    REFUSAL: ClassVar[str]
+
+
+def check_values(column: str, values: Sequence[Any]) -> None:
+    """Raise for nulls, columns, conditions and containers as constants of a comparison."""
+    wrong = next((value for value in values if isinstance(value, NoLiteral)), None)
+    if any(_is_scalar(value) and is_null(value) for value in values):
+        raise InvalidInput(
+            f'Cannot use NULL-value to compare w/ column "{column}". Nothing can be compared with a null.'
         )
-        raise InvalidInput(f'Unknown column "{column}" in condition "{text}". Known are: {join_names(types)}.{turned}')
-    several = op.endswith("in")
-    words = re.findall(_ITEM, literal) if several else [literal.strip()]
-    values = read_literals(words, column, types, text, exact=several)
-    return column, "==" if op == "=" else " ".join(op.split()), values if several else values[0]
+    if wrong is not None:
+        raise InvalidType(f'{wrong.REFUSAL} Give column "{column}" a constant.')
+    for value in values:
+        if not _is_scalar(value):
+            raise InvalidInput(
+                f'Cannot compare column "{column}" with a {type(value).__name__}; '
+                f'for several values use C("{column}").isin(...).'
+            )
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (str, bytes)) or not isinstance(value, (Iterable, NoLiteral))

@@ -31,21 +31,22 @@ __all__ = [
 ]
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in", "not in", "is distinct from")
-# Operators that are true exactly where another one is false, for nulls, too.
-_DENIES = {"!=": "==", "is distinct from": "==", "not in": "in"}
+# Operators that are true exactly where another one is false, also for nulls.
+_NEGATIONS = {"!=": "==", "is distinct from": "==", "not in": "in"}
 _LISTS = ("in", "not in")
 _ORDERS = ("<", "<=", ">", ">=")
 
 
 class Constants(tuple[Any, ...]):  # noqa: SLOT001 - a tuple can have no slots with names
-    """The constants of a list, a tuple that keeps the Arrow arrays made of it: every file that is read asks for them again."""
+    """The constants of ``in`` or ``not in``: a tuple that caches its Arrow arrays by type."""
 
+    # Each file of a scan compares with the same array: it is made once.
     arrays: dict[pa.DataType, pa.Array]
 
     def __new__(cls, values: Iterable[Any]) -> Self:
-        made = super().__new__(cls, values)
-        made.arrays = {}
-        return made
+        constants = super().__new__(cls, values)
+        constants.arrays = {}
+        return constants
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Constants, (tuple(self),)
@@ -67,8 +68,8 @@ class Clause:
 
     Notes
     -----
-    ``!=`` and ``is distinct from`` are true where ``==`` is false, ``not in`` where ``in`` is: they
-    are true for null unless null is among the constants. An order is false for null.
+    ``!=`` and ``is distinct from`` are true where ``==`` is false, ``not in`` where ``in`` is.
+    All are true for null unless null is among the constants. ``< <= > >=`` are false for null.
 
     Examples
     --------
@@ -85,16 +86,13 @@ Predicates = tuple[tuple[Clause, ...], ...]
 
 
 def is_null(value: object) -> bool:
-    """Whether a literal is one of the spellings of null: None, NaN, NaT, NA."""
+    """Whether a literal is a spelling of null: None, NaN, NaT, NA."""
     if value is None or isinstance(value, np.ndarray):
         return value is None
     try:
-        return bool(value != value)  # noqa: PLR0124 - what all spellings of "not a number" have in common
-    except (
-        TypeError,
-        ValueError,
-        ArithmeticError,
-    ):  # pandas.NA refuses a truth value, an array has several, a signalling NaN signals
+        return bool(value != value)  # noqa: PLR0124 - NaN and NaT of all libraries differ from themselves
+    except (TypeError, ValueError, ArithmeticError):
+        # pandas.NA has no truth value, arrays have several, a signalling NaN of Decimal raises.
         return type(value).__name__ in ("NAType", "Decimal")
 
 
@@ -102,23 +100,25 @@ def parse_predicates(predicates: Any) -> Predicates | None:
     """Check kartothek's form ``[[(column, op, value), ...], ...]`` and turn it into a value.
 
     ``in`` and ``not in`` take every collection: list, tuple, set, range, NumPy and Arrow array,
-    pandas Series; no iterator, as predicates may be read more than once.
+    pandas Series. They take no iterator, since predicates may be read more than once.
 
     Raises
     ------
     InvalidInput
         If the form is wrong: an empty list, a conjunction that is not a list, a clause that is not
-        a tuple of three, a null with an operator that knows no null.
+        a tuple of three, a null with ``< <= > >=``.
     InvalidType
-        If the predicates are no list. With an `InvalidInput` in one class: if ``in`` or ``not in``
-        are given no collection (a text is none), or another operator is given one.
+        If the predicates are no list.
+    WrongOperand
+        If ``in`` or ``not in`` has no collection (text is none), or another operator has one. It is
+        an `InvalidType` and an `InvalidInput`.
     Unsupported
         For an unknown operator, or bytes that contain NUL.
 
     Examples
     --------
-    >>> parse_predicates([[("COUNTRY_CODE", "in", {"DE"}), ("PRICE", "<", 2.5)]])
-    ((Clause(column='COUNTRY_CODE', op='in', value=('DE',)), Clause(column='PRICE', op='<', value=2.5)),)
+    >>> parse_predicates([[("COUNTRY_CODE", "in", {"DE"})]])
+    ((Clause(column='COUNTRY_CODE', op='in', value=('DE',)),),)
     """
     if predicates is None:
         return None
@@ -126,71 +126,67 @@ def parse_predicates(predicates: Any) -> Predicates | None:
         raise InvalidType(f"Predicates are a list of lists of (column, operator, value), got {predicates!r}.")
     if len(predicates) == 0:
         raise InvalidInput("Empty predicates: give None to read everything.")
-    return tuple(_parse_conjunction(i, conjunction) for i, conjunction in enumerate(predicates))
+    parsed = []
+    for i, conjunction in enumerate(predicates):
+        if not isinstance(conjunction, list):
+            kind = type(conjunction).__name__
+            raise InvalidInput(f"Conjunction {i} should be a list of 3-tuples, got object of type {kind} instead.")
+        if not conjunction:
+            raise InvalidInput(f"Conjunction {i} is empty.")
+        clauses = (_parse_clause(f"Clause {j} in conjunction {i}", clause) for j, clause in enumerate(conjunction))
+        parsed.append(tuple(clauses))
+    return tuple(parsed)
 
 
-def _parse_conjunction(i: int, conjunction: object) -> tuple[Clause, ...]:
-    if not isinstance(conjunction, list):
-        raise InvalidInput(
-            f"Conjunction {i} should be a list of 3-tuples, got object of type {type(conjunction).__name__} instead."
-        )
-    if not conjunction:
-        raise InvalidInput(f"Conjunction {i} is empty.")
-    return tuple(_parse_clause(f"Clause {j} in conjunction {i}", clause) for j, clause in enumerate(conjunction))
-
-
-def _parse_clause(place: str, clause: object) -> Clause:
+def _parse_clause(context: str, clause: object) -> Clause:
     if not isinstance(clause, tuple) or len(clause) != 3:
-        raise InvalidInput(f"{place} should be a 3-tuple (column, operator, value), got {clause!r}.")
+        raise InvalidInput(f"{context} should be a 3-tuple (column, operator, value), got {clause!r}.")
     column, op, value = clause
     if op not in OPERATORS:
         raise Unsupported(
-            f"{place}: the operator {op!r} on column {column!r} is not supported, use one of {', '.join(OPERATORS)}."
+            f"{context}: the operator {op!r} on column {column!r} is not supported, use one of {', '.join(OPERATORS)}."
         )
-    column = column_name(column)
-    parsed = Clause(
-        column, op, _constants(place, column, op, value) if op in _LISTS else _constant(place, column, op, value)
-    )
-    _refuse_nul_bytes(place, constants_of(parsed))
+    column, parse = column_name(column), _parse_list if op in _LISTS else _parse_constant
+    parsed = Clause(column, op, parse(context, column, op, value))
+    if any(isinstance(v, bytes) and b"\0" in v for v in constants_of(parsed)):
+        raise Unsupported(
+            f"Null-terminated binary strings are not supported as predicate values, but {context} has one."
+        )
     return parsed
 
 
-def _constants(place: str, column: str, op: str, values: Any) -> tuple[Any, ...]:
+def _parse_list(context: str, column: str, op: str, values: Any) -> Constants:
+    hint = ""
     if not _is_collection(values):
-        raise WrongOperand(
-            f"{place}: {op!r} on column {column!r} needs a list of values, got {values!r}. Write [{values!r}] for a single one."
-        )
-    if isinstance(values, Iterator):
-        raise WrongOperand(
-            f"{place}: {op!r} on column {column!r} needs a list of values, got {values!r}, which can be read only once. Call list() on it."
-        )
+        hint = f". Write [{values!r}] for a single one."
+    elif isinstance(values, Iterator):
+        hint = ", which can be read only once. Call list() on it."
+    if hint:
+        raise WrongOperand(f"{context}: {op!r} on column {column!r} needs a list of values, got {values!r}{hint}")
     return Constants(values.to_pylist() if hasattr(values, "to_pylist") else map(_plain, values))
+
+
+def _parse_constant(context: str, column: str, op: str, value: object) -> Any:
+    value = _plain(value)
+    if _is_collection(value):
+        raise WrongOperand(
+            f"{context}: {op!r} on column {column!r} needs one value, got {value!r}. "
+            "For several there are 'in' and 'not in'."
+        )
+    if op in _ORDERS and is_null(value):
+        raise InvalidInput(
+            "Only operators supporting null values are '==', '!=', 'in', 'not in' and 'is distinct from', "
+            f"but {context} has {op!r} on column {column!r}."
+        )
+    return value
 
 
 def _plain(value: object) -> Any:
     return value.as_py() if hasattr(value, "as_py") else value  # a scalar of Arrow
 
 
-def _constant(place: str, column: object, op: str, value: object) -> Any:
-    value = _plain(value)
-    if _is_collection(value):
-        raise WrongOperand(
-            f"{place}: {op!r} on column {column!r} needs one value, got {value!r}. For several there are 'in' and 'not in'."
-        )
-    if op in _ORDERS and is_null(value):
-        raise InvalidInput(
-            f"Only operators supporting null values are '==', '!=', 'in', 'not in' and 'is distinct from', but {place} has {op!r} on column {column!r}."
-        )
-    return value
-
-
 def _is_collection(values: object) -> bool:
     return isinstance(values, Iterable) and not isinstance(values, (str, bytes)) and getattr(values, "ndim", 1) > 0
-
-
-def _refuse_nul_bytes(place: str, values: Iterable[Any]) -> None:
-    if any(isinstance(v, bytes) and b"\0" in v for v in values):
-        raise Unsupported(f"Null-terminated binary strings are not supported as predicate values, but {place} has one.")
 
 
 def constants_of(clause: Clause) -> Sequence[Any]:
@@ -205,14 +201,14 @@ def constants_of(clause: Clause) -> Sequence[Any]:
 
 
 def denied(clause: Clause) -> Clause | None:
-    """The clause of which this one is the exact negation; None if it is none.
+    """The clause that this one negates exactly; None if it is no negation.
 
     Examples
     --------
     >>> denied(Clause("COUNTRY_CODE", "not in", ("DE", "FR")))
     Clause(column='COUNTRY_CODE', op='in', value=('DE', 'FR'))
     """
-    return Clause(clause.column, _DENIES[clause.op], clause.value) if clause.op in _DENIES else None
+    return Clause(clause.column, _NEGATIONS[clause.op], clause.value) if clause.op in _NEGATIONS else None
 
 
 def accepts_null(clause: Clause) -> bool:
@@ -224,43 +220,41 @@ def accepts_null(clause: Clause) -> bool:
 
 
 def columns_of(predicates: Predicates | None) -> frozenset[str]:
-    """All columns that the predicates mention."""
+    """All columns that the predicates name."""
     return frozenset(clause.column for conjunction in predicates or () for clause in conjunction)
 
 
 def by_column(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
-    """Clauses grouped by their column.
+    """Clauses grouped by column.
 
     Examples
     --------
-    >>> list(by_column([Clause("WEEK", ">=", 10), Clause("PRICE", "<", 2.5), Clause("WEEK", "<", 20)]))
-    ['WEEK', 'PRICE']
+    >>> by_column([Clause("WEEK", ">=", 10)])
+    {'WEEK': [Clause(column='WEEK', op='>=', value=10)]}
     """
-    found: dict[str, list[Clause]] = {}
+    groups: dict[str, list[Clause]] = {}
     for clause in clauses:
-        found.setdefault(clause.column, []).append(clause)
-    return found
+        groups.setdefault(clause.column, []).append(clause)
+    return groups
 
 
-def check_constants(clauses: Iterable[Clause], schema: pa.Schema, where: str = "") -> None:
-    """Raise `InvalidType` unless all constants may be compared with their columns; null may always be."""
+def check_constants(clauses: Iterable[Clause], schema: pa.Schema, context: str = "") -> None:
+    """Raise `InvalidType` unless all constants are null or can be compared with their columns."""
     for clause in clauses:
-        check_literals(
-            (v for v in constants_of(clause) if not is_null(v)), schema.field(clause.column).type, clause.column, where
-        )
+        constants = (v for v in constants_of(clause) if not is_null(v))
+        check_literals(constants, schema.field(clause.column).type, clause.column, context)
 
 
 def resolve_constants(predicates: Predicates | None, truth: Callable[[Clause], bool | None]) -> Predicates | None:
-    """Drop clauses whose truth is known.
+    """The residual predicates, without the clauses whose truth is known.
 
-    None: no row needs a look; an empty tuple: no row matches.
+    None means that all rows match, an empty tuple that none does.
     """
     if predicates is None:
         return None
-    known = [[(clause, truth(clause)) for clause in conjunction] for conjunction in predicates]
-    rest = tuple(
-        tuple(clause for clause, holds in c if holds is None)
-        for c in known
-        if all(holds is not False for _, holds in c)
-    )
-    return rest if all(rest) else None
+    residual = []
+    for conjunction in predicates:
+        truths = [truth(clause) for clause in conjunction]
+        if False not in truths:
+            residual.append(tuple(c for c, known in zip(conjunction, truths, strict=True) if known is None))
+    return tuple(residual) if all(residual) else None

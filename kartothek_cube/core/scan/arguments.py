@@ -1,4 +1,7 @@
-"""Arguments of the readers, checked against a snapshot: tables, columns, categoricals. Pure."""
+"""Arguments of the readers, checked against a snapshot: tables, columns, categoricals.
+
+Pure: no store is called.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,12 @@ __all__ = [
 ]
 
 LabelFilter: TypeAlias = Callable[[str], bool]
+"""Called with the label of a partition: whether to read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupArguments:
-    """What a read in groups was asked for; not yet checked against a snapshot.
+    """The arguments of a read in groups, before they are checked against a snapshot.
 
     Attributes
     ----------
@@ -41,11 +45,11 @@ class GroupArguments:
     predicates : Predicates, optional
         Only rows that satisfy them.
     label_filter : callable, optional
-        Says whether the partition of a label is read.
+        Called with a label: whether its partition is read.
     dispatch_by : sequence, optional
-        Columns whose values make groups; None for one group a partition.
+        Columns whose values make groups; None for one group per partition.
     by_partition_keys : bool
-        Whether ``dispatch_by`` is the partition keys.
+        Whether to group by the partition keys instead of ``dispatch_by``.
     """
 
     tables: Collection[str] | None = None
@@ -57,7 +61,7 @@ class GroupArguments:
     by_partition_keys: bool = False
 
 
-def check_table(snapshot: Snapshot, table: Any) -> pa.Schema:
+def check_table(snapshot: Snapshot, table: object) -> pa.Schema:
     """The schema of a table.
 
     Raises
@@ -70,8 +74,10 @@ def check_table(snapshot: Snapshot, table: Any) -> pa.Schema:
     return snapshot.schemas[table]
 
 
-def names_of(value: Any, table: Any, argument: str) -> list[str] | None:
-    """An argument of `read_table`: a list of column names, or a dict that has one for the table; None if nothing was asked for.
+def names_of(value: object, table: object, argument: str) -> list[str] | None:
+    """The column names in an argument of `read_table`: a list, or a dict with a list for the table.
+
+    None stays None.
 
     Raises
     ------
@@ -85,7 +91,8 @@ def names_of(value: Any, table: Any, argument: str) -> list[str] | None:
     if isinstance(value, Mapping):
         if table not in value:
             raise InvalidInput(
-                f"Provided table {table!r} is not compatible with input from argument {argument}, which is for the tables {sorted(value)}."
+                f"Provided table {table!r} is not compatible with input from argument {argument}, "
+                f"which is for the tables {sorted(value)}."
             )
         value = value[table]
     return _names(value, argument)
@@ -96,13 +103,14 @@ def _names(value: object, argument: str) -> list[str] | None:
         return None
     if not isinstance(value, list):
         raise InvalidType(
-            f"Unknown type encountered for argument {argument}: give a list of column names, not {type(value).__name__}."
+            f"Unknown type encountered for argument {argument}: "
+            f"give a list of column names, not {type(value).__name__}."
         )
     return [str(name) for name in value]
 
 
-def names_by_table(value: Any, snapshot: Snapshot, argument: str) -> dict[str, list[str]]:
-    """An argument of the readers of several tables: a dict from tables to lists of column names.
+def names_by_table(value: object, snapshot: Snapshot, argument: str) -> dict[str, list[str]]:
+    """The argument of a reader of several tables: a dict of tables and lists of column names.
 
     Raises
     ------
@@ -111,34 +119,37 @@ def names_by_table(value: Any, snapshot: Snapshot, argument: str) -> dict[str, l
     """
     if value is None:
         return {}
-    unknown = sorted(map(str, set(value) - set(snapshot.schemas))) if isinstance(value, Mapping) else [value]
-    if unknown:
+    by_table = value if isinstance(value, Mapping) else None
+    unknown = value if by_table is None else sorted(map(str, set(by_table) - set(snapshot.schemas)))
+    if by_table is None or unknown:
         raise InvalidInput(
-            f"You are trying to read columns from invalid table(s): {argument}={unknown if isinstance(value, Mapping) else value!r}. "
-            f"Give a dict of tables and lists of columns; dataset {snapshot.uuid!r} has the tables {list(snapshot.tables)}."
+            f"You are trying to read columns from invalid table(s): {argument}={unknown!r}. "
+            "Give a dict of tables and lists of columns; "
+            f"dataset {snapshot.uuid!r} has the tables {list(snapshot.tables)}."
         )
-    return {table: found for table, names in value.items() if (found := _names(names, argument)) is not None}
+    return {table: names for table, given in by_table.items() if (names := _names(given, argument)) is not None}
 
 
 def checked_columns(names: Sequence[str] | None, schema: pa.Schema, uuid: str) -> tuple[str, ...]:
-    """The columns to return: those asked for, else all.
+    """The columns to return: ``names``, or all columns if it is None.
 
     Raises
     ------
     UnknownColumn
         If the dataset lacks one.
     InvalidInput
-        If one is asked for twice.
+        If a column is named twice.
     """
-    chosen = tuple(schema.names) if names is None else tuple(names)
-    unknown = sorted(set(chosen) - set(schema.names))
+    columns = tuple(schema.names) if names is None else tuple(names)
+    unknown = sorted(set(columns) - set(schema.names))
     if unknown:
         raise UnknownColumn(
-            f"Columns cannot be found in stored dataframe: {', '.join(unknown)} in dataset {uuid!r}, which has {schema.names}.{did_you_mean(unknown, schema.names)}"
+            f"Columns cannot be found in stored dataframe: {', '.join(unknown)} in dataset {uuid!r}, "
+            f"which has {schema.names}.{did_you_mean(unknown, schema.names)}"
         )
-    if len(set(chosen)) != len(chosen):
-        raise InvalidInput(f"A column is asked for twice in dataset {uuid!r}: {list(chosen)}.")
-    return chosen
+    if len(set(columns)) != len(columns):
+        raise InvalidInput(f"A column is asked for twice in dataset {uuid!r}: {list(columns)}.")
+    return columns
 
 
 def checked_categoricals(
@@ -151,21 +162,22 @@ def checked_categoricals(
     UnknownColumn
         If one is not among the columns to return.
     InvalidInput
-        If its values have no order of their own: lists and structs.
+        If a column holds lists or structs.
     """
-    chosen = tuple(dict.fromkeys(names or ()))
-    unknown = sorted(set(chosen) - set(columns))
+    categoricals = tuple(dict.fromkeys(names or ()))
+    unknown = sorted(set(categoricals) - set(columns))
     if unknown:
         raise UnknownColumn(
-            f"Columns to return as categoricals that are not among those to return of dataset {uuid!r}: {unknown}. There are {list(columns)}."
+            f"Columns to return as categoricals that are not among those to return of dataset {uuid!r}: {unknown}. "
+            f"There are {list(columns)}."
         )
-    nested = [c for c in chosen if pt.is_nested(schema.field(c).type)]
+    nested = [c for c in categoricals if pt.is_nested(schema.field(c).type)]
     if nested:
         raise InvalidInput(f"Columns of lists cannot be categoricals: {nested} of dataset {uuid!r}.")
-    return chosen
+    return categoricals
 
 
-def checked_label_filter(label_filter: Any) -> LabelFilter | None:
+def checked_label_filter(label_filter: object) -> LabelFilter | None:
     """The argument ``label_filter``, which is called with labels.
 
     Raises
@@ -175,6 +187,7 @@ def checked_label_filter(label_filter: Any) -> LabelFilter | None:
     """
     if label_filter is not None and not callable(label_filter):
         raise InvalidType(
-            f"label_filter is called with each label and says whether to read it; {type(label_filter).__name__} cannot be called."
+            "label_filter is called with each label and says whether to read it; "
+            f"{type(label_filter).__name__} cannot be called."
         )
-    return label_filter  # type: ignore[no-any-return]
+    return label_filter

@@ -1,4 +1,4 @@
-"""Running a scan: files in threads, results in the order of the plan, whole or by group."""
+"""Execution of scans: files are read in threads, results come in plan order, as one or by group."""
 
 from __future__ import annotations
 
@@ -27,22 +27,20 @@ __all__ = ["iter_groups", "joined", "load_groups", "load_scan", "load_tables", "
 
 T = TypeVar("T")
 
-# Smaller pieces of a file would cost more time than memory they save.
+Convert: TypeAlias = Callable[[dict[str, pa.Table]], T]
+"""Makes the result of a group from its tables, in the thread that has loaded them."""
+
+NumberedRows: TypeAlias = Generator[list[tuple[int, pa.Table]], None, None]
+"""One item per piece of a file: its rows, by the number of their group."""
+
+GroupRows: TypeAlias = tuple[int, dict[str, list[pa.Table]]]
+"""The number of a group, and its rows of each table that has some."""
+
+# Smaller pieces of a file would cost more time than they save memory.
 _LEAST_PIECE = 2**20
 
 
-def load_tables(
-    store: Store, request: FileRequest, tasks: Sequence[ScanTask], categoricals: Sequence[str] = ()
-) -> list[pa.Table]:
-    """All files, in order; categoricals become dictionaries as soon as a file is read."""
-    return list(
-        map_in_threads(
-            lambda task: encoded(read_rows(store, task.key, request, task.constants), categoricals),
-            tasks,
-            store=store,
-            phase=READ_FILES,
-        )
-    )
+# --- one table ------------------------------------------------------------------------------------
 
 
 def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) -> pa.Table:
@@ -50,43 +48,19 @@ def load_scan(store: Store, plan: FilePlan, categoricals: Sequence[str] = ()) ->
     return joined(load_tables(store, plan.request, plan.tasks(), categoricals), plan.request, categoricals)
 
 
-def stream_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
-    """The rows of all files as they are, as by `stream_pieces`."""
-    return stream_pieces(store, request, tasks, lambda table: table)
+def load_tables(
+    store: Store, request: FileRequest, tasks: Sequence[ScanTask], categoricals: Sequence[str] = ()
+) -> list[pa.Table]:
+    """One table per file, in order; categoricals are encoded as soon as a file is read."""
 
+    def load(task: ScanTask) -> pa.Table:
+        return encoded(read_rows(store, task.key, request, task.constants), categoricals)
 
-def stream_pieces(
-    store: Store, request: FileRequest, tasks: Sequence[ScanTask], convert: Callable[[pa.Table], T]
-) -> Generator[T, None, None]:
-    """What ``convert`` makes of the rows of all files, piece by piece and in order; all pieces on their way take about ``bytes_in_flight``.
-
-    The next files are opened in threads meanwhile. Those that fit into a piece, as most do, are
-    read there, too; larger ones piece by piece when it is their turn.
-    """
-    settings, weight = current_options(), SizeEstimate()
-    nbytes = max(
-        _LEAST_PIECE, settings.bytes_in_flight // (2 * thread_count(store))
-    )  # `map_in_threads` has up to two tasks a thread on their way
-
-    def load(task: ScanTask) -> Iterator[T]:
-        is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
-        if not is_small:
-            return map(convert, pieces)
-        tables = list(pieces)
-        weight.measured(sum(table.nbytes for table in tables))
-        return iter([convert(table) for table in tables])
-
-    return _flat(map_in_threads(load, tasks, store=store, weight=weight, phase=READ_FILES))
-
-
-def _flat(parts: Generator[Iterator[T], None, None]) -> Generator[T, None, None]:
-    with closing(parts):
-        for part in parts:
-            yield from part
+    return list(map_in_threads(load, tasks, store=store, phase=READ_FILES))
 
 
 def joined(tables: Sequence[pa.Table], request: FileRequest, categoricals: Sequence[str] = ()) -> pa.Table:
-    """Tables of one request as one; without any, an empty one of the same type."""
+    """The tables of one request as one table; no tables make an empty one of the same type."""
     if not request.columns:
         return empty_rows(sum(table.num_rows for table in tables))
     if not tables:
@@ -94,85 +68,108 @@ def joined(tables: Sequence[pa.Table], request: FileRequest, categoricals: Seque
     return concat_encoded(tables, categoricals)
 
 
-Convert: TypeAlias = Callable[[dict[str, pa.Table]], T]
+def stream_tables(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+    """The rows of all files, as by `stream_pieces` without a conversion."""
+    return stream_pieces(store, request, tasks, lambda table: table)
 
-"""What is made of the tables of a group, in the thread that has loaded them."""
 
-Parts: TypeAlias = Generator[list[tuple[int, pa.Table]], None, None]
+def stream_pieces(
+    store: Store, request: FileRequest, tasks: Sequence[ScanTask], convert: Callable[[pa.Table], T]
+) -> Generator[T, None, None]:
+    """The rows of all files in order, in pieces that ``convert`` has turned into results.
 
-"""The rows of one piece of a file after the other, by the number of their group."""
+    All pieces in flight take about ``bytes_in_flight``. The next files are opened in threads
+    meanwhile. A file that fits into one piece, as most do, is read there, too; a larger one is read
+    piece by piece when its turn comes.
+    """
+    size_estimate = SizeEstimate()
+    # `map_in_threads` has up to two tasks per thread in flight.
+    nbytes = max(_LEAST_PIECE, current_options().bytes_in_flight // (2 * thread_count(store)))
 
-Entry: TypeAlias = tuple[int, dict[str, list[pa.Table]]]
+    def load(task: ScanTask) -> Iterator[T]:
+        is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
+        if not is_small:
+            return map(convert, pieces)
+        tables = list(pieces)
+        size_estimate.measured(sum(table.nbytes for table in tables))
+        return iter([convert(table) for table in tables])
 
-"""The number of a group, and its rows of each table that has some."""
+    # Called here, where the options of the call hold, and not at the first step of a generator.
+    results = map_in_threads(load, tasks, store=store, weight=size_estimate, phase=READ_FILES)
+
+    def flattened() -> Generator[T, None, None]:
+        with closing(results):
+            for pieces in results:
+                yield from pieces
+
+    return flattened()
+
+
+# --- several tables, by group ---------------------------------------------------------------------
 
 
 def iter_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> Generator[T, None, None]:
-    """One entry after the other; the next ones are loaded meanwhile, as far as memory allows.
+    """One group after the other; the next ones are loaded meanwhile, as far as memory allows.
 
-    Where groups share files much, these are all read before the first entry, each once; rows wait
-    for their group, on disk if they are many.
+    If groups share many files, all files are read once before the first group; their rows wait, on
+    disk if they are many.
     """
     if plan.groups.amplification() > AMPLIFICATION_LIMIT:
         return _load_shared(store, plan, convert, current_options().bytes_in_flight)
-    weight = SizeEstimate()
+    size_estimate = SizeEstimate()
 
     def load(i: int) -> T:
-        tables = _load_group(store, plan, i)
-        weight.measured(sum(table.nbytes for table in tables.values()))
+        positions = plan.groups.partitions(i)
+        tables = {}
+        for read in plan.reads:
+            tasks = plan.tasks(read, positions)
+            # Only the one group of everything can have no partition. It still has all tables.
+            if tasks or not len(positions):
+                files = load_tables(store, plan.request(read, i), tasks, read.categoricals)
+                tables[read.table] = joined(files, read.request, read.categoricals)
+        size_estimate.measured(sum(table.nbytes for table in tables.values()))
         return convert(tables)
 
-    phase = Phase("read", "groups" if plan.dispatch_columns else "partitions")
-    return map_in_threads(load, range(len(plan.groups)), store=store, weight=weight, phase=phase)
+    phase = Phase("read", "groups" if plan.group_columns else "partitions")
+    return map_in_threads(load, range(len(plan.groups)), store=store, weight=size_estimate, phase=phase)
 
 
 def load_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> list[T]:
-    """All entries; a file that several of them need is read once."""
-    return list(
-        _load_shared(store, plan, convert, math.inf)
-        if plan.groups.amplification() > 1
-        else iter_groups(store, plan, convert)
-    )
-
-
-def _load_group(store: Store, plan: GroupPlan, i: int) -> dict[str, pa.Table]:
-    positions = plan.groups.partitions(i)
-    tasks = {read.table: plan.tasks(read, positions) for read in plan.reads}
-    return {
-        read.table: joined(
-            load_tables(store, plan.request(read, i), tasks[read.table], read.categoricals),
-            read.request,
-            read.categoricals,
-        )
-        for read in plan.reads
-        # Only the one group of everything has no partition at all; it still has all tables.
-        if tasks[read.table] or not len(positions)
-    }
-
-
-# --- each file once ---------------------------------------------------------------------------------------------------
+    """All groups; a file that several of them need is read once."""
+    if plan.groups.amplification() > 1:
+        return list(_load_shared(store, plan, convert, math.inf))
+    return list(iter_groups(store, plan, convert))
 
 
 def _load_shared(store: Store, plan: GroupPlan, convert: Convert[T], limit: float) -> Generator[T, None, None]:
-    # Both runs begin here, where the options of the call hold; they do nothing before the first
-    # step.
-    entries = _regrouped(plan, [_split_pieces(store, plan, read) for read in plan.reads], limit)
+    """All groups, each file read once; rows beyond ``limit`` bytes wait on disk."""
 
-    def weight(entry: Entry) -> int:
-        return sum(rows.nbytes for tables in entry[1].values() for rows in tables)
+    def weight(group: GroupRows) -> int:
+        return sum(rows.nbytes for tables in group[1].values() for rows in tables)
 
-    results = map_in_threads(lambda entry: convert(_entry_tables(plan, *entry)), entries, weight=weight)
-    return _owning(results, entries)
+    def load(group: GroupRows) -> T:
+        i, rows = group
+        positions = plan.groups.partitions(i)
+        reads = [read for read in plan.reads if read.table in rows or plan.tasks(read, positions)]
+        # `pop` frees the plain rows of a table as soon as they are encoded.
+        tables = {r.table: [encoded(table, r.categoricals) for table in rows.pop(r.table, [])] for r in reads}
+        return convert({read.table: joined(tables[read.table], read.request, read.categoricals) for read in reads})
+
+    # Both are called here, where the options of the call hold; nothing is read before a step.
+    groups = _regrouped(plan, [_split_pieces(store, plan, read) for read in plan.reads], limit)
+    results = map_in_threads(load, groups, weight=weight)
+
+    def closing_both() -> Generator[T, None, None]:
+        with closing(groups), closing(results):
+            yield from results
+
+    return closing_both()
 
 
-def _owning(results: Generator[T, None, None], entries: Generator[Entry, None, None]) -> Generator[T, None, None]:
-    with closing(entries), closing(results):
-        yield from results
-
-
-def _split_pieces(store: Store, plan: GroupPlan, read: TableRead) -> Parts:
+def _split_pieces(store: Store, plan: GroupPlan, read: TableRead) -> NumberedRows:
+    """The rows of one table, each file read once, with the number of their group."""
     columns, keys = list(read.request.columns), plan.groups.keys
-    request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.dispatch_columns))))
+    request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.group_columns))))
 
     def split(piece: pa.Table) -> list[tuple[int, pa.Table]]:
         return [(number, rows.select(columns)) for number, rows in split_groups(keys, piece)]
@@ -180,22 +177,15 @@ def _split_pieces(store: Store, plan: GroupPlan, read: TableRead) -> Parts:
     return stream_pieces(store, request, plan.tasks(read, np.unique(plan.groups.positions)), split)
 
 
-def _regrouped(plan: GroupPlan, parts: list[Parts], limit: float) -> Generator[Entry, None, None]:
-    """All entries, after all pieces were read."""
+def _regrouped(plan: GroupPlan, tables: list[NumberedRows], limit: float) -> Generator[GroupRows, None, None]:
+    """All groups with their rows, after all pieces of all tables were read."""
     with ExitStack() as stack:
         spills: dict[str, Spill] = {}
-        for read, found in zip(plan.reads, parts, strict=True):
+        for read, pieces in zip(plan.reads, tables, strict=True):
             schema = pa.schema([read.request.schema.field(c) for c in read.request.columns])
-            spills[read.table] = stack.enter_context(Spill(schema, limit / len(parts)))
-            with closing(found):
-                for number, rows in chain.from_iterable(found):
+            spills[read.table] = stack.enter_context(Spill(schema, limit / len(tables)))
+            with closing(pieces):
+                for number, rows in chain.from_iterable(pieces):
                     spills[read.table].add(number, rows)
         for i in range(len(plan.groups)):
-            yield i, {table: pieces for table, spill in spills.items() if (pieces := spill.take(i))}
-
-
-def _entry_tables(plan: GroupPlan, i: int, rows: dict[str, list[pa.Table]]) -> dict[str, pa.Table]:
-    positions = plan.groups.partitions(i)
-    reads = [read for read in plan.reads if read.table in rows or plan.tasks(read, positions)]
-    tables = {read.table: [encoded(table, read.categoricals) for table in rows.pop(read.table, [])] for read in reads}
-    return {read.table: joined(tables[read.table], read.request, read.categoricals) for read in reads}
+            yield i, {table: waiting for table, spill in spills.items() if (waiting := spill.take(i))}

@@ -1,4 +1,4 @@
-"""Planning a read of several tables in groups: what is read of each, and which partitions make up each group."""
+"""Plans of reads in groups: what is read of each table, and the partitions of each group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import Clause, Predicates, by_column
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.index import SecondaryIndex
-from kartothek_cube.core.metadata.partitions import PartitionColumns
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.arguments import (
     GroupArguments,
-    LabelFilter,
     checked_categoricals,
     checked_columns,
     names_by_table,
@@ -33,7 +31,7 @@ __all__ = [
     "GroupPlan",
     "Groups",
     "TableRead",
-    "check_dispatch",
+    "check_group_columns",
     "group_partitions",
     "make_group_plan",
     "partition_by_partition",
@@ -47,8 +45,8 @@ class Groups:
     Attributes
     ----------
     keys : pyarrow.Table
-        One row a group: its values of the dispatch columns; groups ascend by them. Without columns
-        where nothing is dispatched.
+        One row per group, ascending: its values of the group columns. No columns if each partition
+        is a group.
     positions, offsets : numpy.ndarray
         Group *i* has the partitions ``positions[offsets[i]:offsets[i + 1]]`` of the document, in
         its order.
@@ -66,11 +64,11 @@ class Groups:
         return self.positions[self.offsets[i] : self.offsets[i + 1]]
 
     def key(self, i: int) -> dict[str, Any]:
-        """Values of the dispatch columns of a group."""
+        """Values of the group columns of a group."""
         return dict(self.keys.slice(i, 1).to_pylist()[0]) if self.keys.num_columns else {}
 
     def amplification(self) -> float:
-        """In how many groups a partition is, on average."""
+        """Reads per partition: the number of groups that need it, on average."""
         return len(self.positions) / max(1, len(np.unique(self.positions)))
 
 
@@ -85,7 +83,7 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPlan:
-    """What is read of each table, and which partitions make up each entry."""
+    """What is read of each table, and the partitions of each group."""
 
     reads: tuple[TableRead, ...]
     groups: Groups
@@ -93,7 +91,7 @@ class GroupPlan:
     values: pa.Table
 
     @property
-    def dispatch_columns(self) -> list[str]:
+    def group_columns(self) -> list[str]:
         """Columns by whose values the partitions are grouped."""
         return list(self.groups.keys.column_names)
 
@@ -104,20 +102,19 @@ class GroupPlan:
             return []
         rows = take_rows(self.values, positions).to_pylist() if self.values.num_columns else [{}] * len(positions)
         keys = files.take(pa.array(positions)).to_pylist()
-        # Values win over columns of the same name, but only those that the table has are asked for.
-        own = [{c: v for c, v in row.items() if c in read.request.schema.names} for row in rows]
-        return [ScanTask(key, constants) for key, constants in zip(keys, own, strict=True) if key is not None]
+        # A table may lack a partition column. The reader must not add the column then.
+        names = read.request.schema.names
+        constants = [{c: v for c, v in row.items() if c in names} for row in rows]
+        return [ScanTask(key, values) for key, values in zip(keys, constants, strict=True) if key is not None]
 
     def request(self, read: TableRead, i: int) -> FileRequest:
-        """What the files of entry ``i`` are asked for: only rows of its group."""
-        key = {c: v for c, v in self.groups.key(i).items() if c not in self.values.column_names}
-        group = tuple(Clause(c, "==", v) for c, v in key.items())
-        asked: Predicates = ((),) if read.request.predicates is None else read.request.predicates
-        return (
-            replace(read.request, predicates=tuple((*conjunction, *group) for conjunction in asked))
-            if group
-            else read.request
-        )
+        """The request for the files of group ``i``: only the rows of the group."""
+        # A file has one value of each partition key, so only other columns need a clause.
+        group = tuple(Clause(c, "==", v) for c, v in self.groups.key(i).items() if c not in self.values.column_names)
+        if not group:
+            return read.request
+        conjunctions: Predicates = ((),) if read.request.predicates is None else read.request.predicates
+        return replace(read.request, predicates=tuple((*conjunction, *group) for conjunction in conjunctions))
 
 
 def make_group_plan(
@@ -128,79 +125,77 @@ def make_group_plan(
     No data file is read.
     """
     by = snapshot.partition_keys if arguments.by_partition_keys else arguments.dispatch_by
-    dispatch = None if by is None else check_dispatch(by, snapshot)
+    group_columns = None if by is None else check_group_columns(by, snapshot)
     columns = names_by_table(arguments.columns, snapshot, "columns")
-    categories = names_by_table(arguments.categoricals, snapshot, "categoricals")
-    chosen = [table for table in snapshot.tables if arguments.tables is None or table in arguments.tables]
-    reads = tuple(_table_read(snapshot, t, columns.get(t), categories.get(t), arguments.predicates) for t in chosen)
+    categoricals = names_by_table(arguments.categoricals, snapshot, "categoricals")
+    tables = [table for table in snapshot.tables if arguments.tables is None or table in arguments.tables]
+    reads = tuple(_table_read(snapshot, arguments, t, columns.get(t), categoricals.get(t)) for t in tables)
+    known = set(snapshot.partition_keys)
     for read in reads:
-        missing = [c for c in dispatch or () if c not in read.request.schema.names and c not in snapshot.partition_keys]
+        missing = [c for c in group_columns or () if c not in read.request.schema.names and c not in known]
         if missing:
             raise UnknownColumn(
-                f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. Leave it out by `tables`."
+                f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. "
+                "Leave it out by `tables`."
             )
-    indices = indices_for(
-        store, snapshot, arguments.predicates, snapshot.secondary_columns & set(dispatch or ()), keep=keep
-    )
-    groups = _groups(snapshot, arguments.predicates, dispatch, arguments.label_filter, indices)
+    also = snapshot.secondary_columns & set(group_columns or ())
+    indices = indices_for(store, snapshot, arguments.predicates, also, keep=keep)
+    groups = _make_groups(snapshot, arguments, group_columns, indices)
     return GroupPlan(reads, groups, snapshot.partitions.files, snapshot.values)
 
 
 def _table_read(
-    snapshot: Snapshot, table: str, names: list[str] | None, categories: list[str] | None, predicates: Predicates | None
+    snapshot: Snapshot, arguments: GroupArguments, table: str, names: list[str] | None, categoricals: list[str] | None
 ) -> TableRead:
     schema = snapshot.schemas[table]
     columns = checked_columns(names, schema, snapshot.uuid)
-    check_predicate_columns(
-        predicates, schema, f"{snapshot.uuid}, table {table}" if len(snapshot.tables) > 1 else snapshot.uuid
-    )
-    return TableRead(
-        table,
-        FileRequest(snapshot.uuid, schema, columns, predicates),
-        checked_categoricals(categories, columns, schema, snapshot.uuid),
-    )
+    context = f"{snapshot.uuid}, table {table}" if len(snapshot.tables) > 1 else snapshot.uuid
+    check_predicate_columns(arguments.predicates, schema, context)
+    request = FileRequest(snapshot.uuid, schema, columns, arguments.predicates)
+    return TableRead(table, request, checked_categoricals(categoricals, columns, schema, snapshot.uuid))
 
 
-def _groups(
+def _make_groups(
     snapshot: Snapshot,
-    predicates: Predicates | None,
-    dispatch: Sequence[str] | None,
-    label_filter: LabelFilter | None,
+    arguments: GroupArguments,
+    group_columns: Sequence[str] | None,
     indices: Mapping[str, SecondaryIndex],
 ) -> Groups:
-    masks, _ = conjunction_masks(snapshot, predicates, indices, np.ones(len(snapshot.partitions), dtype=bool))
-    if label_filter is not None:
-        wanted = np.zeros(len(snapshot.partitions), dtype=bool)
+    everything = np.ones(len(snapshot.partitions), dtype=bool)
+    masks, _ = conjunction_masks(snapshot, arguments.predicates, indices, everything)
+    if arguments.label_filter is not None:
+        # The filter is the user's function: it is called only for labels that the predicates leave.
         positions = np.flatnonzero(np.logical_or.reduce(masks))
         labels = snapshot.partitions.labels.take(pa.array(positions)).to_pylist()
-        wanted[positions] = [bool(label_filter(label)) for label in labels]
-        masks = [mask & wanted for mask in masks]
-    if dispatch is None:
+        selected = np.zeros(len(snapshot.partitions), dtype=bool)
+        selected[positions] = [bool(arguments.label_filter(label)) for label in labels]
+        masks = [mask & selected for mask in masks]
+    if group_columns is None:
         return partition_by_partition(np.logical_or.reduce(masks))
-    return group_partitions(snapshot, dispatch, masks, predicates, indices)
+    return group_partitions(snapshot, group_columns, masks, arguments.predicates, indices)
 
 
-def check_dispatch(columns: Iterable[str], snapshot: Snapshot) -> tuple[str, ...]:
-    """The dispatch columns, each once.
+def check_group_columns(columns: Iterable[str], snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns of ``dispatch_by``, each once.
 
     Raises
     ------
     InvalidRequest
         If one of them has no index.
     """
-    chosen = tuple(dict.fromkeys(str(c) for c in columns))
-    missing = [c for c in chosen if c not in snapshot.indexed_columns]
+    names = tuple(dict.fromkeys(str(c) for c in columns))
+    missing = [c for c in names if c not in snapshot.indexed_columns]
     if missing:
         indexed = sorted(snapshot.indexed_columns)
         raise InvalidRequest(
             f"Dispatch columns must be indexed. Dataset {snapshot.uuid!r} has no index on {missing}, only on {indexed}."
         )
-    return chosen
+    return names
 
 
-def partition_by_partition(wanted: Mask) -> Groups:
-    """Every partition that is wanted alone, in the order of the document."""
-    positions = np.flatnonzero(wanted)
+def partition_by_partition(selected: Mask) -> Groups:
+    """One group for each selected partition, in the order of the document."""
+    positions = np.flatnonzero(selected)
     return Groups(empty_rows(len(positions)), positions, np.arange(len(positions) + 1))
 
 
@@ -211,47 +206,52 @@ def group_partitions(
     predicates: Predicates | None,
     indices: Mapping[str, SecondaryIndex],
 ) -> Groups:
-    """One group for each combination of values that some wanted partition holds and that the predicates leave possible.
+    """One group for each combination of values that some partition has and the predicates allow.
 
-    ``masks`` say for each conjunction which partitions it leaves; ``indices`` has those on ``by``.
-    A partition that has no value in some column, as it is null throughout there, is in no group.
-    Without any column there is one group, even without partitions: grouped by nothing, everything
-    is one.
+    ``masks`` has the possible partitions of each conjunction, ``indices`` the indices on ``by``.
+    A partition that is null throughout in some column is in no group. Without columns there is
+    exactly one group, even if there are no partitions.
     """
-    wanted = np.flatnonzero(np.logical_or.reduce(masks))
+    rows = np.flatnonzero(np.logical_or.reduce(masks))
+    values = empty_rows(len(rows))
     if not by:
-        return Groups(empty_rows(1), wanted, np.array([0, len(wanted)]))
-    rows, values = wanted, empty_rows(len(wanted))
+        return Groups(empty_rows(1), rows, np.array([0, len(rows)]))
     for column in by:
         rows, values = _with_values(snapshot, column, rows, values, indices)
     possible = _possible(rows, values, masks, predicates)
-    return _grouped(rows[possible], values.filter(pa.array(possible)))
+    rows, values = rows[possible], values.filter(pa.array(possible))
+    keys = pack_one(values, values.column_names)
+    order = np.lexsort((rows, keys))
+    keys, rows = keys[order], rows[order]
+    # A foreign index may list a label twice for one value.
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
+    keys, rows, order = keys[first], rows[first], order[first]
+    starts = group_starts(keys)
+    return Groups(values.take(pa.array(order[starts])), rows, np.append(starts, len(rows)))
 
 
 def _with_values(
     snapshot: Snapshot, column: str, rows: IntArray, values: pa.Table, indices: Mapping[str, SecondaryIndex]
 ) -> tuple[IntArray, pa.Table]:
-    """Every row once for each value that its partition holds of one more column."""
+    """Each row repeated for each value that its partition has in one more column."""
+    new: pa.Array | pa.ChunkedArray
     if column in snapshot.partition_keys:
-        held: pa.Array | pa.ChunkedArray = snapshot.values.column(column).take(pa.array(rows))
+        new = snapshot.values.column(column).take(pa.array(rows))
     else:
-        rows, values, held = _indexed_values(indices[column], snapshot.partitions, rows, values)
-    known = ~pc.is_null(held, nan_is_null=pt.is_floating(held.type)).to_numpy(zero_copy_only=False)
-    return rows[known], values.append_column(column, held).filter(pa.array(known))
-
-
-def _indexed_values(
-    index: SecondaryIndex, partitions: PartitionColumns, rows: IntArray, values: pa.Table
-) -> tuple[IntArray, pa.Table, pa.Array]:
-    positions = partitions.places(index.labels)
-    order = np.argsort(positions, kind="stable")
-    first, last = (np.searchsorted(positions[order], rows, side=side) for side in ("left", "right"))
-    repeated, found = expand_ranges(first, last - first)
-    return rows[repeated], take_rows(values, repeated), index.values.take(pa.array(order[found]))
+        # Join of the rows with the index, by the position of the partition.
+        positions = snapshot.partitions.places(indices[column].labels)
+        order = np.argsort(positions, kind="stable")
+        first, last = (np.searchsorted(positions[order], rows, side=side) for side in ("left", "right"))
+        repeats, matches = expand_ranges(first, last - first)
+        rows, values = rows[repeats], take_rows(values, repeats)
+        new = indices[column].values.take(pa.array(order[matches]))
+    valid = ~pc.is_null(new, nan_is_null=pt.is_floating(new.type)).to_numpy(zero_copy_only=False)
+    return rows[valid], values.append_column(column, new).filter(pa.array(valid))
 
 
 def _possible(rows: IntArray, values: pa.Table, masks: Sequence[Mask], predicates: Predicates | None) -> Mask:
-    """Whether some conjunction leaves both the partition and the values."""
+    """Whether one conjunction leaves both the partition and the values possible."""
     result = np.zeros(len(rows), dtype=bool)
     conjunctions: Predicates = ((),) if predicates is None else predicates
     for mask, conjunction in zip(masks, conjunctions, strict=True):
@@ -260,15 +260,3 @@ def _possible(rows: IntArray, values: pa.Table, masks: Sequence[Mask], predicate
             possible &= matching_all(values.column(column), clauses)
         result |= possible
     return result
-
-
-def _grouped(rows: IntArray, values: pa.Table) -> Groups:
-    keys = pack_one(values, values.column_names)
-    order = np.lexsort((rows, keys))
-    keys, rows = keys[order], rows[order]
-    # A foreign index may name a label twice for one value.
-    fresh = np.ones(len(rows), dtype=bool)
-    fresh[1:] = (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])
-    keys, rows, order = keys[fresh], rows[fresh], order[fresh]
-    starts = group_starts(keys)
-    return Groups(values.take(pa.array(order[starts])), rows, np.append(starts, len(rows)))

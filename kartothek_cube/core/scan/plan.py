@@ -1,4 +1,7 @@
-"""Scan planning: the indices to load and the files of one dataset that may hold rows that satisfy predicates."""
+"""Scan planning for one table: the secondary indices to load, and the files that may match.
+
+Values and pruning are pure; the last section loads indices and makes the plan.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,12 @@ __all__ = [
     "rejects_null",
 ]
 
+KeepIndices: TypeAlias = Callable[[Snapshot], object]
+"""Takes a snapshot with more indices loaded, to keep them as long as the caller likes."""
+
+# A larger index (in value-label pairs) is not kept in memory between reads.
+_KEPT_PAIRS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class ScanTask:
@@ -63,9 +72,9 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True)
 class ScanStep:
-    """What one step of planning did: how many files before and after it.
+    """One step of pruning: the number of files before and after it.
 
-    ``column`` is the secondary index that was asked, None for the partition values.
+    ``column`` is the secondary index that was used; None stands for the partition values.
     """
 
     column: str | None
@@ -87,13 +96,35 @@ class FilePlan:
         return len(self.files)
 
     def tasks(self) -> list[ScanTask]:
-        """One task a file."""
+        """One task for each file."""
         rows = self.values.to_pylist() if self.values.num_columns else [{}] * len(self.files)
         return [ScanTask(key, constants) for key, constants in zip(self.files.to_pylist(), rows, strict=True)]
 
     def take(self, positions: IntArray) -> FilePlan:
-        """The plan with these of its files, in this order."""
+        """The plan with only the files at these positions, in this order."""
         return replace(self, files=self.files.take(pa.array(positions)), values=take_rows(self.values, positions))
+
+
+# --- pruning: pure --------------------------------------------------------------------------------
+
+
+def check_predicate_columns(predicates: Predicates | None, schema: pa.Schema, dataset: str) -> None:
+    """Raise for unknown columns, and for constants that do not fit the column's type.
+
+    Raises
+    ------
+    UnknownColumn
+        If a column is not in the schema; the message lists the columns and close names.
+    InvalidType
+        If a constant does not fit the type of its column.
+    """
+    unknown = sorted(columns_of(predicates) - set(schema.names))
+    if unknown:
+        raise UnknownColumn(
+            f"The predicates name columns that dataset {dataset!r} does not have: {', '.join(unknown)}. "
+            f"It has {schema.names}.{did_you_mean(unknown, schema.names)}"
+        )
+    check_constants(chain.from_iterable(predicates or ()), schema, f" of dataset {dataset!r}")
 
 
 def rejects_null(clause: Clause) -> bool:
@@ -102,24 +133,27 @@ def rejects_null(clause: Clause) -> bool:
 
 
 def indexed_clauses(conjunction: Sequence[Clause], columns: frozenset[str]) -> dict[str, list[Clause]]:
-    """Clauses that an index may answer, by column.
+    """The clauses that an index on one of these columns can answer, by column."""
+    candidates = by_column(clause for clause in conjunction if clause.column in columns)
+    # Indices do not list nulls: one can exclude a file only if the clauses reject null.
+    return {column: clauses for column, clauses in candidates.items() if any(map(rejects_null, clauses))}
 
-    An index does not know nulls, so that it can only exclude a file where the clauses on its column
-    reject them.
+
+def needed_indices(
+    snapshot: Snapshot, predicates: Predicates | None, also: Collection[str] = (), *, pruning: bool = True
+) -> dict[str, Sequence[Clause]]:
+    """The secondary indices to read: ``also``, and with ``pruning`` those that can exclude files.
+
+    The clauses of each index limit which of its rows are read. Several conjunctions set no limit.
     """
-    found = by_column(clause for clause in conjunction if clause.column in columns)
-    return {column: clauses for column, clauses in found.items() if any(map(rejects_null, clauses))}
-
-
-def index_mask(index: SecondaryIndex, clauses: Sequence[Clause], partitions: PartitionColumns) -> Mask:
-    """One boolean a partition: whether the index knows a value of it that satisfies the clauses."""
-    mask = np.zeros(len(partitions) + 1, dtype=bool)  # one more for labels that the document does not know (-1)
-    mask[partitions.places(index.select(clauses).labels)] = True
-    return mask[:-1]
+    conjunctions = predicates or ()
+    excluding = (c for conjunction in conjunctions for c in indexed_clauses(conjunction, snapshot.pruning_columns))
+    clauses = by_column(conjunctions[0]) if len(conjunctions) == 1 else {}
+    return {c: clauses.get(c, ()) for c in sorted({*(excluding if pruning else ()), *also})}
 
 
 def partition_mask(snapshot: Snapshot, conjunction: Sequence[Clause]) -> Mask:
-    """One boolean a label: whether its partition values satisfy the clauses on partition keys."""
+    """One boolean per label: whether its partition values satisfy the clauses on partition keys."""
     mask = np.ones(len(snapshot.partitions), dtype=bool)
     for column, clauses in by_column(conjunction).items():
         if column in snapshot.partition_keys:
@@ -127,48 +161,29 @@ def partition_mask(snapshot: Snapshot, conjunction: Sequence[Clause]) -> Mask:
     return mask
 
 
+def index_mask(index: SecondaryIndex, clauses: Sequence[Clause], partitions: PartitionColumns) -> Mask:
+    """One boolean per label: whether the index lists a value of it that satisfies the clauses."""
+    mask = np.zeros(len(partitions) + 1, dtype=bool)  # the last place takes labels unknown to the document (-1)
+    mask[partitions.places(index.select(clauses).labels)] = True
+    return mask[:-1]
+
+
 def labels_by_key(snapshot: Snapshot, conjunction: Sequence[Clause]) -> dict[str, IntArray]:
-    """For each partition key with clauses the positions of the labels whose value satisfies these, ascending."""
+    """For each partition key with clauses: the ascending positions of the labels that match."""
     clauses = by_column(conjunction)
-    return {c: snapshot.labels_with(c, own) for c, own in clauses.items() if c in snapshot.partition_keys}
-
-
-def plan_scan(
-    snapshot: Snapshot,
-    table: str,
-    columns: Sequence[str],
-    predicates: Predicates | None,
-    indices: Mapping[str, SecondaryIndex],
-) -> FilePlan:
-    """The files that may hold matching rows.
-
-    ``indices`` has those that `needed_indices` asked for.
-    """
-    schema = snapshot.schemas[table]
-    check_predicate_columns(predicates, schema, snapshot.uuid)
-    files = snapshot.partitions.files.get(table, pa.nulls(len(snapshot.partitions), pa.string()))
-    masks, steps = conjunction_masks(snapshot, predicates, indices, files.is_valid().to_numpy(zero_copy_only=False))
-    picked = np.flatnonzero(np.logical_or.reduce(masks))
-    values = take_rows(snapshot.values, picked)
-    return FilePlan(
-        FileRequest(snapshot.uuid, schema, tuple(columns), predicates),
-        files.take(pa.array(picked)),
-        values,
-        len(snapshot.partitions),
-        steps,
-    )
+    return {c: snapshot.labels_with(c, clauses[c]) for c in clauses if c in snapshot.partition_keys}
 
 
 def conjunction_masks(
-    snapshot: Snapshot, predicates: Predicates | None, indices: Mapping[str, SecondaryIndex], among: Mask
+    snapshot: Snapshot, predicates: Predicates | None, indices: Mapping[str, SecondaryIndex], candidates: Mask
 ) -> tuple[list[Mask], tuple[ScanStep, ...]]:
-    """For each conjunction one boolean a label: whether it is ``among`` these and may hold rows that satisfy the conjunction; and what each step left.
+    """For each conjunction: which of the candidate labels may hold matching rows; and the steps.
 
     Without predicates there is one conjunction, which everything satisfies.
     """
     conjunctions: Predicates = ((),) if predicates is None else predicates
-    counts = [int(among.sum())]
-    masks = [among & partition_mask(snapshot, conjunction) for conjunction in conjunctions]
+    counts = [int(candidates.sum())]
+    masks = [candidates & partition_mask(snapshot, conjunction) for conjunction in conjunctions]
     counts.append(_count(masks))
     for column in sorted(indices):
         for i, conjunction in enumerate(conjunctions):
@@ -183,43 +198,32 @@ def _count(masks: Sequence[Mask]) -> int:
     return int(np.logical_or.reduce(masks).sum())
 
 
-def needed_indices(
-    snapshot: Snapshot, predicates: Predicates | None, also: Collection[str] = (), *, pruning: bool = True
-) -> dict[str, Sequence[Clause]]:
-    """Secondary indices to read: those that can exclude files, unless ``pruning`` is not wanted, and ``also`` these.
-
-    Each comes with clauses that limit what is read of it. With several conjunctions nothing does.
-    """
-    conjunctions = predicates or ()
-    excluding = (c for conjunction in conjunctions for c in indexed_clauses(conjunction, snapshot.pruning_columns))
-    clauses = by_column(conjunctions[0]) if len(conjunctions) == 1 else {}
-    return {c: clauses.get(c, ()) for c in sorted({*(excluding if pruning else ()), *also})}
-
-
-def check_predicate_columns(predicates: Predicates | None, schema: pa.Schema, dataset: str) -> None:
-    """Refuse unknown columns and constants that do not fit the column's type.
-
-    Raises
-    ------
-    UnknownColumn
-        If a column is not in the schema; the message lists what is, and the names that are close.
-    InvalidType
-        If a constant does not fit the type of its column.
-    """
-    unknown = sorted(columns_of(predicates) - set(schema.names))
-    if unknown:
-        raise UnknownColumn(
-            f"The predicates name columns that dataset {dataset!r} does not have: {', '.join(unknown)}. It has {schema.names}.{did_you_mean(unknown, schema.names)}"
-        )
-    check_constants(chain.from_iterable(predicates or ()), schema, f" of dataset {dataset!r}")
+def plan_scan(
+    snapshot: Snapshot,
+    table: str,
+    columns: Sequence[str],
+    predicates: Predicates | None,
+    indices: Mapping[str, SecondaryIndex],
+) -> FilePlan:
+    """The files that may hold matching rows; ``indices`` are those of `needed_indices`."""
+    schema = snapshot.schemas[table]
+    check_predicate_columns(predicates, schema, snapshot.uuid)
+    files = snapshot.partitions.files.get(table, pa.nulls(len(snapshot.partitions), pa.string()))
+    masks, steps = conjunction_masks(snapshot, predicates, indices, files.is_valid().to_numpy(zero_copy_only=False))
+    positions = np.flatnonzero(np.logical_or.reduce(masks))
+    request = FileRequest(snapshot.uuid, schema, tuple(columns), predicates)
+    values = take_rows(snapshot.values, positions)
+    return FilePlan(request, files.take(pa.array(positions)), values, len(snapshot.partitions), steps)
 
 
-KeepIndices: TypeAlias = Callable[[Snapshot], object]
+def labels_of(plan: FilePlan, snapshot: Snapshot, table: str) -> list[str]:
+    """The labels of the planned files."""
+    files = snapshot.partitions.files.get(table, pa.array([], type=pa.string()))
+    labels: list[str] = snapshot.partitions.labels.take(pc.index_in(plan.files, value_set=files)).to_pylist()
+    return labels
 
-"""Takes a snapshot with more indices loaded, to keep these as long as it likes."""
 
-# A larger index (of value-label pairs) is not kept in memory between reads.
-_KEPT_PAIRS = 1_000_000
+# --- indices are loaded ---------------------------------------------------------------------------
 
 
 def make_file_plan(
@@ -235,12 +239,13 @@ def make_file_plan(
     """Check columns and predicates against the snapshot, load the indices that help, and plan."""
     schema = check_table(snapshot, table)
     columns = checked_columns(names, schema, snapshot.uuid)
+    # Before any index is read, so that a wrong predicate costs no store call.
     check_predicate_columns(predicates, schema, snapshot.uuid)
     plan = plan_scan(snapshot, table, columns, predicates, indices_for(store, snapshot, predicates, keep=keep))
     if label_filter is None:
         return plan
-    wanted = np.array([bool(label_filter(label)) for label in labels_of(plan, snapshot, table)], dtype=bool)
-    return plan.take(np.flatnonzero(wanted))
+    selected = np.array([bool(label_filter(label)) for label in labels_of(plan, snapshot, table)], dtype=bool)
+    return plan.take(np.flatnonzero(selected))
 
 
 def indices_for(
@@ -251,10 +256,10 @@ def indices_for(
     *,
     keep: KeepIndices | None = None,
 ) -> dict[str, SecondaryIndex]:
-    """The indices that `needed_indices` names for one dataset, loaded.
+    """The indices of `needed_indices` for one dataset, loaded.
 
-    With ``keep`` they are read whole, and the snapshot with all of them goes there instead of the
-    cache.
+    With ``keep`` they are read whole, and ``keep`` gets the snapshot with all of them instead of
+    the cache.
     """
     needed = needed_indices(snapshot, predicates, also)
     if keep is None:
@@ -269,25 +274,18 @@ def indices_for(
 def load_indices(
     store: Store, needed: Sequence[tuple[Snapshot, Mapping[str, Sequence[Clause]]]]
 ) -> list[dict[str, SecondaryIndex]]:
-    """Secondary indices of some datasets, read side by side; one dictionary a dataset.
+    """Secondary indices of several datasets, read in parallel; one dictionary per dataset.
 
-    Of each only the row groups are read in which values may satisfy its clauses. Those that were
-    read whole stay with the cached snapshot for the next call, unless they are large.
+    Only the row groups of an index file are read in which values may satisfy the clauses. Small
+    indices that were read whole stay with the cached snapshot for the next call.
     """
     reads = [(snapshot, column, clauses) for snapshot, columns in needed for column, clauses in columns.items()]
     loaded = iter(list(map_in_threads(lambda read: load_index(store, *read), reads, store=store)))
-    result = []
+    indices = []
     for snapshot, columns in needed:
-        own = {column: next(loaded) for column in columns}
-        small = {c: index for c, (index, is_whole) in own.items() if is_whole and len(index) <= _KEPT_PAIRS}
+        of_dataset = {column: next(loaded) for column in columns}
+        small = {c: index for c, (index, is_whole) in of_dataset.items() if is_whole and len(index) <= _KEPT_PAIRS}
         if small.keys() - snapshot.indices.keys():
             remember(store, snapshot.with_indices(small))
-        result.append({column: index for column, (index, _) in own.items()})
-    return result
-
-
-def labels_of(plan: FilePlan, snapshot: Snapshot, table: str) -> list[str]:
-    """The labels of the planned files."""
-    files = snapshot.partitions.files.get(table, pa.array([], type=pa.string()))
-    labels: list[str] = snapshot.partitions.labels.take(pc.index_in(plan.files, value_set=files)).to_pylist()
-    return labels
+        indices.append({column: index for column, (index, _) in of_dataset.items()})
+    return indices

@@ -1,1 +1,4 @@
-"""Datasets as they are or were in a store: documents read and swapped, snapshots loaded and cached, states of the past."""
+"""Present and past snapshots of datasets: documents read and swapped, snapshots loaded, cached.
+
+What a commit changes is decided in ``core/commit``.
+"""

@@ -1,4 +1,4 @@
-"""Metadata documents in a store: reads that survive torn writes, and a compare-and-swap that finds out what became of it."""
+"""Metadata documents in a store: reads that survive torn writes, and compare-and-swap."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ __all__ = [
     "read_document",
 ]
 
+# Reads of a document that cannot be parsed, before it is called corrupt.
 _READS_BEFORE_CORRUPT = 3
 _SAME_PUT_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document, the key that it was read from, and the store's version of it."""
+    """A document with its key and the version that the store gave it."""
 
     key: str
     token: Version
@@ -37,18 +38,18 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class SwapResult:
-    """What a key holds after a compare-and-swap.
+    """The outcome of a compare-and-swap, and the object that the key holds after it.
 
     Attributes
     ----------
     applied : bool
-        Whether the object is the one that was put, or was made from it.
+        Whether the object is the one that was put, or a later writer's successor of it.
     data : bytes | None
         The object; None if there is none.
     version : Version | None
         The version of the object; None if there is none.
     error : Exception | None
-        What the store answered to the put; None if it confirmed the put.
+        The error of the put; None if the store confirmed the put.
     """
 
     applied: bool
@@ -57,11 +58,11 @@ class SwapResult:
     error: Exception | None = None
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def document_keys(uuid: str) -> tuple[str, str]:
-    """The keys of both encodings. If both documents exist, the first one, in JSON, counts."""
+    """The keys of both encodings. If both documents exist, the first one, in JSON, is valid."""
     return document_key(uuid), document_key(uuid, msgpack=True)
 
 
@@ -92,7 +93,7 @@ def find_document(store: Store, key: str) -> StoredDocument | None:
 
 
 def read_document(store: Store, uuid: str) -> StoredDocument:
-    """The document of a dataset that counts.
+    """The valid document of a dataset.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def read_document(store: Store, uuid: str) -> StoredDocument:
     CorruptDocument
         If the document cannot be parsed, or contradicts its key.
     """
-    stored = _counting_document(store, uuid)
+    stored = _valid_document(store, uuid)
     if stored.document.uuid != uuid:
         raise CorruptDocument(
             f"The document {stored.key} says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}."
@@ -110,16 +111,16 @@ def read_document(store: Store, uuid: str) -> StoredDocument:
 
 
 def find_documents(store: Store, uuid: str) -> tuple[StoredDocument, StoredDocument | None]:
-    """The document that counts, and the stale one in the other encoding if there is a readable one.
+    """The valid document, and the stale one in the other encoding if it can be read.
 
     Raises
     ------
     DatasetNotFound
         If there is no document.
     CorruptDocument
-        If the document that counts cannot be parsed.
+        If the valid document cannot be parsed.
     """
-    stored = _counting_document(store, uuid)
+    stored = _valid_document(store, uuid)
     json_key, msgpack_key = document_keys(uuid)
     if stored.key != json_key:
         return stored, None
@@ -129,7 +130,7 @@ def find_documents(store: Store, uuid: str) -> tuple[StoredDocument, StoredDocum
         return stored, None
 
 
-def _counting_document(store: Store, uuid: str) -> StoredDocument:
+def _valid_document(store: Store, uuid: str) -> StoredDocument:
     json_key, msgpack_key = document_keys(uuid)
     for key in (json_key, msgpack_key):
         stored = find_document(store, key)
@@ -138,7 +139,7 @@ def _counting_document(store: Store, uuid: str) -> StoredDocument:
     raise DatasetNotFound(f"Dataset does not exist. Tried {json_key} and {msgpack_key} in the store {store.name}.")
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def compare_and_swap(
@@ -150,7 +151,7 @@ def compare_and_swap(
     is_applied: Callable[[bytes], bool],
     context: str,
 ) -> SwapResult:
-    """Put an object if its key still has ``version`` (None: no object), and find out whether the put was applied.
+    """Put an object if its key still has ``version``, and find out whether the put was applied.
 
     Parameters
     ----------
@@ -159,9 +160,9 @@ def compare_and_swap(
     key, data : str, bytes
         The object.
     version : Version | None
-        The version that the key must have.
+        The version that the key must have; None if there must be no object.
     is_applied : Callable[[bytes], bool]
-        Whether the object that is there now is ``data``, or was made from it by a later writer.
+        Whether the present object is ``data``, or a later writer's successor of it.
     context : str
         What is being written, for error messages.
 
@@ -178,15 +179,13 @@ def compare_and_swap(
         try:
             return SwapResult(True, data, store.put_if(key, data, version))
         except Exception as answer:
-            # The request may have been applied although its answer got lost: only the object itself
-            # tells.
+            # The put may have been applied although its answer was lost. Only the object tells.
             error = answer
         stored, now = _read_after_failure(store, key, error, context)
         result = SwapResult(stored is not None and is_applied(stored), stored, now, error)
         if result.applied or now != version:
             return result
-        # The object is the old one, so the same put can be sent again: at most one of them is
-        # applied.
+        # The object is still the old one: the put can be sent again, as at most one is applied.
         if not isinstance(error, (OSError, VersionMismatch)):
             break
     if isinstance(error, VersionMismatch):
@@ -201,7 +200,8 @@ def _read_after_failure(store: Store, key: str, answer: Exception, context: str)
         return None, None
     except Exception as error:
         raise CommitOutcomeUnknown(
-            f"{context}: the store {store.name} answered {answer!r} and cannot be read now ({error!r}). Look at {key!r} before writing again."
+            f"{context}: the store {store.name} answered {answer!r} and cannot be read now ({error!r}). "
+            f"Check {key!r} before writing again."
         ) from answer
 
 
@@ -212,14 +212,14 @@ def put_document(
     version: Version | None,
     is_applied: Callable[[bytes], bool] | None = None,
 ) -> Version:
-    """Put a document if its key still has ``version`` (None: no document), and return the version it has then.
+    """Put a document if its key still has ``version`` (None: no document); return its new version.
 
-    Without ``is_applied`` the put counts as applied if the very same bytes are there.
+    Without ``is_applied`` the put counts as applied if the key holds the same bytes.
 
     Raises
     ------
     VersionMismatch
-        If somebody else was faster.
+        If another writer was faster.
     CommitOutcomeUnknown
         If the store fails and the key cannot be read afterwards. Nothing is deleted.
     """

@@ -19,30 +19,44 @@ from kartothek_cube.core.stores.contract import Store
 __all__ = ["Entries", "built_indices", "file_entries"]
 
 Entries: TypeAlias = dict[tuple[str, tuple[str, ...]], dict[str, pa.Array]]
+"""Distinct values by column, for each file (its key) and the columns that were read of it."""
 
 
 def built_indices(
-    store: Store, base: Snapshot, columns: Sequence[str], known: Entries | None = None, executor: Executor = THREADS
+    store: Store, base: Snapshot, columns: Sequence[str], cached: Entries | None = None, executor: Executor = THREADS
 ) -> dict[str, SecondaryIndex]:
-    """Whole indices on columns of a snapshot, from these columns of its files; those in ``known``, which grows, are not read again."""
-    tables = {t: [c for c in columns if c in s.names] for t, s in base.schemas.items()}
-    files = [(label, t, key) for t in base.schemas if tables[t] for label, key in _files_of(base, t)]
-    known = {} if known is None else known
-    new = [(table, key) for _, table, key in files if (key, tuple(tables[table])) not in known]
-    read = map_files(
-        partial(_entries, store, base.uuid, base.schemas, tables),
-        new,
-        executor=executor,
-        heavy=True,
-        phase=Phase("index", "files"),
-    )
-    known.update(zip([(key, tuple(tables[table])) for table, key in new], read, strict=True))
-    entries = [known[key, tuple(tables[table])] for _, table, key in files]
-    pairs: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
-    for (label, _, _), found in zip(files, entries, strict=True):
-        for column, values in found.items():
-            pairs[column].setdefault(label, []).append(values)
-    return {c: _index_of(base, c, by_label) for c, by_label in pairs.items()}
+    """Whole indices on columns of a snapshot, built from its files.
+
+    Files in ``cached`` are not read again; those that are read are added to it.
+    """
+    cached = {} if cached is None else cached
+    tables = {table: tuple(c for c in columns if c in schema.names) for table, schema in base.schemas.items()}
+    labels = base.partitions.labels.to_pylist()
+    files = [
+        (label, table, key)
+        for table in tables
+        if tables[table]
+        for label, key in zip(labels, base.partitions.file_column(table).to_pylist(), strict=True)
+        if key is not None
+    ]
+    new = [(table, key) for _, table, key in files if (key, tables[table]) not in cached]
+    # A partial of a function of the module can be pickled: the executor may be Spark.
+    read = partial(_entries, store, base.uuid, base.schemas, tables)
+    values = map_files(read, new, executor=executor, heavy=True, phase=Phase("index", "files"))
+    cached.update(zip([(key, tables[table]) for table, key in new], values, strict=True))
+    by_column: dict[str, dict[str, list[pa.Array]]] = {c: {} for c in columns}
+    for label, table, key in files:
+        for column, array in cached[key, tables[table]].items():
+            by_column[column].setdefault(label, []).append(array)
+    indices = {}
+    for column, by_label in by_column.items():
+        data_type = index_type(type_of_column(base.schemas, column, base.uuid), column, base.uuid)
+        chunked = {
+            label: pa.chunked_array([array.cast(data_type) for array in arrays], type=data_type)
+            for label, arrays in by_label.items()
+        }
+        indices[column] = build_index(column, data_type, [(pc.unique(c), label) for label, c in chunked.items()])
+    return indices
 
 
 def _entries(
@@ -56,25 +70,7 @@ def _entries(
     return file_entries(store, uuid, schemas[table], key, columns[table])
 
 
-def _files_of(base: Snapshot, table: str) -> list[tuple[str, str]]:
-    keys = base.partitions.file_column(table)
-    return [
-        (label, key)
-        for label, key in zip(base.partitions.labels.to_pylist(), keys.to_pylist(), strict=True)
-        if key is not None
-    ]
-
-
 def file_entries(store: Store, uuid: str, schema: pa.Schema, key: str, columns: Sequence[str]) -> dict[str, pa.Array]:
-    """The distinct values that a file has in each column."""
+    """The distinct values of each column in a file."""
     rows = read_rows(store, key, FileRequest(uuid, schema, tuple(columns)))
     return {c: distinct_values(rows.column(c)) for c in columns}
-
-
-def _index_of(base: Snapshot, column: str, by_label: dict[str, list[pa.Array]]) -> SecondaryIndex:
-    kind = index_type(type_of_column(base.schemas, column, base.uuid), column, base.uuid)
-    entries = [
-        (pc.unique(pa.chunked_array([a.cast(kind) for a in arrays], type=kind)), label)
-        for label, arrays in by_label.items()
-    ]
-    return build_index(column, kind, entries)

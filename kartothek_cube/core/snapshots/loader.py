@@ -1,4 +1,4 @@
-"""Reading snapshots and secondary indices from a store, cached by version token."""
+"""Loads snapshots and secondary indices from a store; snapshots are cached by version."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CACHE_SIZE = 64
 
 
 class _Cache:
-    """The last snapshots of this process, by store and dataset. Safe for threads."""
+    """The latest snapshots that this process has used, by store and dataset. Thread-safe."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[tuple[Hashable, str], Snapshot] = OrderedDict()
@@ -62,7 +62,7 @@ class _Cache:
 
     def put(self, store: Store, snapshot: Snapshot) -> None:
         with self._lock:
-            # What became of a commit is for whoever made it.
+            # The result belongs to the commit that made the snapshot, not to later readers.
             self._entries[store.identity, snapshot.uuid] = replace(snapshot, result=None)
             self._entries.move_to_end((store.identity, snapshot.uuid))
             while len(self._entries) > _CACHE_SIZE:
@@ -73,7 +73,8 @@ _cache = _Cache()
 
 
 def remember(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Put a snapshot into the cache, e.g. the one that a commit has just made; not an older one, which has no version."""
+    """Put a snapshot into the cache, e.g. the new one of a commit."""
+    # A snapshot of the past has no version: cached, it would be taken for the newest one.
     if snapshot.token is not None:
         _cache.put(store, snapshot)
     return snapshot
@@ -88,7 +89,7 @@ def find_snapshot(store: Store, uuid: str) -> Snapshot | None:
 
 
 def load_snapshot(store: Store, uuid: str) -> Snapshot:
-    """The newest snapshot of a dataset; what is unchanged since the last look is not read again.
+    """The newest snapshot of a dataset, from the cache if its document is unchanged.
 
     Raises
     ------
@@ -105,15 +106,16 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
 
 
 def is_current(store: Store, snapshot: Snapshot) -> bool:
-    """Whether the snapshot's document is unchanged, and still the one that counts: kartothek updates a msgpack document by a JSON one beside it."""
+    """Whether the document of a snapshot is unchanged and still valid."""
+    if store.changed(snapshot.key, snapshot.token):
+        return False
+    # kartothek updates a msgpack document by a JSON document beside it, which is valid then.
     json_key = document_key(snapshot.uuid)
-    return not store.changed(snapshot.key, snapshot.token) and (
-        snapshot.key == json_key or not store.contains(json_key)
-    )
+    return snapshot.key == json_key or not store.contains(json_key)
 
 
 def snapshot_of(store: Store, document: Document, key: str, token: Hashable = None) -> Snapshot:
-    """The snapshot that a document describes; its schemas, and the partitions that it does not list, are read from the store."""
+    """The snapshot of a document; the store has its schemas, and partitions that are not listed."""
     document, partitions = resolve_document(store, document)
     keys = document.partition_keys or ()
     schemas = {t: ordered(s, keys) for t, s in _schemas(store, document, partitions).items()}
@@ -121,16 +123,18 @@ def snapshot_of(store: Store, document: Document, key: str, token: Hashable = No
 
 
 def resolve_document(store: Store, document: Document) -> tuple[Document, PartitionColumns]:
-    """A document with its partition keys, and its partitions: what it leaves to the paths of the files is taken from them."""
+    """The document with its partition keys, and its partitions; what it lacks is in file paths."""
     partitions = document.partitions if document.partitions is not None else _listed_partitions(store, document.uuid)
     if document.partition_keys is None:
-        document = replace(document, partition_keys=_inferred_keys(partitions, document.uuid))
+        first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
+        pairs = _decoded(first, document.uuid).pairs if first else ()
+        document = replace(document, partition_keys=tuple(column for column, _ in pairs))
     return document, partitions
 
 
 def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
-    """Partitions of an implicit dataset: every data file below it."""
-    found: dict[str, dict[str, str]] = {}
+    """The partitions of a dataset whose document lists none: every data file below it."""
+    files: dict[str, dict[str, str]] = {}
     depths = set()
     for entry in store.list(f"{uuid}/", recursive=True).entries:
         if not is_data_key(entry.key):
@@ -138,12 +142,13 @@ def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
         key = _decoded(entry.key, uuid)
         depths.add(len(key.pairs))
         label = label_of(key.pairs, str(key.file).removesuffix(DATA_SUFFIX))
-        found.setdefault(label, {})[str(key.table)] = entry.key
+        files.setdefault(label, {})[str(key.table)] = entry.key
     if len(depths) > 1:
         raise CorruptDocument(
-            f"Dataset {uuid!r} lists no partitions, and its files lie at different depths: {sorted(depths)} partition columns."
+            f"Dataset {uuid!r} lists no partitions, and its files are at different depths: "
+            f"{sorted(depths)} partition columns."
         )
-    return from_mapping({label: {"files": files} for label, files in found.items()}, uuid)
+    return from_mapping({label: {"files": by_table} for label, by_table in files.items()}, uuid)
 
 
 def _decoded(key: str, uuid: str) -> DecodedKey:
@@ -155,23 +160,17 @@ def _decoded(key: str, uuid: str) -> DecodedKey:
         ) from None
 
 
-def _inferred_keys(partitions: PartitionColumns, uuid: str) -> tuple[str, ...]:
-    first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
-    return tuple(column for column, _ in _decoded(first, uuid).pairs) if first else ()
-
-
 def _schemas(store: Store, document: Document, partitions: PartitionColumns) -> dict[str, pa.Schema]:
-    """The schema inside the document if a writer of ours came last, else the schema file of each table."""
+    """The schemas inside the document, or in the schema files of the tables."""
+    # A foreign writer copies the embedded schemas without updating them.
     embedded = document.metadata.get(SCHEMA_KEY)
     if embedded is not None and not is_foreign(document.metadata, document.partitions):
         return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(embedded), document.uuid).items()}
-    tables = list(partitions.files) or _listed_tables(store, document.uuid)
+    tables = list(partitions.files)
+    if not tables:
+        entries = store.list(f"{document.uuid}/", recursive=True).entries
+        tables = sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
     return {table: _read_schema(store, document.uuid, table) for table in tables}
-
-
-def _listed_tables(store: Store, uuid: str) -> list[str]:
-    entries = store.list(f"{uuid}/", recursive=True).entries
-    return sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
 
 
 def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
@@ -185,7 +184,7 @@ def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
         ) from None
 
 
-# --- indices ----------------------------------------------------------------------------------------------------------
+# --- indices --------------------------------------------------------------------------------------
 
 
 def with_indices(store: Store, snapshot: Snapshot, columns: Iterable[str]) -> Snapshot:
@@ -202,8 +201,7 @@ def load_index(
 ) -> tuple[SecondaryIndex, bool]:
     """A secondary index, and whether it is whole.
 
-    With ``clauses`` only the row groups of the file are read in which a value may satisfy all of
-    them.
+    With ``clauses`` only those row groups of the file are read that may have a matching value.
     """
     if column in snapshot.indices:
         return snapshot.indices[column], True
@@ -212,39 +210,35 @@ def load_index(
     reference = snapshot.document.indices.get(column)
     if column not in snapshot.document.indices:
         raise InvalidInput(
-            f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, only on {sorted(snapshot.document.indices)}."
+            f"Dataset {snapshot.uuid!r} has no secondary index on {column!r}, "
+            f"only on {sorted(snapshot.document.indices)}."
         )
-    kind = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
+    data_type = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
     if not isinstance(reference, str):
-        return _embedded_index(column, kind, reference, snapshot.uuid), True
+        return _embedded_index(column, data_type, reference, snapshot.uuid), True
     predicates = (tuple(clauses),) if clauses else None
-    tables = stream_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, kind)]))
-    pieces = ((index_from_table(table, column, kind, reference), whole) for table, whole in tables)
+    tables = stream_columns(store, reference, snapshot.uuid, predicates, pa.schema([(column, data_type)]))
+    pieces = ((index_from_table(table, column, data_type, reference), whole) for table, whole in tables)
     first, whole = next(pieces)
     second = next(pieces, None)
     if second is None:
         return first, whole
-    # What is too large to be read at once is too large to be kept for other comparisons.
-    found = [index.select(clauses) for index, _ in chain([(first, whole), second], pieces)]
-    return merge_indices([index for index in found if len(index)] or found[:1]), whole and not clauses
+    # An index that is too large to be read at once is too large to be kept for other comparisons.
+    selected = [index.select(clauses) for index, _ in chain([(first, whole), second], pieces)]
+    return merge_indices([index for index in selected if len(index)] or selected[:1]), whole and not clauses
 
 
-def _embedded_index(column: str, kind: pa.DataType, mapping: object, uuid: str) -> SecondaryIndex:
-    """An index that stands in the document itself, its values as text."""
+def _embedded_index(column: str, data_type: pa.DataType, mapping: object, uuid: str) -> SecondaryIndex:
+    """An index inside the document, which has its values as text."""
     if not isinstance(mapping, Mapping) or not all(isinstance(labels, list) for labels in mapping.values()):
         raise CorruptDocument(
             f"The index on {column!r} of dataset {uuid!r} should be a key or a map from values to lists of labels."
         )
     try:
-        values, labels = (
-            pa.array(list(mapping), type=pa.string()),
-            pa.array(list(mapping.values()), type=pa.list_(pa.string())),
-        )
-        return index_from_table(pa.table([values.cast(kind), labels], names=[column, "partition"]), column, kind, uuid)
+        values = pa.array(list(mapping), type=pa.string()).cast(data_type)
+        labels = pa.array(list(mapping.values()), type=pa.list_(pa.string()))
+        return index_from_table(pa.table([values, labels], names=[column, "partition"]), column, data_type, uuid)
     except (pa.ArrowException, TypeError) as error:
         raise CorruptDocument(
-            f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {kind}: {error}"
+            f"The index on {column!r} inside the document of dataset {uuid!r} cannot be read as {data_type}: {error}"
         ) from error
-
-
-"""What files are known to have in some columns."""

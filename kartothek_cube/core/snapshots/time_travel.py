@@ -1,8 +1,8 @@
-"""Older snapshots: reading history entries, and going back from the newest state by them."""
+"""Older snapshots: history entries lead back from the newest state, commit by commit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -33,19 +33,19 @@ __all__ = [
 ]
 
 AsOf: TypeAlias = str | datetime
-"""A commit's id, or a moment; one without a zone is UTC."""
+"""The id of a commit, or a moment, which is UTC if it has no zone."""
 
 _READ_AHEAD = 16
-# Names the index file of a state that never wrote it.
+# In the key of an index file that was never written.
 _NEVER = datetime(1970, 1, 1)  # noqa: DTZ001 - as in the keys of indices
 
 
 @dataclass(frozen=True, slots=True)
 class PastState:
-    """A dataset after one commit, found by going back.
+    """A dataset as it was after one commit.
 
-    ``commit`` and ``time`` are None where a foreign writer came last, ``parent`` also for the first
-    commit; ``entry`` says how it differs from the state before, and is None where that is not kept.
+    ``commit`` and ``time`` are None if a foreign writer came last; ``parent`` is None also for the
+    first commit. ``entry`` has the difference from the state before; None if it is not kept.
     """
 
     commit: str | None
@@ -57,7 +57,9 @@ class PastState:
 
 
 def check_as_of(as_of: object) -> AsOf | None:
-    """A commit's id, or a moment with its zone; text in ISO form is a moment, as no id looks like that.
+    """The id of a commit, or a moment with its zone.
+
+    Text in ISO form is a moment: ids have another form.
 
     Raises
     ------
@@ -88,65 +90,63 @@ def check_as_of(as_of: object) -> AsOf | None:
 
 
 class BeforeCreation(InvalidInput):
-    """The dataset did not exist at the moment that was asked for."""
+    """The dataset did not exist at the moment of ``as_of``."""
 
 
 def load_snapshot_as_of(store: Store, uuid: str, as_of: object = None) -> Snapshot:
-    """The snapshot of a dataset as it was after a commit or at a moment; with None the newest.
+    """The snapshot of a dataset after a commit or at a moment; None is the newest.
 
     Raises
     ------
     DatasetNotFound
         If the dataset does not exist now.
     InvalidInput
-        If the history that is kept does not reach back so far, or has no such commit.
+        If the history does not reach back so far, or has no such commit.
     """
-    wanted, newest = check_as_of(as_of), load_snapshot(store, uuid)
-    return newest if wanted is None else snapshot_at(store, newest, wanted)
+    target, newest = check_as_of(as_of), load_snapshot(store, uuid)
+    return newest if target is None else snapshot_at(store, newest, target)
 
 
 def snapshot_at(store: Store, newest: Snapshot, as_of: AsOf) -> Snapshot:
-    """The older snapshot that a newest one leads back to; errors as of `load_snapshot_as_of`.
+    """The snapshot at ``as_of``, found from the newest one; errors as of `load_snapshot_as_of`.
 
     Raises
     ------
     BeforeCreation
-        For a moment before the dataset was made.
+        For a moment before the dataset was created.
     """
-    if _is_newest(newest, as_of):
+    if newest.has_foreign_commit:
+        # A foreign writer leaves no time: the newest state is certain for moments from now on only.
+        is_newest = isinstance(as_of, datetime) and as_of >= datetime.now(UTC)
+    else:
+        last = newest.chain[-1]
+        is_newest = is_wanted(last.id, last.time, last.cube, as_of)
+    if is_newest:
         return newest
-    last: PastState | None = None
+    oldest: PastState | None = None
     for state in states(store, newest):
         if is_wanted(state.commit, state.time, state.cube, as_of):
-            return newest if last is None else older_snapshot(store, newest, state.document)
-        last = state
-    assert last is not None
-    raise _unknown(newest, as_of, last)
-
-
-def _is_newest(newest: Snapshot, as_of: AsOf) -> bool:
-    if newest.has_foreign_commit:
-        return isinstance(as_of, datetime) and as_of >= datetime.now(UTC)
-    last = newest.chain[-1]
-    return is_wanted(last.id, last.time, last.cube, as_of)
+            return newest if oldest is None else older_snapshot(store, newest, state.document)
+        oldest = state
+    assert oldest is not None
+    target = as_of.isoformat() if isinstance(as_of, datetime) else f"commit {as_of!r}"
+    text = (
+        f"Dataset {newest.uuid!r} cannot be read as of {target}: {known_since(newest, oldest)}. "
+        "`history` lists the commits that are kept."
+    )
+    is_first = oldest.entry is not None and oldest.entry.before is None
+    raise BeforeCreation(text) if is_first and isinstance(as_of, datetime) else InvalidInput(text)
 
 
 def is_wanted(commit: str | None, time: datetime | None, cube: CubeCommit | None, as_of: AsOf) -> bool:
-    """Whether of the commits from the newest back, this is the first that ``as_of`` means."""
+    """Whether ``as_of`` names a commit; of several, from the newest back, the first one counts."""
     if isinstance(as_of, datetime):
         return time is not None and time <= as_of
     return as_of in (commit, None if cube is None else cube.id)
 
 
-def _unknown(newest: Snapshot, as_of: AsOf, oldest: PastState) -> InvalidInput:
-    what = as_of.isoformat() if isinstance(as_of, datetime) else f"commit {as_of!r}"
-    text = f"Dataset {newest.uuid!r} cannot be read as of {what}: {known_since(newest, oldest)}. `history` lists the commits that are kept."
-    made = oldest.entry is not None and oldest.entry.before is None
-    return BeforeCreation(text) if made and isinstance(as_of, datetime) else InvalidInput(text)
-
-
 def known_since(newest: Snapshot, oldest: PastState) -> str:
-    """Why nothing before the oldest state is known."""
+    """The reason why no state before the oldest one is known, for errors."""
     if newest.has_foreign_commit:
         return "a writer that keeps no history (kartothek, plateau) came last"
     when = "" if oldest.time is None else f" of {oldest.time.isoformat(timespec='seconds')}"
@@ -163,68 +163,67 @@ def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
     Raises
     ------
     CorruptDocument
-        If an entry cannot be read, or does not lead to the state that its commit was made for;
-        after the last state that is known.
+        If an entry cannot be read, or does not lead to the state before its commit. The known
+        states come first.
     """
     document = replace(newest.document, partitions=newest.partitions)
     if newest.has_foreign_commit:
         yield PastState(None, None, None, None, document, None)
         return
-    known = {c.id: c for c in newest.chain}
+    commits = {c.id: c for c in newest.chain}
     commit = newest.chain[-1]
     for entry in _entries(store, newest):
-        yield _state(commit, document, None if isinstance(entry, CorruptDocument) else entry)
+        if not isinstance(entry, HistoryEntry):
+            yield PastState(commit.id, commit.parent, commit.time, commit.cube, document, None)
+        else:
+            time, cube = commit.time or entry.time, commit.cube or entry.cube
+            yield PastState(commit.id, entry.parent, time, cube, document, entry)
         if isinstance(entry, CorruptDocument):
             raise entry
         before = None if entry is None else document_before(entry, document)
         if entry is None or entry.before is None or before is None or entry.parent is None:
             return
-        parent = known.get(entry.parent, Commit(entry.parent, None, ""))
+        parent = commits.get(entry.parent, Commit(entry.parent, None, ""))
         if not _leads_to(parent, entry, commit, before):
             raise CorruptDocument(
-                f"Dataset {newest.uuid!r}: the history entry of commit {entry.commit} does not lead to commit {entry.parent}."
+                f"Dataset {newest.uuid!r}: the history entry of commit {entry.commit} "
+                f"does not lead to commit {entry.parent}."
             )
         document, commit = before, parent
 
 
 def _leads_to(parent: Commit, entry: HistoryEntry, commit: Commit, before: Document) -> bool:
-    """As far as the chain knows the parent."""
+    """Whether the entry of a commit gives the partitions of its parent."""
+    # Checked as far as the chain reaches: an older commit has neither parent nor fingerprint.
     if commit.parent not in (None, parent.id):
         return False
     listed = before.partitions if entry.before is None or entry.before.explicit else None
     return not parent.fingerprint or parent.fingerprint == fingerprint(listed)
 
 
-def _state(commit: Commit, document: Document, entry: HistoryEntry | None) -> PastState:
-    if entry is None:
-        return PastState(commit.id, commit.parent, commit.time, commit.cube, document, None)
-    return PastState(commit.id, entry.parent, commit.time or entry.time, commit.cube or entry.cube, document, entry)
-
-
 def _entries(store: Store, newest: Snapshot) -> Iterator[HistoryEntry | CorruptDocument | None]:
-    """The entries from the newest commit back; the last one may be None, or why it cannot be read."""
+    """The entries from the newest commit back; the last may be None (not kept) or its error."""
+
+    def read(commit: str) -> HistoryEntry | CorruptDocument | None:
+        try:
+            return read_entry(store, newest.uuid, commit)
+        except CorruptDocument as error:
+            # Returned, since the entries that were read with this one come first.
+            return error
+
+    # The chain names its commits, so their entries are read in parallel; before it, one by one.
     ids: list[str] = [c.id for c in reversed(newest.chain)]
     seen = set(ids)
     while ids:
         parent = None
-        for entry in _read_ahead(store, newest.uuid, ids):
-            yield entry
-            if not isinstance(entry, HistoryEntry):
-                return
-            parent = entry.parent
+        for start in range(0, len(ids), _READ_AHEAD):
+            for entry in map_in_threads(read, ids[start : start + _READ_AHEAD], store=store):
+                yield entry
+                if not isinstance(entry, HistoryEntry):
+                    return
+                parent = entry.parent
         ids = [] if parent is None or parent in seen else [parent]
         seen.update(ids)
-
-
-def _read_ahead(store: Store, uuid: str, ids: Sequence[str]) -> Iterator[HistoryEntry | CorruptDocument | None]:
-    def read(commit: str) -> HistoryEntry | CorruptDocument | None:
-        try:
-            return read_entry(store, uuid, commit)
-        except CorruptDocument as error:
-            return error
-
-    for start in range(0, len(ids), _READ_AHEAD):
-        yield from map_in_threads(read, ids[start : start + _READ_AHEAD], store=store)
 
 
 def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
@@ -246,22 +245,18 @@ def read_entry(store: Store, uuid: str, commit: str) -> HistoryEntry | None:
 
 
 def older_snapshot(store: Store, newest: Snapshot, document: Document) -> Snapshot:
-    """An older state of a dataset as a snapshot.
+    """An older state of a dataset as a snapshot; without a version, so that it is never cached."""
 
-    It has no version, so that nothing takes it for the newest one.
-    """
+    def has_index(column: str) -> bool:
+        key = document.indices[column]
+        if not isinstance(key, str):
+            return key is not None
+        return newest.document.indices.get(column) == key or store.contains(key)
+
     schemas = parse_embedded_schemas(str(document.metadata.get(SCHEMA_KEY)), document.uuid)
     columns = list(document.indices)
-    there = map_in_threads(
-        lambda column: _has_index(store, newest, document.indices[column], column), columns, store=store
-    )
-    lost = frozenset(column for column, found in zip(columns, there, strict=True) if not found)
-    # An index that was superseded before it was written has no key.
+    present = map_in_threads(has_index, columns, store=store)
+    lost = frozenset(column for column, is_present in zip(columns, present, strict=True) if not is_present)
+    # An index that was replaced before its file was written has no key.
     indices = {c: index_key(document.uuid, c, _NEVER) if key is None else key for c, key in document.indices.items()}
     return replace(make_snapshot(replace(document, indices=indices), newest.key, None, schemas), lost=lost)
-
-
-def _has_index(store: Store, newest: Snapshot, key: object, column: str) -> bool:
-    if not isinstance(key, str):
-        return key is not None
-    return newest.document.indices.get(column) == key or store.contains(key)

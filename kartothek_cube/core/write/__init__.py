@@ -1,4 +1,4 @@
-"""From rows to staged files: input checked, cut into partitions, encoded under fresh keys.
+"""From rows to staged files: input checked, cut into partitions, encoded, put under new keys.
 
-Nothing is visible yet.
+Nothing is visible yet: commits are in ``core/commit``.
 """

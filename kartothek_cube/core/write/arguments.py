@@ -1,8 +1,6 @@
-"""The arguments of the writing verbs, checked against the dataset as it is. Pure."""
+"""Arguments of the writing verbs, checked against the dataset as it is. Pure."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.io.file_format import FileFormat
@@ -19,63 +17,58 @@ __all__ = ["check_serializer", "column_names", "plan_new", "plan_update"]
 def plan_new(
     uuid: str,
     base: Snapshot | None,
-    partition_on: Any = None,
-    secondary_indices: Any = None,
-    serializer: Any = None,
+    partition_on: object = None,
+    secondary_indices: object = None,
+    serializer: object = None,
     overwrite: bool = False,
     storage_format: str = "json",
     txn: Txn | None = None,
 ) -> WriteRequest:
-    """A write that makes a dataset, or with ``overwrite`` replaces one.
-
-    One whose ``txn`` has been done may be planned again.
-    """
+    """A write that creates a dataset, or with ``overwrite`` replaces it."""
     msgpack = document_format(storage_format) == "msgpack"
     keys, indices = column_names(partition_on, "partition_on"), column_names(secondary_indices, "secondary_indices")
     check_overlap(indices, keys, uuid)
+    # A retry whose `txn` was applied is no error: its commit will skip it.
     if not check_flag(overwrite, "overwrite") and base is not None and not is_applied(txn, base.document.metadata):
         raise AlreadyExists(
             f"Dataset {uuid!r} already exists and overwrite is not permitted! Say overwrite=True to replace it."
         )
     if base is not None and base.key.endswith(".zstd") != msgpack:
         raise InvalidInput(
-            f"Dataset {uuid!r} has the document {base.key!r}; a dataset keeps its encoding, also when it is overwritten. "
+            f"Dataset {uuid!r} has the document {base.key!r}; "
+            "a dataset keeps its encoding, also when it is overwritten. "
             f"Give metadata_storage_format={'json' if msgpack else 'msgpack'!r}, or call convert_metadata_format first."
         )
-    return WriteRequest(
-        uuid, base, keys, indices, check_serializer(serializer), replace=base is not None, msgpack=msgpack
-    )
+    file_format = check_serializer(serializer)
+    return WriteRequest(uuid, base, keys, indices, file_format, replace=base is not None, msgpack=msgpack)
 
 
 def plan_update(
     uuid: str,
     base: Snapshot | None,
-    partition_on: Any = None,
-    secondary_indices: Any = None,
+    partition_on: object = None,
+    secondary_indices: object = None,
     serializer: FileFormat | None = None,
-    sort_partitions_by: Any = None,
+    sort_partitions_by: object = None,
     add_columns: bool = False,
 ) -> WriteRequest:
-    """A write that adds to a dataset, and makes it if there is none."""
+    """A write that adds to a dataset, and creates it if there is none."""
     keys, indices = column_names(partition_on, "partition_on"), column_names(secondary_indices, "secondary_indices")
     sort = column_names(sort_partitions_by, "sort_partitions_by")
     if base is not None:
-        keys = _stored_keys(base, keys)
-        indices = _all_indices(base, indices)
+        if keys and keys != base.partition_keys:
+            raise InvalidInput(
+                f"Incompatible set of partition keys encountered. Input partitioning was {list(keys)} "
+                f"while actual dataset {base.uuid!r} was {list(base.partition_keys)}."
+            )
+        keys, indices = base.partition_keys, _maintained_indices(base, indices)
     check_overlap(indices, keys, uuid)
-    return WriteRequest(
-        uuid,
-        base,
-        keys,
-        indices,
-        check_serializer(serializer),
-        sort,
-        add_columns=check_flag(add_columns, "add_columns"),
-    )
+    file_format, add_columns = check_serializer(serializer), check_flag(add_columns, "add_columns")
+    return WriteRequest(uuid, base, keys, indices, file_format, sort, add_columns=add_columns)
 
 
-def column_names(value: Any, argument: str) -> tuple[str, ...]:
-    """An argument that lists columns: names, each once."""
+def column_names(value: object, argument: str) -> tuple[str, ...]:
+    """The column names in an argument; each may occur once."""
     columns = as_list(value, argument)
     wrong = [c for c in columns if not isinstance(c, str)]
     if wrong:
@@ -85,28 +78,20 @@ def column_names(value: Any, argument: str) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _stored_keys(base: Snapshot, given: tuple[str, ...]) -> tuple[str, ...]:
-    if given and given != base.partition_keys:
-        raise InvalidInput(
-            f"Incompatible set of partition keys encountered. Input partitioning was {list(given)} "
-            f"while actual dataset {base.uuid!r} was {list(base.partition_keys)}."
-        )
-    return base.partition_keys
-
-
-def _all_indices(base: Snapshot, given: tuple[str, ...]) -> tuple[str, ...]:
-    """All indices that the dataset has are maintained; one without partitions may get new ones, as they would be whole."""
+def _maintained_indices(base: Snapshot, given: tuple[str, ...]) -> tuple[str, ...]:
+    """All indices of the dataset, and the new ones."""
     new = sorted(set(given) - base.secondary_columns)
+    # A new index would lack the partitions that there are.
     if new and len(base.partitions):
         raise InvalidInput(
             f"Incorrect indices provided for dataset {base.uuid!r}: {new}. It has {sorted(base.secondary_columns)}; "
-            "build_dataset_indices makes an index for the partitions that are there."
+            "build_dataset_indices builds an index for existing partitions."
         )
     return tuple(sorted(base.secondary_columns | set(given)))
 
 
-def check_serializer(serializer: Any) -> FileFormat:
-    """The default serializer, or the one given if it is one."""
+def check_serializer(serializer: object) -> FileFormat:
+    """The serializer of an argument, or the default."""
     if serializer is None:
         return ParquetFormat()
     if not isinstance(serializer, FileFormat):

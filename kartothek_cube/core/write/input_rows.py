@@ -1,4 +1,4 @@
-"""The forms of rows that the writing verbs accept, brought to one; streams, cut into blocks that fit into memory."""
+"""All forms of rows that writing verbs accept, as Arrow tables; streams in bounded blocks."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _MEMBERS = {"data", "label", "indices", "metadata"}
 
 @dataclass(frozen=True, slots=True)
 class InputPartition:
-    """Rows that are written together: one partition, or one for each value of the partition columns.
+    """Rows that are written together: one partition, or one per value of the partition columns.
 
     Attributes
     ----------
     label : str
-        The partition's label, or the last part of it.
+        The label of the partition, or the last segment of it.
     tables : Mapping[str, pyarrow.Table | None]
-        Rows by table, in stored types; None names a table without giving rows.
+        Rows by table, in stored types; None for a table that is named without rows.
     fresh : bool
-        The label is new and random, and not chosen by the user.
+        Whether the label is new and random, and not chosen by the user.
     indexed : tuple of str
-        Columns for which the element brought an index (kartothek's deprecated member ``indices``).
+        Columns that kartothek's deprecated member ``indices`` has an index for.
     """
 
     label: str
@@ -52,7 +52,7 @@ class InputPartition:
     indexed: tuple[str, ...] = ()
 
 
-def elements_in(item: Any, uuid: str) -> Iterator[InputPartition]:
+def elements_in(item: object, uuid: str) -> Iterator[InputPartition]:
     """The partitions in one item of the data.
 
     An item is a block of rows (a frame, anything with ``__arrow_c_stream__``), a dict table →
@@ -69,11 +69,11 @@ def elements_in(item: Any, uuid: str) -> Iterator[InputPartition]:
     if is_stream(item):
         try:
             reader = open_stream(item, uuid)
-        except InvalidType as error:  # as for everything else that is no form of rows of a dataset
+        except InvalidType as error:
+            # Datasets raise InvalidInput for every item that has no form of rows.
             raise InvalidInput(str(error)) from None
-        yield from (
-            InputPartition(new_id(), {SINGLE_TABLE: block}) for block in stream_blocks(reader, uuid, chunk_bytes())
-        )
+        for block in stream_blocks(reader, uuid, chunk_bytes()):
+            yield InputPartition(new_id(), {SINGLE_TABLE: block})
     elif isinstance(item, Mapping):
         yield from _from_mapping(item, uuid)
     elif isinstance(item, list) and item and isinstance(item[0], tuple):
@@ -89,35 +89,30 @@ def elements_in(item: Any, uuid: str) -> Iterator[InputPartition]:
         yield InputPartition(new_id(), {SINGLE_TABLE: as_rows(item, uuid)})
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
-def is_stream(block: Any) -> bool:
-    """Whether rows come in batches of unknown number.
-
-    Tables, those of Polars too, know their size.
-    """
+def is_stream(block: object) -> bool:
+    """Whether rows arrive in batches of unknown number."""
     if not hasattr(block, "__arrow_c_stream__") or is_frame(block) or is_series(block):
         return False
+    # Tables know their size: `nbytes` in Arrow, `estimated_size` in Polars.
     return not (hasattr(block, "nbytes") or hasattr(block, "estimated_size"))
 
 
 def is_lazy(items: Iterable[Any]) -> bool:
-    """Whether rows are not all in memory yet, so that they are checked as they come and not all before the first file."""
+    """Whether not all rows are in memory yet, so that checks run block by block."""
     return not isinstance(items, (list, tuple)) or any(map(is_stream, items))
 
 
 def chunk_bytes() -> int:
-    """Bytes of the rows that become one set of files, where not all rows fit into memory.
-
-    A quarter of the bytes in flight: for rows that gather, for their sorted copy, for rows that are
-    being stored, and for their files.
-    """
+    """Bytes of the rows that become one set of files, if not all rows fit into memory."""
+    # Four things are in memory: rows being collected, their sorted copy, rows being encoded, files.
     return max(1, current_options().bytes_in_flight // 4)
 
 
 def open_stream(stream: Any, dataset: str) -> pa.RecordBatchReader:
-    """The batches of a stream; `InvalidType` if it has single values instead of columns with names."""
+    """The batches of a stream; `InvalidType` if it has single values instead of named columns."""
     try:
         return pa.RecordBatchReader.from_stream(stream)
     except pa.ArrowInvalid as error:
@@ -125,12 +120,14 @@ def open_stream(stream: Any, dataset: str) -> pa.RecordBatchReader:
 
 
 def stream_blocks(reader: pa.RecordBatchReader, dataset: str, limit: int) -> Iterator[pa.Table]:
-    """Rows in stored types, in blocks of about ``limit`` bytes; at least one block, which has the columns."""
+    """Rows in stored types, in blocks of about ``limit`` bytes; an empty stream makes one."""
     batches, size, is_empty = list[pa.RecordBatch](), 0, True
     for batch in reader:
-        for piece in _slices(batch, limit):
-            batches.append(piece)
-            size += _nbytes(piece)
+        nbytes = _nbytes(batch)
+        rows = max(1, int(batch.num_rows * limit / nbytes)) if nbytes > limit else max(1, batch.num_rows)
+        for start in range(0, batch.num_rows, rows):
+            batches.append(batch.slice(start, rows))
+            size += _nbytes(batches[-1])
             if size >= limit:
                 yield to_table(pa.Table.from_batches(batches, reader.schema), dataset)
                 batches, size, is_empty = [], 0, False
@@ -141,44 +138,43 @@ def stream_blocks(reader: pa.RecordBatchReader, dataset: str, limit: int) -> Ite
 def _nbytes(batch: pa.RecordBatch) -> int:
     try:
         return int(batch.nbytes)
-    except pa.ArrowTypeError:  # older versions of pyarrow do not know the size of views
+    except pa.ArrowTypeError:  # older versions of pyarrow cannot measure views
         return int(batch.get_total_buffer_size())
 
 
-def _slices(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    size = _nbytes(batch)
-    rows = max(1, int(batch.num_rows * limit / size)) if size > limit else max(1, batch.num_rows)
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
-
-
-# --- kartothek's dicts and lists --------------------------------------------------------------------------------------
+# --- kartothek's dicts and lists ------------------------------------------------------------------
 
 
 def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[InputPartition]:
     if "data" not in item:
         if isinstance(item.get("label"), str):
             raise InvalidInput(
-                f"An element for dataset {uuid!r} has a label but no 'data'; write {{'label': ..., 'data': {{table: rows}}}}."
+                f"An element for dataset {uuid!r} has a label but no 'data'; "
+                "write {'label': ..., 'data': {table: rows}}."
             )
-        tables = _tables(item, uuid)
-        yield from [InputPartition(new_id(), tables)] if tables else []
+        if item:
+            yield InputPartition(new_id(), _tables(item, uuid))
         return
     unknown = sorted(map(str, set(item) - _MEMBERS))
     if unknown:
         raise InvalidInput(
-            f"An element for dataset {uuid!r} has members that mean nothing beside 'data': {unknown}. Known are {sorted(_MEMBERS)}."
+            f"An element for dataset {uuid!r} has members that mean nothing beside 'data': {unknown}. "
+            f"Known are {sorted(_MEMBERS)}."
         )
     data = item["data"]
     if not isinstance(data, (Mapping, list)):
         raise InvalidInput(
-            f"The member 'data' of an element for dataset {uuid!r} is a dict table → rows, but is {type(data).__name__}."
+            f"The member 'data' of an element for dataset {uuid!r} is a dict table → rows, "
+            f"but is {type(data).__name__}."
         )
-    tables, label = _tables(data if isinstance(data, Mapping) else _pairs(data, uuid), uuid), item.get("label")
-    if tables:
-        yield InputPartition(
-            _label(label, uuid), tables, fresh=label is None, indexed=_indexed(item.get("indices"), tables, uuid)
-        )
+    tables = _tables(data if isinstance(data, Mapping) else _pairs(data, uuid), uuid)
+    if not tables:
+        return
+    label = item.get("label")
+    if label is not None and (not isinstance(label, str) or not label):
+        raise InvalidInput(f"A label of dataset {uuid!r} is a text, not {label!r}.")
+    indexed = _indexed_columns(item.get("indices"), tables, uuid)
+    yield InputPartition(new_id() if label is None else label, tables, fresh=label is None, indexed=indexed)
 
 
 def _pairs(pairs: list[Any], uuid: str) -> dict[str, Any]:
@@ -194,52 +190,42 @@ def _tables(data: Mapping[Any, Any], uuid: str) -> dict[str, pa.Table | None]:
     return {table: None if rows is None else as_rows(rows, uuid) for table, rows in data.items()}
 
 
-def _label(label: Any, uuid: str) -> str:
-    if label is None:
-        return new_id()
-    if not isinstance(label, str) or not label:
-        raise InvalidInput(f"A label of dataset {uuid!r} is a text, not {label!r}.")
-    return label
-
-
-def _indexed(indices: Any, tables: Mapping[str, pa.Table | None], uuid: str) -> tuple[str, ...]:
-    """The columns only: their values are taken from the rows."""
-    if not indices:
-        return ()
-    columns = tuple(column for column, index in dict(indices).items() if index)
+def _indexed_columns(indices: Any, tables: Mapping[str, pa.Table | None], uuid: str) -> tuple[str, ...]:
+    """The columns of the indices that a dict brings. Index values are computed from the rows."""
+    columns = tuple(column for column, index in dict(indices or {}).items() if index)
     for table, rows in tables.items():
         missing = sorted(set(columns) - set(rows.column_names)) if rows is not None else []
         if missing:
             raise InvalidInput(
-                f"There is no column corresponding to index {missing} in table {table!r} of an element for dataset {uuid!r}."
+                f"There is no column corresponding to index {missing} in table {table!r} "
+                f"of an element for dataset {uuid!r}."
             )
     return columns
 
 
 def repeated(labels: Iterable[str]) -> list[str]:
-    """Those that occur more than once."""
+    """The labels that occur more than once, sorted."""
     return sorted(label for label, times in Counter(labels).items() if times > 1)
 
 
 def as_rows(rows: Any, uuid: str) -> pa.Table:
-    """One block of rows in stored types, without row labels; see `to_table` for the errors."""
+    """One block of rows in stored types, without pandas' row labels; errors as of `to_table`."""
     if isinstance(rows, pa.ChunkedArray) or not is_block(rows):
         raise InvalidInput(
-            f"Unexpected type during parsing encountered: {type(rows).__name__}. Dataset {uuid!r} takes frames, Arrow tables, dicts and lists of these."
+            f"Unexpected type during parsing encountered: {type(rows).__name__}. "
+            f"Dataset {uuid!r} takes frames, Arrow tables, dicts and lists of these."
         )
     return to_table(plain_frame(rows, uuid) if is_frame(rows) else rows, uuid)
 
 
 def as_items(data: Any) -> Iterable[Any]:
-    """The items of the argument: a block of rows, a dict or None is one item."""
-    if isinstance(data, (str, bytes)):
-        raise InvalidInput(
-            f"Unexpected type during parsing encountered: {type(data).__name__}. Give rows, or a list or generator of rows."
-        )
-    if data is None or isinstance(data, Mapping) or is_block(data):
+    """The items of an argument: a block of rows, a dict or None is one item."""
+    is_text = isinstance(data, (str, bytes))
+    if data is None or isinstance(data, Mapping) or (not is_text and is_block(data)):
         return [data]
-    if not isinstance(data, Iterable):
+    if is_text or not isinstance(data, Iterable):
         raise InvalidInput(
-            f"Unexpected type during parsing encountered: {type(data).__name__}. Give rows, or a list or generator of rows."
+            f"Unexpected type during parsing encountered: {type(data).__name__}. "
+            "Give rows, or a list or generator of rows."
         )
     return data

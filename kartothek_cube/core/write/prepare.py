@@ -1,4 +1,7 @@
-"""Input partitions checked against the dataset, sorted, and cut into files. Pure."""
+"""Prepares input partitions for staging: the rows are checked, sorted and cut into files. Pure.
+
+In order: what a dataset can carry, the request, one element, and the schemas of all elements.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +39,28 @@ __all__ = [
     "prepare",
 ]
 
+# A value of each type that a path may carry; 0 for all others.
 _SAMPLES = {pa.bool_(): True, pa.string(): "", pa.binary(): b"", pa.date32(): "", pa.timestamp("us"): ""}
 
-_TABLE = re.compile(r"[A-Za-z0-9+\-.=@~][A-Za-z0-9+\-._=@~ ]*")
+_TABLE_NAME = re.compile(r"[A-Za-z0-9+\-.=@~][A-Za-z0-9+\-._=@~ ]*")
+
+
+# --- what a dataset can carry ---------------------------------------------------------------------
 
 
 def check_partition_types(schema: pa.Schema, partition_on: Sequence[str], dataset: str) -> None:
-    """Refuse partition columns whose values no path can carry."""
+    """Raise for partition columns whose values no path can carry."""
     for column in partition_on:
-        kind = schema.field(column).type
+        data_type = schema.field(column).type
         if column == "partition":
             raise InvalidInput(
-                f"A column called 'partition' cannot be a partition column of dataset {dataset!r}: index files use the name. Rename it."
+                f"A column called 'partition' cannot be a partition column of dataset {dataset!r}: "
+                "index files use the name. Rename it."
             )
-        if pa.types.is_null(kind):
-            continue  # all values are null, which is refused with a better message
+        if pa.types.is_null(data_type):
+            continue  # `split_rows` refuses nulls with a better message
         try:
-            partition_text(_SAMPLES.get(kind, 0), kind)
+            partition_text(_SAMPLES.get(data_type, 0), data_type)
         except Unsupported as error:
             raise Unsupported(f"Partition column {column!r} of dataset {dataset!r}: {error}") from None
 
@@ -60,7 +68,7 @@ def check_partition_types(schema: pa.Schema, partition_on: Sequence[str], datase
 def check_index_columns(
     schemas: Mapping[str, pa.Schema], columns: Sequence[str], partition_on: Sequence[str], uuid: str
 ) -> list[str]:
-    """Refuse columns on which no secondary index can be built; the keys that their index files might have."""
+    """Raise for columns that cannot have a secondary index; return keys as index files have."""
     check_overlap(columns, partition_on, uuid)
     for column in columns:
         index_type(type_of_column(schemas, column, uuid), column, uuid)
@@ -68,25 +76,30 @@ def check_index_columns(
 
 
 def check_overlap(columns: Sequence[str], partition_on: Sequence[str], uuid: str) -> None:
-    """Refuse secondary indices on partition columns."""
+    """Raise for secondary indices on partition columns."""
     overlap = sorted(set(columns) & set(partition_on))
     if overlap:
         raise InvalidRequest(
-            f"Cannot create secondary index on partition columns {overlap} of dataset {uuid!r}: they are indexed by their paths."
+            f"Cannot create secondary index on partition columns {overlap} of dataset {uuid!r}: "
+            "they are indexed by their paths."
         )
 
 
 def check_table_name(table: object, uuid: str) -> str:
-    """Refuse table names that make no folder of their own; the key of the table's schema file."""
-    if not isinstance(table, str) or not _TABLE.fullmatch(table):
+    """Raise for table names that cannot be a folder; return the key of the table's schema file."""
+    if not isinstance(table, str) or not _TABLE_NAME.fullmatch(table):
         raise InvalidInput(
-            f"{table!r} is no name for a table of dataset {uuid!r}: letters, digits and `+-._=@~` are, the first one no underscore."
+            f"{table!r} is no name for a table of dataset {uuid!r}: "
+            "letters, digits and `+-._=@~` are, the first one no underscore."
         )
     if table == "indices":
         raise InvalidInput(
-            f"A table of dataset {uuid!r} cannot be called 'indices': its files would lie among the index files."
+            f"A table of dataset {uuid!r} cannot be called 'indices': its files would be among the index files."
         )
     return schema_key(uuid, table)
+
+
+# --- the request ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +113,14 @@ class WriteRequest:
     base : Snapshot | None
         The dataset as it is; None for a new one.
     partition_on, index_columns, sort_columns : tuple of str
-        Columns by which rows are split, that have a secondary index, by which the rows of each
-        element are sorted.
+        Columns that split the rows, that have a secondary index, and that sort the rows of each
+        element.
     serializer : FileFormat
         How data files are encoded.
     replace, add_columns : bool
-        The former contents go; new columns are allowed.
+        Whether the rows replace the present contents; whether new columns are allowed.
     msgpack : bool
-        Encoding of the document of a new dataset.
+        Whether the document of a new dataset is msgpack and not JSON.
     """
 
     uuid: str
@@ -122,19 +135,21 @@ class WriteRequest:
 
     @property
     def start(self) -> Snapshot | None:
-        """What the new rows come to; None where there is nothing, or nothing stays."""
+        """The snapshot that the rows are added to; None for a new or replaced dataset."""
         return None if self.replace else self.base
 
     def stage_request(self, table: str, fresh: bool) -> StageRequest:
         """How the files of one table are staged."""
-        return StageRequest(
-            self.uuid, self.partition_on, self.index_columns, self.sort_columns, self.serializer, table, fresh
-        )
+        indexed, sort, file_format = self.index_columns, self.sort_columns, self.serializer
+        return StageRequest(self.uuid, self.partition_on, indexed, sort, file_format, table, fresh)
+
+
+# --- one element ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRows:
-    """An element, ready to be staged: schema and parts by table."""
+    """An element that is ready to be staged: schema and partitions by table."""
 
     label: str
     fresh: bool
@@ -143,180 +158,177 @@ class PreparedRows:
 
     @property
     def labels(self) -> list[str]:
-        """Labels of its partitions."""
+        """The labels of the partitions."""
         return list(dict.fromkeys(part.label for parts in self.parts.values() for part in parts))
 
     @property
     def nbytes(self) -> int:
-        """Size of the rows in memory."""
+        """Bytes of the rows in memory."""
         return sum(part.table.nbytes for parts in self.parts.values() for part in parts)
 
 
 def prepare(request: WriteRequest, element: InputPartition) -> PreparedRows:
     """Check, sort and split the rows of one element."""
-    tables = {table: _sorted(request, table, rows) for table, rows in _given(request, element).items()}
+    missing = [table for table, rows in element.tables.items() if rows is None]
+    if missing:
+        raise InvalidInput(
+            f"The tables {missing} of an element for dataset {request.uuid!r} have no rows: "
+            "give a frame, perhaps one without rows."
+        )
+    tables = {table: _sorted(request, table, rows) for table, rows in element.tables.items() if rows is not None}
     for table, rows in tables.items():
         check_table_name(table, request.uuid)
         check_partition_columns(request, table, rows.schema)
         request.serializer.check(pa.schema([f for f in rows.schema if f.name not in request.partition_on]))
-    _check_indexed(request, element)
-    parts = {
-        t: split_rows(rows, request.partition_on, _base_label(request, element), request.uuid)
-        for t, rows in tables.items()
-    }
+    _check_element(request, element, [f for rows in tables.values() for f in rows.schema])
+    by = request.partition_on
+    parts = {table: split_rows(rows, by, element.label, request.uuid) for table, rows in tables.items()}
     _check_keys(request, parts)
-    schemas = {
-        t: ordered(dataset_schema(rows.schema, request.partition_on), request.partition_on)
-        for t, rows in tables.items()
-    }
-    return PreparedRows(element.label, element.fresh, schemas, _balanced(parts, tables, request.partition_on))
-
-
-def _given(request: WriteRequest, element: InputPartition) -> dict[str, pa.Table]:
-    missing = [table for table, rows in element.tables.items() if rows is None]
-    if missing:
-        raise InvalidInput(
-            f"The tables {missing} of an element for dataset {request.uuid!r} have no rows: give a frame, perhaps one without rows."
-        )
-    return {table: rows for table, rows in element.tables.items() if rows is not None}
-
-
-def _base_label(request: WriteRequest, element: InputPartition) -> str:
-    if not element.fresh and request.partition_on and ("=" in element.label or "/" in element.label):
-        raise InvalidInput(
-            f"Incompatible partitioning encountered: the label {element.label!r} looks as if it had partition values already ('=' or '/'), "
-            f"and dataset {request.uuid!r} is partitioned on {list(request.partition_on)}. Leave them to the rows."
-        )
-    return element.label
+    schemas = {table: ordered(dataset_schema(rows.schema, by), by) for table, rows in tables.items()}
+    return PreparedRows(element.label, element.fresh, schemas, _balanced(parts, tables, by))
 
 
 def _sorted(request: WriteRequest, table: str, rows: pa.Table) -> pa.Table:
+    if not request.sort_columns:
+        return rows
     missing = sorted(set(request.sort_columns) - set(rows.column_names))
     if missing:
         raise UnknownColumn(
-            f"sort_partitions_by: table {table!r} of dataset {request.uuid!r} has no columns {missing}, only {rows.column_names}."
+            f"sort_partitions_by: table {table!r} of dataset {request.uuid!r} has no columns {missing}, "
+            f"only {rows.column_names}."
         )
     nested = [c for c in request.sort_columns if pa.types.is_nested(rows.schema.field(c).type)]
     if nested:
         raise Unsupported(
-            f"sort_partitions_by: the columns {nested} of dataset {request.uuid!r} hold lists or structs, which have no order."
+            f"sort_partitions_by: the columns {nested} of dataset {request.uuid!r} hold lists or structs, "
+            "which have no order."
         )
-    order = stable_order(pack_one(rows, request.sort_columns)) if request.sort_columns else None
+    order = stable_order(pack_one(rows, request.sort_columns))
     return rows if order is None else rows.take(pa.array(order))
 
 
 def check_partition_columns(request: WriteRequest, table: str, schema: pa.Schema) -> None:
-    """Refuse tables that cannot be partitioned as the dataset is."""
+    """Raise for a table that cannot be partitioned as the dataset is."""
     missing = [c for c in request.partition_on if c not in schema.names]
     if missing:
         raise InvalidInput(
-            f"Partition column(s) missing: {', '.join(missing)} (table {table!r} of dataset {request.uuid!r}, which has {schema.names})."
+            f"Partition column(s) missing: {', '.join(missing)} "
+            f"(table {table!r} of dataset {request.uuid!r}, which has {schema.names})."
         )
     if request.partition_on and set(schema.names) == set(request.partition_on):
         raise InvalidInput(
-            f"No data left to save outside partition columns {list(request.partition_on)} in table {table!r} of dataset {request.uuid!r}."
+            f"No data left to save outside partition columns {list(request.partition_on)} "
+            f"in table {table!r} of dataset {request.uuid!r}."
         )
     check_partition_types(schema, request.partition_on, request.uuid)
 
 
-def _check_indexed(request: WriteRequest, element: InputPartition) -> None:
-    fields = [f for rows in element.tables.values() if rows is not None for f in rows.schema]
+def _check_element(request: WriteRequest, element: InputPartition, fields: Sequence[pa.Field]) -> None:
+    """Raise unless the element has all index columns, no other indices, and a label that fits."""
     names = {f.name for f in fields}
-    for given in fields:
-        if given.name in request.index_columns and not pa.types.is_null(given.type):
-            index_type(given.type, given.name, request.uuid)
+    for f in fields:
+        if f.name in request.index_columns and not pa.types.is_null(f.type):
+            index_type(f.type, f.name, request.uuid)
     for column in request.index_columns:
         if column not in names:
             raise InvalidRequest(
-                f"Column `{column}` could not be found in the partition `{element.label}` with tables {list(element.tables)}: "
+                f"Column `{column}` could not be found in the partition `{element.label}` "
+                f"with tables {list(element.tables)}: "
                 f"dataset {request.uuid!r} has a secondary index on it. The rows have {sorted(names)}."
             )
     surplus = sorted(set(element.indexed) - set(request.index_columns))
     if surplus:
         raise InvalidInput(
-            f"Incorrect indices provided for dataset {request.uuid!r}: an element has indices on {surplus}, but the dataset on {request.index_columns}."
+            f"Incorrect indices provided for dataset {request.uuid!r}: an element has indices on {surplus}, "
+            f"but the dataset on {request.index_columns}."
+        )
+    if not element.fresh and request.partition_on and ("=" in element.label or "/" in element.label):
+        raise InvalidInput(
+            f"Incompatible partitioning encountered: the label {element.label!r} looks as if it had partition values "
+            f"already ('=' or '/'), and dataset {request.uuid!r} is partitioned on {list(request.partition_on)}. "
+            "Leave them to the rows."
         )
 
 
 def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[PartitionRows]]) -> None:
-    for table, pieces in parts.items():
-        for part in pieces:
+    for table, of_table in parts.items():
+        for part in of_table:
             try:
                 check_key(data_key(request.uuid, table, part.label, request.serializer.file_suffix))
             except InvalidInput as error:
-                what = f"the partition values {dict(part.values)} make" if part.values else "the label makes"
-                raise InvalidInput(f"Dataset {request.uuid!r}: {what} no valid key. {error}") from None
+                subject = f"the partition values {dict(part.values)} make" if part.values else "the label makes"
+                raise InvalidInput(f"Dataset {request.uuid!r}: {subject} no valid key. {error}") from None
 
 
 def _balanced(
     parts: Mapping[str, Sequence[PartitionRows]], tables: Mapping[str, pa.Table], partition_on: Sequence[str]
 ) -> dict[str, list[PartitionRows]]:
-    """Every partition with every table: where one has no rows for it, a part without rows."""
-    labels = {part.label: part.values for pieces in parts.values() for part in pieces}
+    """Every partition with every table, if need be without rows."""
+    labels = {part.label: part.values for of_table in parts.values() for part in of_table}
     full = {}
-    for table, pieces in parts.items():
+    for table, of_table in parts.items():
         empty = tables[table].drop_columns(list(partition_on)).slice(0, 0)
-        known = {part.label: part for part in pieces}
-        full[table] = [known.get(label) or PartitionRows(values, label, empty) for label, values in labels.items()]
+        by_label = {part.label: part for part in of_table}
+        full[table] = [by_label.get(label) or PartitionRows(values, label, empty) for label, values in labels.items()]
     return full
+
+
+# --- the schemas of all elements ------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Schemas:
-    """The schemas and indices of a write, as they grow with each element; tells what does not fit before it is stored."""
+    """The schemas and indices of a write, extended by each element before its rows are stored."""
 
     request: WriteRequest
     tables: dict[str, pa.Schema] = field(default_factory=dict)
 
     def prepared(self, elements: Iterable[InputPartition]) -> Iterator[PreparedRows]:
-        """The elements, prepared, each compared with those before and with the dataset.
+        """The elements, prepared; each is compared with the dataset and with those before it.
 
-        The indices of a new dataset are those that were asked for, and those that any element
-        brings.
+        A new dataset has the indices of the request, and those that any element brings.
         """
         for element in elements:
             if self.request.start is None and not set(element.indexed) <= set(self.request.index_columns):
                 indexed = dict.fromkeys([*self.request.index_columns, *element.indexed])
                 self.request = replace(self.request, index_columns=tuple(indexed))
-            ready = prepare(self.request, element)
-            self.add(ready.schemas)
-            yield ready
+            rows = prepare(self.request, element)
+            self.add(rows.schemas)
+            yield rows
 
     def add(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """Compare the schemas of one more partition with what is known, and keep what they add."""
-        known = self.tables or (dict(self.request.start.schemas) if self.request.start is not None else {})
-        if known and set(known) != set(schemas):
+        """Compare the schemas of one more element with the present ones, and merge them."""
+        present = self.tables or (dict(self.request.start.schemas) if self.request.start is not None else {})
+        if present and set(present) != set(schemas):
             raise InvalidInput(
-                f"Input partitions for update have different tables than dataset {self.request.uuid!r}: {sorted(schemas)}, not {sorted(known)}."
+                "Input partitions for update have different tables than dataset "
+                f"{self.request.uuid!r}: {sorted(schemas)}, not {sorted(present)}."
             )
-        self.tables = {table: self._merged(table, known.get(table), schema) for table, schema in schemas.items()}
+        self.tables = {table: self._merged(table, present.get(table), schema) for table, schema in schemas.items()}
         check_shared_columns(self.tables, self.request.uuid)
 
-    def _merged(self, table: str, known: pa.Schema | None, schema: pa.Schema) -> pa.Schema:
-        if known is None or known.equals(schema):
+    def _merged(self, table: str, present: pa.Schema | None, schema: pa.Schema) -> pa.Schema:
+        if present is None or present.equals(schema):
             return schema
+        start = self.request.start
         if self.request.add_columns:
-            known, schema = self._padded(table, known, schema)
-        return ordered(self._unified(table, known, schema), self.request.partition_on)
-
-    def _unified(self, table: str, known: pa.Schema, schema: pa.Schema) -> pa.Schema:
+            # Not every element needs to have the added columns: each side gets those of the other.
+            stored = start.schemas.get(table, present).names if start is not None else present.names
+            absent = [f for f in present if f.name not in schema.names and f.name not in stored]
+            present = pa.schema([*present, *(f for f in schema if f.name not in present.names)])
+            schema = pa.schema([*schema, *absent])
         try:
-            return unify([known, schema], f"table {table!r} of dataset {self.request.uuid!r}")
+            unified = unify([present, schema], f"table {table!r} of dataset {self.request.uuid!r}")
         except InvalidInput as error:
-            if self.request.start is None or not set(known.names) < set(schema.names):
+            if start is None or not set(present.names) < set(schema.names):
                 raise
             raise InvalidInput(f"{error} To add new columns, say add_columns=True in the update.") from None
-
-    def _padded(self, table: str, known: pa.Schema, schema: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
-        """Both with the columns that are added: not every element needs to have them."""
-        old = self.request.start.schemas.get(table, known).names if self.request.start is not None else known.names
-        wider = pa.schema([*known, *(f for f in schema if f.name not in known.names)])
-        return wider, pa.schema([*schema, *(f for f in known if f.name not in schema.names and f.name not in old)])
+        return ordered(unified, self.request.partition_on)
 
 
 def check_final(request: WriteRequest, schemas: Mapping[str, pa.Schema]) -> None:
-    """What can be said when all rows have been seen: whether the indices can be built."""
-    known = {**(dict(request.start.schemas) if request.start is not None else {}), **schemas}
-    if known:
-        for key in check_index_columns(known, request.index_columns, request.partition_on, request.uuid):
+    """Check, after all rows were seen, that the indices can be built."""
+    everything = {**(dict(request.start.schemas) if request.start is not None else {}), **schemas}
+    if everything:
+        for key in check_index_columns(everything, request.index_columns, request.partition_on, request.uuid):
             check_key(key)

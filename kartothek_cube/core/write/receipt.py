@@ -1,4 +1,4 @@
-"""Rows of a partition before they are staged, and the receipt of a staged file."""
+"""The rows of a partition before staging, and the receipt of a staged file. Pure values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """Rows of one physical partition without its partition columns; ``values`` has the partition value of each column."""
+    """Rows of one physical partition; ``values`` has partition columns, ``table`` the others."""
 
     values: Mapping[str, Any]
     label: str
@@ -28,11 +28,11 @@ class PartitionRows:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A staged file, with what a commit must know of it (Delta: ``AddFile``; Iceberg: ``DataFile``).
+    """What a commit needs to know of a staged file (Delta: ``AddFile``; Iceberg: ``DataFile``).
 
     ``schema`` includes the partition columns. ``entries`` has the distinct values of each indexed
-    column. ``low`` and ``high`` are the least and the greatest cell, as tuples of the sort columns.
-    ``staged`` is when the file was written (UTC). Receipts of one label with different tables make
+    column. ``low`` and ``high`` are the sort columns of the first and the last row. ``staged`` is
+    the time at which the file was written (UTC). Receipts of one label with different tables make
     one partition.
     """
 
@@ -50,10 +50,9 @@ class Receipt:
     staged: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __setstate__(self, state: Sequence[Any]) -> None:
-        # A receipt that was pickled before receipts had a time may be of any age.
-        for name, value in zip(
-            self.__slots__, (*state, *[_LONG_AGO] * (len(self.__slots__) - len(state))), strict=True
-        ):
+        # A receipt that an older version pickled has no time, and may be of any age.
+        missing = len(self.__slots__) - len(state)
+        for name, value in zip(self.__slots__, (*state, *[_LONG_AGO] * missing), strict=True):
             object.__setattr__(self, name, value)
 
 

@@ -1,4 +1,4 @@
-"""Files that lie in the store already, made into receipts: what their footers and keys say, and the values for indices."""
+"""Receipts of files that are in the store already (Iceberg: ``add_files``), from key and footer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["receipts_of_files", "with_index_values"]
 
 
 def receipts_of_files(store: Store, request: WriteRequest, element: InputPartition) -> list[Receipt]:
-    """The receipts of the files that an element names by its label.
+    """The receipts of the files that an element names by its label, one per table.
 
     Raises
     ------
@@ -35,65 +35,67 @@ def receipts_of_files(store: Store, request: WriteRequest, element: InputPartiti
     """
     if element.fresh:
         raise InvalidInput(
-            f"Trying to commit partitions without files: rows for dataset {request.uuid!r} have no label that says which file has them. "
+            f"Trying to commit partitions without files: rows for dataset {request.uuid!r} have no label "
+            "that says which file has them. "
             "Write them with write_single_partition, or give {'label': ..., 'data': {table: None}}."
         )
-    return [_adopt(store, request, element.label, table, rows) for table, rows in element.tables.items()]
+    return [_receipt_of_file(store, request, element.label, table, rows) for table, rows in element.tables.items()]
 
 
-def _adopt(store: Store, request: WriteRequest, label: str, table: str, rows: pa.Table | None) -> Receipt:
+def _receipt_of_file(store: Store, request: WriteRequest, label: str, table: str, rows: pa.Table | None) -> Receipt:
     check_table_name(table, request.uuid)
     key = data_key(request.uuid, table, label)
     try:
-        inside, count = _footer(store, request.uuid, key)
+        with open_file(store, key, request.uuid) as source:
+            # pandas stores row labels in such columns; datasets have none.
+            columns = pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")])
+            file_schema, num_rows = stored_schema(columns, f" of the file {key!r}"), source.metadata.num_rows
     except KeyNotFound:
         raise KeyNotFound(
-            f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, which is not in the store {store.name}."
+            f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, "
+            f"which is not in the store {store.name}."
         ) from None
-    schema = _schema(request, table, key, inside, rows)
-    values: Mapping[str, Any] = (
-        partition_table(pa.array([key]), request.partition_on, schema, request.uuid).to_pylist()[0]
-        if request.partition_on
-        else {}
-    )
-    return Receipt(request.uuid, label, key, values, count, store.tail(key, 0)[1], schema, {}, table=table)
+    schema = _dataset_schema_of_file(request, table, key, file_schema, rows)
+    values: Mapping[str, Any] = {}
+    if request.partition_on:
+        values = partition_table(pa.array([key]), request.partition_on, schema, request.uuid).to_pylist()[0]
+    return Receipt(request.uuid, label, key, values, num_rows, store.tail(key, 0)[1], schema, {}, table=table)
 
 
-def _footer(store: Store, uuid: str, key: str) -> tuple[pa.Schema, int]:
-    """The columns of a file, without the row labels of pandas, and its number of rows."""
-    with open_file(store, key, uuid) as source:
-        columns = pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")])
-        return stored_schema(columns, f" of the file {key!r}"), source.metadata.num_rows
-
-
-def _schema(request: WriteRequest, table: str, key: str, inside: pa.Schema, rows: pa.Table | None) -> pa.Schema:
-    """Types of the partition columns come from the dataset, or else from the rows; all others from the file."""
-    known = request.start.schemas.get(table) if request.start is not None else None
-    known = known if known is not None else rows.schema if rows is not None else pa.schema([])
-    missing = [c for c in request.partition_on if c not in known.names]
+def _dataset_schema_of_file(
+    request: WriteRequest, table: str, key: str, file_schema: pa.Schema, rows: pa.Table | None
+) -> pa.Schema:
+    """Types of partition columns are those of the dataset, else of the rows; others of the file."""
+    stored = request.start.schemas.get(table) if request.start is not None else None
+    typed = stored if stored is not None else rows.schema if rows is not None else pa.schema([])
+    missing = [c for c in request.partition_on if c not in typed.names]
     if missing:
         raise InvalidInput(
-            f"Dataset {request.uuid!r}: nobody says which type the partition columns {missing} of {key!r} have. Give its rows in the element's 'data'."
+            f"Dataset {request.uuid!r}: the types of the partition columns {missing} of {key!r} are unknown. "
+            "Give its rows in the element's 'data'."
         )
-    fields = [known.field(c) for c in request.partition_on] + [f for f in inside if f.name not in request.partition_on]
+    payload = [f for f in file_schema if f.name not in request.partition_on]
+    fields = [*(typed.field(c) for c in request.partition_on), *payload]
     return ordered(dataset_schema(pa.schema(fields), request.partition_on), request.partition_on)
 
 
 def with_index_values(store: Store, request: WriteRequest, receipt: Receipt) -> Receipt:
-    """The receipt with values for every index of the dataset; those that it lacks are read from the file."""
+    """The receipt with values for every index of the dataset; missing ones come from the file."""
     if not receipt.key.startswith(f"{request.uuid}/"):
         raise InvalidInput(
-            f"The file {receipt.key!r} belongs to dataset {receipt.dataset!r} and cannot be a partition of {request.uuid!r}: "
-            "whoever cleans up or deletes one of them would damage the other. Write the rows to this dataset, or use copy_dataset."
+            f"The file {receipt.key!r} belongs to dataset {receipt.dataset!r} "
+            f"and cannot be a partition of {request.uuid!r}: "
+            "deleting or cleaning up one dataset would damage the other. "
+            "Write the rows to this dataset, or use copy_dataset."
         )
     if tuple(receipt.values) != request.partition_on:
         raise InvalidInput(
-            f"The file {receipt.key!r} has the partition columns {list(receipt.values)} in its path, but dataset {request.uuid!r} is partitioned on "
-            f"{list(request.partition_on)}: it was replaced since the file was written. Write the rows again."
+            f"The file {receipt.key!r} has the partition columns {list(receipt.values)} in its path, "
+            f"but dataset {request.uuid!r} is partitioned on {list(request.partition_on)}: "
+            "it was replaced since the file was written. Write the rows again."
         )
     missing = [c for c in request.index_columns if c not in receipt.entries and c in receipt.schema.names]
     if not missing:
         return receipt
-    return replace(
-        receipt, entries={**receipt.entries, **file_entries(store, request.uuid, receipt.schema, receipt.key, missing)}
-    )
+    read = file_entries(store, request.uuid, receipt.schema, receipt.key, missing)
+    return replace(receipt, entries={**receipt.entries, **read})

@@ -1,4 +1,4 @@
-"""Staging: encode parts and put them under fresh keys; nothing is visible until a commit names them."""
+"""Staging: partitions are encoded and put under new keys, invisible until a commit names them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Data, Store, VersionMismatch
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt, index_entries
 
-# Of a label that a user chose; a part of a key has at most 255 characters.
+# Characters of a user's label that a new key repeats: file systems allow 255 per path segment.
 _READABLE = 200
-# Fewer rows make no row group worth its statistics.
+# The statistics of a row group with fewer rows cost more than they save.
 _LEAST_GROUP = 1_024
-# Pieces whose distinct values are put together at a time.
+# Pieces of a stream whose distinct values are merged at once.
 _PIECES = 32
-# What a task has at most where files are small, and how many tasks each thread gets at least:
-# handing over a task takes as long as such a file.
+# Handing a task to a thread takes as long as writing a small file. So a task gets several small
+# files, up to these bounds, as long as each thread gets enough tasks.
 _BUNDLE_FILES, _BUNDLE_BYTES, _LEAST_TASKS = 64, 4 * 2**20, 8
 
 T = TypeVar("T")
@@ -52,9 +52,9 @@ __all__ = [
 class StageRequest:
     """How the files of one dataset are staged; picklable, so that it can travel to an executor.
 
-    ``index_columns`` are the columns whose distinct values a receipt lists, ``sort_columns`` those
-    by which the rows are sorted. ``fresh`` says that nobody else has the labels; a label that a
-    user chose names the partition, not the key: where the key is taken, the file gets another one.
+    A receipt lists the distinct values of ``index_columns``, and the first and last row of
+    ``sort_columns``. ``fresh`` means that the labels are new and random. A label that the user
+    chose names the partition, not the file: if its key is taken, the file gets another key.
     """
 
     uuid: str
@@ -69,12 +69,12 @@ class StageRequest:
 def stage_parts(
     store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema
 ) -> list[Receipt]:
-    """Write one file per part, in threads, and return their receipts in the same order."""
+    """Write one file per partition, in threads, and return their receipts in the same order."""
     return stage_together(store, [Staging(request, parts, schema)])[0]
 
 
 class Staging(NamedTuple):
-    """Parts of one dataset that are to be written, with the columns of the rows that they were cut from."""
+    """Partitions of one dataset to write; ``schema`` includes the partition columns."""
 
     request: StageRequest
     parts: Sequence[PartitionRows]
@@ -82,28 +82,22 @@ class Staging(NamedTuple):
 
 
 def stage_together(store: Store, stagings: Sequence[Staging]) -> list[list[Receipt]]:
-    """What `stage_parts` does, for several datasets: no thread waits between one and the next."""
+    """`stage_parts` for several datasets in one run: no thread idles between two of them."""
     total = sum(len(staging.parts) for staging in stagings)
-    # What a remote store is sent waits for it, one file in each thread.
-    most = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
-    bundles = [_bundles(staging, most) for staging in stagings]
+    # An upload to a remote store takes longer than the hand-over, so each file is a task.
+    limit = 1 if store.is_remote else min(_BUNDLE_FILES, total // (_LEAST_TASKS * thread_count()))
+    bundles = [_bundles(staging, limit) for staging in stagings]
+
+    def stage(bundle: _Bundle) -> list[Receipt]:
+        return _stage(store, bundle.request, bundle.parts, bundle.schema)
+
     tasks, phase = list(chain.from_iterable(bundles)), Phase("write", "files", total, len)
-    staged = iter(
-        list(
-            map_in_threads(
-                lambda bundle: _stage(store, bundle.request, bundle.parts, bundle.schema),
-                tasks,
-                store=store,
-                weight=lambda bundle: bundle.nbytes,
-                phase=phase,
-            )
-        )
-    )
-    return [list(chain.from_iterable(islice(staged, len(own)))) for own in bundles]
+    staged = iter(list(map_in_threads(stage, tasks, store=store, weight=lambda bundle: bundle.nbytes, phase=phase)))
+    return [list(chain.from_iterable(islice(staged, len(of_dataset)))) for of_dataset in bundles]
 
 
 class _Bundle(NamedTuple):
-    """Parts that one task stages, and their bytes; the schema is that of the dataset."""
+    """The partitions that one task stages; ``schema`` is that of the dataset."""
 
     request: StageRequest
     parts: Sequence[PartitionRows]
@@ -111,16 +105,14 @@ class _Bundle(NamedTuple):
     nbytes: int
 
 
-def _bundles(staging: Staging, most: int) -> list[_Bundle]:
-    """Neighbouring parts, as long as they are no more than ``most`` and small together."""
+def _bundles(staging: Staging, limit: int) -> list[_Bundle]:
+    """Runs of at most ``limit`` partitions that are small together."""
     request, parts, schema = staging
-    full, sizes = (
-        ordered(dataset_schema(schema, request.partition_on), request.partition_on),
-        [part.table.nbytes for part in parts],
-    )
+    full = ordered(dataset_schema(schema, request.partition_on), request.partition_on)
+    sizes = [part.table.nbytes for part in parts]
     starts, size = [0], 0
     for i, nbytes in enumerate(sizes):
-        if i > starts[-1] and (i - starts[-1] >= most or size + nbytes > _BUNDLE_BYTES):
+        if i > starts[-1] and (i - starts[-1] >= limit or size + nbytes > _BUNDLE_BYTES):
             starts.append(i)
             size = 0
         size += nbytes
@@ -128,7 +120,7 @@ def _bundles(staging: Staging, most: int) -> list[_Bundle]:
 
 
 def dataset_schema(schema: pa.Schema, partition_on: Sequence[str]) -> pa.Schema:
-    """The schema of a dataset that is partitioned so: partition values come back as wide as their text may be."""
+    """The schema of a dataset, its partition columns widened: paths keep only text."""
     return pa.schema([pa.field(f.name, partition_type(f.type)) if f.name in partition_on else f for f in schema])
 
 
@@ -138,7 +130,7 @@ def stage_part(store: Store, request: StageRequest, part: PartitionRows, schema:
 
 
 def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], schema: pa.Schema) -> list[Receipt]:
-    """Encode all files, then upload all: interleaving the steps is 50 % slower (CPU cache misses)."""
+    """Encode all files, then upload all: interleaved they take 50 % longer (CPU cache misses)."""
     ends = [_ends(part.table, request.sort_columns) for part in parts]
     entries = [index_entries(part, request.index_columns) for part in parts]
     files = [memoryview(request.serializer.encode(part.table)) for part in parts]
@@ -148,63 +140,52 @@ def _stage(store: Store, request: StageRequest, parts: Sequence[PartitionRows], 
         files_written=len(files),
         bytes_written=sum(data.nbytes for data in files),
     )
+    uuid, table = request.uuid, request.table
     return [
-        Receipt(
-            request.uuid,
-            part.label,
-            key,
-            part.values,
-            part.table.num_rows,
-            data.nbytes,
-            schema,
-            found,
-            *lowest_and_highest,
-            request.table,
-        )
-        for part, key, data, found, lowest_and_highest in zip(parts, keys, files, entries, ends, strict=True)
+        Receipt(uuid, p.label, key, p.values, p.table.num_rows, data.nbytes, schema, values, low, high, table)
+        for p, key, data, values, (low, high) in zip(parts, keys, files, entries, ends, strict=True)
     ]
 
 
 def _put(store: Store, request: StageRequest, label: str, data: Data) -> str:
+    """Put a file under the key of its label, or under a new key if a user's label is taken."""
     suffix = request.serializer.file_suffix
     key = data_key(request.uuid, request.table, label, suffix)
     if request.fresh:
         store.put(key, data)
         return key
-    try:
-        _put_new(store, key, data)
-    except VersionMismatch:
-        folder, slash, name = label.rpartition("/")
-        key = data_key(request.uuid, request.table, f"{folder}{slash}{name[:_READABLE]}-{new_id()}", suffix)
+    if store.capabilities.conditional_put:
+        try:
+            store.put_if(key, data, None)
+        except VersionMismatch:
+            pass
+        else:
+            return key
+    elif not store.contains(key):
         store.put(key, data)
+        return key
+    folder, slash, name = label.rpartition("/")
+    key = data_key(request.uuid, request.table, f"{folder}{slash}{name[:_READABLE]}-{new_id()}", suffix)
+    store.put(key, data)
     return key
 
 
-def _put_new(store: Store, key: str, data: Data) -> None:
-    if store.capabilities.conditional_put:
-        store.put_if(key, data, None)
-    elif store.contains(key):
-        raise store.mismatch(key, None)
-    else:
-        store.put(key, data)
-
-
 def _ends(table: pa.Table, columns: Sequence[str]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    inside = [c for c in columns if c in table.column_names]
-    if not inside or not table.num_rows:
+    """The first and the last row of the columns that the table has."""
+    keys = [table.column(name) for name in columns if name in table.column_names]
+    if not keys or not table.num_rows:
         return (), ()
-    keys = [table.column(name) for name in inside]
     return tuple(key[0].as_py() for key in keys), tuple(key[-1].as_py() for key in keys)
 
 
 def drain(items: list[T]) -> Iterator[T]:
-    """The items in their order; the list lets go of each, so that rows are freed once they are stored."""
+    """The items in order; each is removed from the list, so that its rows can be freed."""
     items.reverse()
     while items:
         yield items.pop()
 
 
-# --- a file of any size -----------------------------------------------------------------------------------------------
+# --- a file of any size ---------------------------------------------------------------------------
 
 
 def stage_stream(
@@ -215,58 +196,62 @@ def stage_stream(
     pieces: Iterable[pa.Table],
     stored: pa.Schema,
     schema: pa.Schema,
-    most: int,
+    limit: int,
 ) -> Receipt:
-    """Write one file of rows that come in pieces, in the order in which they come; memory holds one row group and the file as far as ``most`` bytes.
+    """Write one file of rows that arrive in pieces, in the order of arrival.
 
-    ``stored`` are the columns of the file, ``schema`` those of the dataset. The label has to be a
-    fresh one.
+    Memory holds one row group, and up to ``limit`` bytes of the file. ``stored`` has the columns of
+    the file, ``schema`` those of the dataset. The label must be new.
     """
     key = data_key(request.uuid, request.table, label, request.serializer.file_suffix)
-    noted = _Noted([c for c in request.index_columns if c in stored.names], request.sort_columns)
-    with tempfile.SpooledTemporaryFile(max_size=most) as file:
-        # Ends are those of the columns in the file, as in `stage_part`.
-        rows = request.serializer.write_stream(noted.seen(piece.select(stored.names) for piece in pieces), stored, file)
+    summary = _StreamSummary([c for c in request.index_columns if c in stored.names], request.sort_columns)
+    with tempfile.SpooledTemporaryFile(max_size=limit) as file:
+        # Without partition columns, as in `stage_part`: low and high name columns of the file only.
+        observed = summary.observe(piece.select(stored.names) for piece in pieces)
+        rows = request.serializer.write_stream(observed, stored, file)
         size = file.tell()
         file.seek(0)
         store.put_file(key, file)  # type: ignore[arg-type]
     record(rows_written=rows, files_written=1, bytes_written=size)
-    return Receipt(
-        request.uuid, label, key, values, rows, size, schema, noted.values(), noted.low, noted.high, request.table
-    )
+    low, high = summary.low, summary.high
+    return Receipt(request.uuid, label, key, values, rows, size, schema, summary.values(), low, high, request.table)
 
 
-def bounded_groups(serializer: FileFormat, rows: int, nbytes: int, most: int) -> FileFormat:
-    """The format with row groups of at most about ``most`` bytes, where so many rows take ``nbytes``, unless it says itself how large they are."""
-    if not isinstance(serializer, ParquetFormat) or serializer.chunk_size is not None or nbytes <= most:
+def bounded_groups(serializer: FileFormat, rows: int, nbytes: int, limit: int) -> FileFormat:
+    """The format with row groups of about ``limit`` bytes, for ``rows`` that take ``nbytes``.
+
+    A row group size that the user chose stays.
+    """
+    if not isinstance(serializer, ParquetFormat) or serializer.chunk_size is not None or nbytes <= limit:
         return serializer
-    return replace(serializer, chunk_size=max(_LEAST_GROUP, rows * most // nbytes))
+    return replace(serializer, chunk_size=max(_LEAST_GROUP, rows * limit // nbytes))
 
 
-class _Noted:
-    """What a receipt says about rows that come in pieces: distinct values of some columns, the first and the last row."""
+class _StreamSummary:
+    """Facts for the receipt of a stream: distinct values of some columns, first and last row."""
 
     def __init__(self, indexed: Iterable[str], sort_columns: Sequence[str]) -> None:
-        self._found: dict[str, list[pa.Array]] = {column: [] for column in indexed}
+        self._arrays: dict[str, list[pa.Array]] = {column: [] for column in indexed}
         self._sort_columns = sort_columns
         self.low: tuple[Any, ...] = ()
         self.high: tuple[Any, ...] = ()
 
-    def seen(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """The pieces, which are noted when they pass."""
+    def observe(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The same pieces; each is observed as it passes."""
         for piece in pieces:
-            for column, arrays in self._found.items():
+            for column, arrays in self._arrays.items():
                 arrays.append(distinct_values(piece.column(column)))
+                # Merged now and then: memory holds the distinct values, not one array per piece.
                 if len(arrays) >= _PIECES:
-                    arrays[:] = [_together(arrays)]
+                    arrays[:] = [_merged(arrays)]
             low, self.high = _ends(piece, self._sort_columns) if piece.num_rows else (self.low, self.high)
             self.low = self.low or low
             yield piece
 
     def values(self) -> dict[str, pa.Array]:
-        """Column → its values, each once."""
-        return {column: _together(arrays) for column, arrays in self._found.items() if arrays}
+        """The distinct values of each column."""
+        return {column: _merged(arrays) for column, arrays in self._arrays.items() if arrays}
 
 
-def _together(arrays: Sequence[pa.Array]) -> pa.Array:
+def _merged(arrays: Sequence[pa.Array]) -> pa.Array:
     return arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays))

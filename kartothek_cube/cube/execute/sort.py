@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kartothek_cube.core.arrow.key_index import Positions, index_type
+from kartothek_cube.core.arrow.key_index import Positions, position_type
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack, scratch
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.cube.execute.join import Indices, JoinedRows, RowSelection, indices_of, rows_at
@@ -63,7 +63,7 @@ def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
     rows, span = sum(map(len, keys)), 1 + max(int(own.max()) for own in keys if len(own))
     if span > _SPARSE * rows:
         return None
-    places: Positions = scratch(span, index_type(rows))
+    places: Positions = scratch(span, position_type(rows))
     places.fill(-1)
     begin = 0
     for own in keys:
@@ -102,7 +102,7 @@ def _source(parts: Sequence[JoinedRows], number: int, order: pa.Array) -> tuple[
         return table, Indices(order, None)
     begins = [0] * len(own) if shared else np.cumsum([0, *map(len, tables)]).tolist()[:-1]
     positions = np.concatenate(
-        [_shifted(part, begin, index_type(len(table))) for part, begin in zip(own, begins, strict=True)]
+        [_shifted(part, begin, position_type(len(table))) for part, begin in zip(own, begins, strict=True)]
     )
     return table, indices_of(pc.take(pa.array(positions), order, boundscheck=False).to_numpy())
 

@@ -241,7 +241,7 @@ def _group_rows(
 def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa.Schema) -> DataFrame:
     """Groups that share files: each file is read once."""
     columns, store = list(read.request.columns), executors.store
-    request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.dispatch_columns))))
+    request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.group_columns))))
     tasks = plan.tasks(read, np.unique(plan.groups.positions))
     n = len(plan.groups)
     regrouping = ShufflePlan(plan.groups.keys, _fields(request), executors.count(n))

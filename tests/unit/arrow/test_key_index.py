@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.arrow.key_index import KeyIndex, index_type
+from kartothek_cube.core.arrow.key_index import KeyIndex, position_type
 from tests.support.key_tables import tables
 
 
@@ -75,5 +75,5 @@ def test_memory_is_bounded_by_the_rows(stride):
 
 
 def test_rows_are_numbered_by_the_narrow_type():
-    assert index_type(2**31 - 1) is np.int32
-    assert index_type(2**31) is np.int64
+    assert position_type(2**31 - 1) is np.int32
+    assert position_type(2**31) is np.int64

@@ -40,7 +40,7 @@ def test_ranges_are_where_each_value_satisfies_the_comparisons(kind, values, con
         else []
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_LOOKS", 3)
+        patch.setattr(module, "_PROBES", 3)
         found = matching_ranges(column, clauses)
     mask = np.zeros(len(column), dtype=bool)
     for low, high in found:

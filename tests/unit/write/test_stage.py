@@ -82,8 +82,8 @@ def test_a_bundle_has_few_bytes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("count", "most", "expected"), [(0, 5, []), (3, 0, [1, 1, 1]), (3, 1, [1, 1, 1]), (3, 64, [3])]
+    ("count", "limit", "expected"), [(0, 5, []), (3, 0, [1, 1, 1]), (3, 1, [1, 1, 1]), (3, 64, [3])]
 )
-def test_bundles_of_no_more_than_so_many(count, most, expected):
+def test_bundles_of_no_more_than_so_many(count, limit, expected):
     parts = [PartitionRows({}, str(n), pa.table({"x": [n]})) for n in range(count)]
-    assert [len(bundle.parts) for bundle in module._bundles(Staging(REQUEST, parts, TABLE.schema), most)] == expected
+    assert [len(bundle.parts) for bundle in module._bundles(Staging(REQUEST, parts, TABLE.schema), limit)] == expected

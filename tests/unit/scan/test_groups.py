@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.metadata.index import build_index
-from kartothek_cube.core.scan.groups import check_dispatch, group_partitions, partition_by_partition
+from kartothek_cube.core.scan.groups import check_group_columns, group_partitions, partition_by_partition
 from kartothek_cube.core.scan.plan import conjunction_masks, needed_indices
 from kartothek_cube.core.snapshots.loader import with_indices
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -98,11 +98,11 @@ def test_an_index_that_names_a_label_twice_gives_it_once(snapshot):
 @pytest.mark.parametrize("columns", [["x"], ["i1", "x"], ["unknown"]])
 def test_columns_without_index_are_refused(snapshot, columns):
     with pytest.raises(InvalidRequest, match=r"Dispatch columns must be indexed\. Dataset 'uuid' has no index on"):
-        check_dispatch(columns, snapshot)
+        check_group_columns(columns, snapshot)
 
 
 def test_a_column_that_is_named_twice_counts_once(snapshot):
-    assert check_dispatch(["i1", "p", "i1"], snapshot) == ("i1", "p")
+    assert check_group_columns(["i1", "p", "i1"], snapshot) == ("i1", "p")
 
 
 ROW = st.tuples(st.integers(0, 2), st.sampled_from(["a", "b", None]), st.sampled_from([1, 2, None]))
