@@ -20,6 +20,7 @@ from obstore.store import MemoryStore as ObstoreMemory
 
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
+from kartothek_cube.core.stores import object_store_client as connection
 from kartothek_cube.core.stores import conditional_put, object_store
 from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.errors import summary
@@ -208,7 +209,7 @@ def test_the_beginning_of_a_name_does_not_list_the_whole_bucket(remote, s3):
 
 
 def test_many_folders_are_listed_together(remote, s3):
-    keys = [f"t/p={i:02}/1" for i in range(object_store._MOST_FOLDERS + 1)]
+    keys = [f"t/p={i:02}/1" for i in range(object_store._MAX_FOLDERS + 1)]
     for key in keys:
         s3.put(key, b"1")
     remote.reset()
@@ -414,7 +415,7 @@ class Careless(RemoteStandIn):
 
 @pytest.fixture(autouse=True)
 def nothing_is_known_of_servers(monkeypatch):
-    monkeypatch.setattr(conditional_put, "_FOUND", {})
+    monkeypatch.setattr(conditional_put, "_SUPPORTED", {})
 
 
 @pytest.mark.parametrize("ignored", [{"if-match", "if-none-match"}, {"if-match"}, {"if-none-match"}])
