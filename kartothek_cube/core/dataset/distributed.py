@@ -68,7 +68,7 @@ def stage_partitions(
     partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         As in `update_dataset_from_dataframes`.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def commit_receipts(
         application with this number or a later one. A repeated call may then stage its rows again;
         they are committed once. See the page *Exactly once*.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def write_single_partition(
     metadata_version : int
         Only 4.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -312,7 +312,7 @@ def commit_dataset(
     default_metadata_version : int
         Only 4.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------

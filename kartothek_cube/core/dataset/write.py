@@ -105,7 +105,7 @@ def store_dataframes_as_dataset(
         ``"raise"``: `CommitConflict`. ``"reapply"``: the dataset is replaced anyway (last writer
         wins), and the result has ``commit.reapplied``. See the page *Many writers*.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -246,7 +246,7 @@ def update_dataset_from_dataframes(
         removed anyway (last writer wins), and the result has ``commit.reapplied``. See the page
         *Many writers*.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------

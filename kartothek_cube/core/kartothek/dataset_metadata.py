@@ -127,7 +127,7 @@ class DatasetMetadata(DatasetMetadataBase):
         """The view of a snapshot. Secondary indices are not loaded."""
         return cls.of_parts(kernel.parts_of_snapshot(snapshot))
 
-    # --- what a document says -----------------------------------------------------------------------------------------
+    # --- what a document says ---------------------------------------------------------------------
 
     @property
     def snapshot(self) -> Snapshot:
@@ -200,7 +200,7 @@ class DatasetMetadata(DatasetMetadataBase):
             )
         return next(iter(self._parts.schemas.values()))
 
-    # --- indices ------------------------------------------------------------------------------------------------------
+    # --- indices ----------------------------------------------------------------------------------
 
     @property
     def indices(self) -> dict[str, IndexBase]:
@@ -321,7 +321,7 @@ class DatasetMetadata(DatasetMetadataBase):
         known = kernel.ready_indices(self._parts, {*chosen, *clauses})
         return indices_as_frame(self._parts.columns.labels.to_pylist(), known, chosen, date_as_object, predicates)
 
-    # --- documents ----------------------------------------------------------------------------------------------------
+    # --- documents --------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """The dataset as a document: loaded indices as value → labels, others as the keys of their files."""
@@ -421,7 +421,7 @@ class DatasetMetadata(DatasetMetadataBase):
         opened, name = open_instrumented(store), check_uuid(uuid)
         return sorted(key for prefix in (f"{name}.", f"{name}/") for key in opened.list(prefix, recursive=True).keys)
 
-    # --- object protocol ----------------------------------------------------------------------------------------------
+    # --- object protocol --------------------------------------------------------------------------
 
     def copy(self, **kwargs: object) -> DatasetMetadata:
         """Another dataset, with the arguments of the constructor that are given and else those of this one."""

@@ -87,7 +87,7 @@ def _same_partitions(left: PartitionColumns, right: PartitionColumns) -> bool:
     return equal or to_mapping(left) == to_mapping(right)
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def check_version(uuid: str, version: int) -> None:
@@ -224,7 +224,7 @@ def _check_types(parts: DatasetParts) -> None:
         )
 
 
-# --- loading --------------------------------------------------------------------------------------------------------------
+# --- loading --------------------------------------------------------------------------------------
 
 
 def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: StoreLike | None) -> DatasetParts:
@@ -304,7 +304,7 @@ def with_loaded(parts: DatasetParts, snapshot: Snapshot) -> DatasetParts:
     )
 
 
-# --- writing --------------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def mapping_of(parts: DatasetParts) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class DatasetFactory(DatasetMetadataBase):
     dataset_uuid : str
         Name of the dataset.
     store_factory : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     load_schema : bool, default True
         Whether to read the schemas.
     load_all_indices : bool, default False

@@ -258,7 +258,7 @@ def _is_untyped(values: pa.Array | pa.ChunkedArray) -> bool:
     return bool(pt.is_floating(values.type) and pc.all(pc.is_null(values, nan_is_null=True)).as_py() is not False)
 
 
-# --- dates and moments ------------------------------------------------------------------------------------------------
+# --- dates and moments ----------------------------------------------------------------------------
 
 _MOMENT = (dt.datetime, np.datetime64)
 

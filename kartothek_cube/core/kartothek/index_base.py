@@ -108,7 +108,7 @@ class IndexBase:
         made.__setstate__(state)
         return made
 
-    # --- content ------------------------------------------------------------------------------------------------------
+    # --- content ----------------------------------------------------------------------------------
 
     @property
     def data(self) -> SecondaryIndex | None:
@@ -161,7 +161,7 @@ class IndexBase:
         values = self.pairs().values
         return values_of.numpy_values(values.take(pa.array(kernel.run_starts(values))), date_as_object)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------
 
     @staticmethod
     def normalize_value(dtype: pa.DataType | None, value: object) -> Any:
@@ -266,7 +266,7 @@ class IndexBase:
         check_constants(chain.from_iterable(conjunctions), pa.schema([(self.column, pairs.values.type)]))
         return kernel.distinct_pairs(pairs.filter(values_of.satisfying(pairs.values, conjunctions)))
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def update(self, index: IndexBase, inplace: bool = False) -> Self:
         """The pairs of both indices; this object if the other has none.
@@ -318,7 +318,7 @@ class IndexBase:
         }
         return type(self)(**(arguments | kwargs))
 
-    # --- object protocol ----------------------------------------------------------------------------------------------
+    # --- object protocol --------------------------------------------------------------------------
 
     def _identity(self) -> tuple[Any, ...]:
         return type(self), self.column, self.dtype, self.loaded

@@ -65,7 +65,7 @@ def _need_all_bits(values: Sequence[Any]) -> bool:
     return {type(v) for v in values} == {int} and max(values) >= 2**63 and min(values) >= 0
 
 
-# --- one value --------------------------------------------------------------------------------------------------------
+# --- one value ------------------------------------------------------------------------------------
 
 
 def normalize_value(dtype: pa.DataType | None, value: object) -> Any:
@@ -151,7 +151,7 @@ _NORMALISERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataT
 )
 
 
-# --- dicts and Arrow --------------------------------------------------------------------------------------------------
+# --- dicts and Arrow ------------------------------------------------------------------------------
 
 # Python types that Arrow converts to the type of the index as `normalize_value` would.
 _EXACT: tuple[tuple[Callable[[pa.DataType], bool], Callable[[type], bool]], ...] = (
@@ -231,7 +231,7 @@ def _python_values(values: pa.Array) -> list[Any]:
     return list(numpy_values(values)) if pt.is_timestamp(values.type) else values.to_pylist()
 
 
-# --- numpy and pandas -------------------------------------------------------------------------------------------------
+# --- numpy and pandas -----------------------------------------------------------------------------
 
 
 def numpy_values(values: pa.Array, date_as_object: bool = True) -> np.ndarray[Any, Any]:
@@ -275,7 +275,7 @@ def _cut(values: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> np.ndarr
     return out
 
 
-# --- predicates -------------------------------------------------------------------------------------------------------
+# --- predicates -----------------------------------------------------------------------------------
 
 
 def satisfying(values: pa.Array, conjunctions: Iterable[Sequence[Clause]]) -> Mask:

@@ -195,7 +195,7 @@ class ExplicitSecondaryIndex(IndexBase):
         self.index_storage_key = state.get("index_storage_key")
 
 
-# --- several indices --------------------------------------------------------------------------------------------------
+# --- several indices ------------------------------------------------------------------------------
 
 
 def merge_indices(list_of_indices: Sequence[Mapping[str, IndexBase]]) -> dict[str, IndexBase]:

@@ -146,7 +146,7 @@ def _origins(origin: object) -> frozenset[str]:
     return frozenset(origin)
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def make_meta(
@@ -260,7 +260,7 @@ def normalize_column_order(
     return SchemaWrapper(ordered(arrow, keys).with_metadata(arrow.metadata), origin)
 
 
-# --- comparing ------------------------------------------------------------------------------------------------------------
+# --- comparing ------------------------------------------------------------------------------------
 
 
 def validate_compatible(
@@ -337,7 +337,7 @@ def validate_shared_columns(schemas: Iterable[SchemaWrapper | pa.Schema], ignore
             seen[field.name] = field.type
 
 
-# --- frames and files -----------------------------------------------------------------------------------------------------
+# --- frames and files -----------------------------------------------------------------------------
 
 
 def empty_dataframe_from_schema(
