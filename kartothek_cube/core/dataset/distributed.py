@@ -98,7 +98,7 @@ def stage_partitions(
         return _stage(target.store, request, data)
 
 
-def _stage(store: Store, request: WriteRequest, data: IntoItems) -> StagedPartitions:
+def _stage(store: Store, request: WriteRequest, data: object) -> StagedPartitions:
     staged = stage_data(store, request, data)
     return StagedPartitions(request.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
 

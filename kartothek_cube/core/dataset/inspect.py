@@ -135,7 +135,8 @@ def collect_dataset_metadata_on(
     as_of: AsOf | None,
 ) -> pd.DataFrame:
     """`collect_dataset_metadata` inside an operation; the executor reads the footers."""
-    if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1:
+    is_number = isinstance(frac, (int, float, np.number)) and not isinstance(frac, bool)  # type: ignore[redundant-expr]
+    if not is_number or not 0 < frac <= 1:
         raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
     source = dataset_ref(dataset_uuid, store, factory, as_of)
     snapshot = source.snapshot()

@@ -132,10 +132,10 @@ def read_table(
         as_objects = check_flag(dates_as_object, "dates_as_object")
         source = dataset_ref(dataset_uuid, store, factory, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, filters, by_label, keep=source.keep)
-        categories = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
+        encoded = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
         if in_order:
             plan = plan.take(np.argsort(pack_one(plan.values, plan.values.column_names), kind="stable"))
-        rows = load_scan(source.store, plan, categories)
+        rows = load_scan(source.store, plan, encoded)
         if not rows.num_rows:
             return op.returned(_frame_without_rows(source.store, plan, rows, as_objects))
         return op.returned(to_frame(rows, dates_as_object=as_objects, nullable=True))

@@ -405,7 +405,7 @@ def create_empty_dataset_header(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_new(target.uuid, base, partition_on, secondary_indices, None, overwrite, metadata_storage_format)
-        if not isinstance(table_meta, Mapping) or not table_meta:
+        if not isinstance(table_meta, Mapping) or not table_meta:  # type: ignore[redundant-expr]
             raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
         schemas = {table: _stored_schema(table, given, request) for table, given in table_meta.items()}
         check_shared_columns(schemas, request.uuid)
