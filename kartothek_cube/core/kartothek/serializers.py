@@ -222,7 +222,7 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
                 present = [name for name in source.schema.names if not name.startswith("__index_level_")]
                 names = present if names is None else names
                 _check_columns(names, categories, columns_of(filters), present, key)
-                # kartothek compares leniently only where neither Arrow nor objects do it.
+                # Without pushdown kartothek compares dates with moments, unless dates are objects.
                 strict = predicate_pushdown_to_io or date_as_object
                 table = _read_rows(source, key, names, filters, pushdown=predicate_pushdown_to_io, strict=strict)
         except CorruptData as error:
