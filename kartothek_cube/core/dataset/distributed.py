@@ -182,6 +182,7 @@ def commit_receipts(
         staged = [item for item in staged if item.receipts]
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
+        # Before any check of the rows: a repeated call must succeed even if the schema has changed.
         if (done := skipped(base, parse_txn(txn))) is not None:
             return DatasetMetadata.of(done)
         # An existing dataset has its own partition keys and index columns.
@@ -191,6 +192,7 @@ def commit_receipts(
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
         new = uncommitted(target.store, staged, base, rules)
         if base is not None and not (new or rules.scope or metadata or metadata_merger or rules.txn):
+            # Nothing to commit: the result of an earlier commit is not that of this call.
             return DatasetMetadata.of(replace(base, result=None))
         staged_write = merge_staged(target.store, request, new)
         return target.committed(commit_staged(target.store, staged_write, arguments, rules))
@@ -265,7 +267,7 @@ def write_single_partition(
     >>> len(commit_dataset(store, "sales", new_partitions=[staged]).partitions)
     1
     """
-    del metadata, overwrite, metadata_merger
+    del metadata, overwrite, metadata_merger  # kartothek's signature
     with operation("write_single_partition", options):
         check_version(metadata_version)
         if data is None:
@@ -341,7 +343,7 @@ def commit_dataset(
     >>> len(commit_dataset(store, "sales", staged, delete_scope=[{"WEEK": 1}]).partitions)
     2
     """
-    del output_dataset_uuid, df_serializer
+    del output_dataset_uuid, df_serializer  # kartothek's signature
     with operation("commit_dataset", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)

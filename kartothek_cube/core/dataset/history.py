@@ -117,4 +117,5 @@ def history(
         )
         columns = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
         frame = to_frame(pa.Table.from_pylist(columns, schema=_SCHEMA))
+        # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})

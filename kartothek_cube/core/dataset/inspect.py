@@ -148,7 +148,7 @@ def collect_dataset_metadata_on(
         sample = sorted(np.random.default_rng(random_state).choice(len(labels), size, replace=False).tolist())
     files = [(labels[i], plan.files[i].as_py()) for i in sample]
     frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files, executor).to_pandas()
-    return frame.astype({"partition_label": object})
+    return frame.astype({"partition_label": object})  # kartothek's type, not pandas' new text type
 
 
 # --- hashes ---------------------------------------------------------------------------------------
@@ -290,6 +290,7 @@ def _by_group(
     schema = pa.schema(fields)
     of_file = partial(_group_hashes, store, request, columns, schema)
     hashed = map_files(of_file, plan.tasks(), executor=executor, heavy=True)
+    # Without files the result is empty, in the types of the columns.
     parts = list(hashed) or [_summed(schema.empty_table(), np.zeros(0, dtype=np.uint64))]
     merged = pa.concat_tables(parts).combine_chunks()
     result = _summed(merged.select(range(len(keys))), merged.column(len(keys)).to_numpy())
@@ -317,6 +318,7 @@ def _summed(keys: pa.Table, hashes: Hashes) -> pa.Table:
     codes = pack_one(keys, keys.column_names)
     order = np.argsort(codes, kind="stable")
     starts = group_starts(codes[order])
+    # Overflow wraps around: the sum modulo 2^64.
     sums = np.add.reduceat(hashes[order], starts) if len(starts) else np.zeros(0, dtype=np.uint64)
     return keys.take(pa.array(order[starts])).append_column(_HASH, pa.array(sums, type=pa.uint64()))
 

@@ -261,6 +261,7 @@ def verify_dataset(
     [('error', 'missing-file')]
     """
     with operation("verify_dataset", options):
+        # Not the snapshot of the factory: stored bytes are verified.
         source = dataset_ref(dataset_uuid, store, factory)
         is_deep = check_flag(deep, "deep")
         verified = verify(source.store, source.uuid, deep=is_deep)

@@ -133,7 +133,7 @@ def read_table(
         source = dataset_ref(dataset_uuid, store, factory, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, filters, by_label, keep=source.keep)
         encoded = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
-        if in_order:
+        if in_order:  # stable: partitions of equal values stay in the order of the document
             plan = plan.take(np.argsort(pack_one(plan.values, plan.values.column_names), kind="stable"))
         rows = load_scan(source.store, plan, encoded)
         if not rows.num_rows:
@@ -424,8 +424,10 @@ def stream_table(
         names, filters, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
         source = dataset_ref(dataset_uuid, store, None, as_of)
         plan = make_file_plan(source.store, source.snapshot(), table, names, filters)
+        # Explicit, so that a stream without batches has a schema, too.
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
         batches = limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)
+        # The operation ends with the last batch, not with this call.
         return pa.RecordBatchReader.from_batches(schema, op.lasting(batches))
 
 

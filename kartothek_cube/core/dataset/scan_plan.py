@@ -18,6 +18,7 @@ from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 __all__ = ["ScanPlan", "plan_table_scan", "residual"]
 
 
+# Without equality: Arrow columns inside have none that is a bool.
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanPlan:
     """Which files a read of one table touches, and why. Made by `plan_table_scan`; picklable.
@@ -68,6 +69,7 @@ class ScanPlan:
         InvalidInput
             If the format is none of these.
         """
+        # Imported here: plans travel to Spark executors, which draw nothing.
         from kartothek_cube.core.display.render import render
 
         request = self.scan.request
@@ -153,7 +155,7 @@ def _pruning_step(plan: ScanPlan) -> Step:
     steps = {step.column: step for step in others}
     indexed = [c for c in plan.secondary_indices if c in columns - keys]
     for column in indexed:
-        step = steps.get(column)
+        step = steps.get(column)  # None: the scan did not use the index
         before, after = (None, None) if step is None else (step.before, step.after)
         rows.append(StepRow(f"secondary index on {column}", before, after, _unanswered(column, predicates)))
     rest = ", ".join(sorted(columns - keys - set(indexed)))

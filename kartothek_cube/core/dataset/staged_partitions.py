@@ -113,6 +113,7 @@ def uncommitted(
 
     def is_new(receipt: Receipt) -> bool:
         key = files.get((receipt.table, receipt.label))
+        # The commit copies files that garbage collection is about to take: same rows, another key.
         return key is None or not (key == receipt.key or is_copy(key, receipt.key))
 
     left = [replace(item, receipts=tuple(filter(is_new, item.receipts))) for item in items]
@@ -156,6 +157,7 @@ def merge_staged(store: Store, request: WriteRequest, items: Sequence[object]) -
     by_label: dict[str, dict[str, pa.Schema]] = {}
     for receipt in receipts:
         by_label.setdefault(receipt.label, {})[receipt.table] = receipt.schema
+    # Partition by partition: the tables of one partition must agree on shared columns.
     schemas = Schemas(request)
     for tables in by_label.values():
         schemas.add(tables)

@@ -119,6 +119,7 @@ def undo(
             raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
         source = dataset_ref(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
+        # Not the snapshot of the factory, onto which others may have committed.
         newest = load_snapshot(source.store, source.uuid)
         plan = plan_undo(source.store, newest, commit)
         change = _header_change if plan.changes_header else _partial_change

@@ -137,6 +137,7 @@ def store_dataframes_as_dataset(
         check_version(metadata_version)
         rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
+        # The state at the begin of the call: later commits of others are conflicts.
         base = find_snapshot(target.store, target.uuid)
         columns = partition_on, secondary_indices
         request = plan_new(target.uuid, base, *columns, df_serializer, overwrite, metadata_storage_format)
@@ -180,6 +181,7 @@ def store_dataframes_as_dataset__iter(
     >>> len(dataset.partitions)
     3
     """
+    # Positional, in the order of the other verb.
     rows = dataset_uuid, df_generator, metadata, partition_on, df_serializer, overwrite
     form = secondary_indices, metadata_storage_format, metadata_version
     with operation("store_dataframes_as_dataset__iter", options):
@@ -279,10 +281,11 @@ def update_dataset_from_dataframes(
     0           FR      5
     1           DE      4
     """
-    del central_partition_metadata, load_dynamic_metadata
+    del central_partition_metadata, load_dynamic_metadata  # kartothek's signature
     with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
+        # First: a store that cannot commit would keep the files as garbage.
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(
@@ -329,6 +332,7 @@ def update_dataset_from_dataframes__iter(
     >>> len(dataset.partitions)
     2
     """
+    # Positional, in the order of the other verb.
     change = store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger
     unused = central_partition_metadata, default_metadata_version
     columns = partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices

@@ -88,6 +88,7 @@ class DatasetMetadata(DatasetMetadataBase):
     """
 
     __slots__ = ("_partitions", "_parts")
+    # Equality compares the content, which has dicts.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
@@ -116,6 +117,7 @@ class DatasetMetadata(DatasetMetadataBase):
     @classmethod
     def of_parts(cls, parts: DatasetParts) -> DatasetMetadata:
         """The view of some parts."""
+        # Not by the constructor: the parts are checked already.
         made = cls.__new__(cls)
         made._parts, made._partitions = parts, None  # noqa: SLF001
         return made
@@ -136,6 +138,7 @@ class DatasetMetadata(DatasetMetadataBase):
         InvalidRequest
             If the dataset was loaded without its schema.
         """
+        # Kept, because building a snapshot parses the keys of all files.
         self._parts, snapshot = kernel.with_snapshot(self._parts)
         return snapshot
 
@@ -178,6 +181,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
         In a cube, later partitions override earlier ones.
         """
+        # Built on first access: the library works on columns, one object per partition is slow.
         if self._partitions is None:
             self._partitions = partition_map(self._parts.columns)
         return MappingProxyType(self._partitions)
@@ -425,8 +429,9 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreLike) -> list[str]:
-        """All keys of this dataset in the store, sorted; also keys that the document does not name."""
+        """All keys of this dataset in the store, sorted, whether the document names them or not."""
         opened, name = open_instrumented(store), check_uuid(uuid)
+        # With the separator: `sales` is also a prefix of the keys of `sales_2024`.
         return sorted(key for prefix in (f"{name}.", f"{name}/") for key in opened.list(prefix, recursive=True).keys)
 
     # --- object protocol --------------------------------------------------------------------------
@@ -458,6 +463,7 @@ class DatasetMetadata(DatasetMetadataBase):
         return self._parts.same_as(other._parts)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Without `_partitions`, which the receiver builds if needed.
         return (DatasetMetadata.of_parts, (self._parts,))
 
     def __repr__(self) -> str:

@@ -110,6 +110,7 @@ def make_parts(
             raise InvalidType(f"{name} of dataset {uuid!r} should be a dict, but is {type(given).__name__}.")
     columns = partition_columns(partitions, uuid) if partitions else empty_partitions()
     keys = (partition_keys,) if isinstance(partition_keys, str) else tuple(partition_keys)
+    # A copy: later changes of the caller's dict must not change the dataset.
     document = Document(uuid, deepcopy(dict(metadata)), keys, indices, columns if explicit else None)
     return _parts(document, columns, _wrapped(table_meta, uuid))
 
@@ -182,6 +183,7 @@ def _index_object(
             f"but is {type(reference).__name__}."
         )
     index = ExplicitSecondaryIndex(column, reference, dtype=data_type)
+    # `to_dict` of a dataset with loaded partition indices embeds them.
     return PartitionIndex.of(index.pairs()) if column in (document.partition_keys or ()) else index
 
 
@@ -226,6 +228,7 @@ def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: S
     if not missing:  # then the store may be None
         return parts
     opened = open_instrumented(store)  # type: ignore[arg-type]  # None is refused here, where a store is needed
+    # Without types there is no snapshot: each index takes its type from its file.
     if any(_type_of(c, parts.schemas) is None for c in [*missing, *parts.partition_keys]):
         return _with(parts, {c: _loaded(parts, secondary[c].load(opened).data, secondary[c]) for c in missing})
     parts, snapshot = with_snapshot(parts)
@@ -323,7 +326,7 @@ def _entry(index: IndexBase) -> Any:
 
 def _json_name(value: object, column: str, uuid: str) -> str:
     """An indexed value as a name in JSON."""
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before int, of which bool is a subclass
         return str(value).lower()
     if isinstance(value, (str, int, float)):
         return str(value)

@@ -128,7 +128,7 @@ class DatasetFactory(DatasetMetadataBase):
         self.load_schema = load_schema
         self.load_dataset_metadata = load_dataset_metadata
         self._load_all_indices = load_all_indices
-        self.invalidate()
+        self.invalidate()  # sets the loaded state to None
 
     def invalidate(self) -> None:
         """Drop the loaded state and the opened store."""
@@ -164,6 +164,7 @@ class DatasetFactory(DatasetMetadataBase):
         if self.load_schema:
             return self.dataset_metadata.snapshot
         if self._snapshot is None:
+            # Schemas are read here, because planning needs types; the factory still shows none.
             self._snapshot = load_snapshot_as_of(open_instrumented(self.store), self.dataset_uuid, self.as_of)
         return self._snapshot
 

@@ -150,6 +150,7 @@ def filter_df_from_predicates(
         return df
     columns = columns_of(filters)
     check_known(columns, list(df.columns), "The predicates name columns that the frame does not have")
+    # pandas returns a frame for a name that occurs twice.
     twice = sorted(c for c in columns if not is_series(df[c]))
     if twice:
         raise InvalidInput(
@@ -236,7 +237,7 @@ def filter_array_like(
         result = result & np.asarray(mask, dtype=bool)
     if out is None:
         return result
-    out[...] = result
+    out[...] = result  # in place: kartothek's callers pass a buffer
     return out
 
 
@@ -279,6 +280,7 @@ def _with_moments(values: pa.Array | pa.ChunkedArray, clause: Clause) -> tuple[p
         except pa.ArrowInvalid as error:
             message = f"Column {clause.column!r} is text that cannot be compared with dates: {error}"
             raise InvalidType(message) from None
+    # In microseconds, which reach every date.
     elif pt.is_date(values.type) and any(isinstance(v, _MOMENT) for v in constants):
         values = values.cast(pa.timestamp("us"))
     if not pt.is_timestamp(values.type):

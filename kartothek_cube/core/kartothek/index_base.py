@@ -74,6 +74,7 @@ class IndexBase:
     """
 
     __slots__ = ("_data", "_dict", "_is_sorted", "column", "creation_time", "dtype")
+    # Indices are mutable, by `inplace=True`.
     __hash__ = None  # type: ignore[assignment]
 
     column: str
@@ -91,6 +92,7 @@ class IndexBase:
         normalize_dtype: bool = True,
     ) -> None:
         given = values_of.infer_type(list(index_dct), column) if dtype is None and index_dct else dtype
+        # Inferred types are always normalised.
         data_type = values_of.index_data_type(given, column, normalize_dtype or dtype is None)
         # An empty index that has a file gets its type from the file.
         if data_type is None and index_dct is not None and not getattr(self, "index_storage_key", None):
@@ -129,6 +131,7 @@ class IndexBase:
         InvalidInput
             If the index is not loaded.
         """
+        # Sorted on first use: most queries need no order.
         if not self._is_sorted:
             self._data = kernel.distinct_pairs(self.known())
             self._is_sorted = True
@@ -311,6 +314,7 @@ class IndexBase:
         """The index with other pairs, as a new object or in place."""
         if not inplace:
             return self._new(column=self.column, data=data, dtype=self.dtype)
+        # A new state without key and creation time: the index file has the old content.
         self.__setstate__({"column": self.column, "data": data, "dtype": self.dtype})
         return self
 
@@ -342,6 +346,7 @@ class IndexBase:
         return f"<{type(self).__name__} on {self.column!r}: {self.dtype}, {pairs}>"
 
     def __getstate__(self) -> dict[str, Any]:
+        # Sorted, so that equal indices have equal pickles.
         data = self.pairs() if self.loaded else None
         return {"column": self.column, "data": data, "dtype": self.dtype, "creation_time": self.creation_time}
 

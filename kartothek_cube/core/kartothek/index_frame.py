@@ -173,6 +173,7 @@ def _matches(positions: IntArray, label: IntArray, n: int) -> tuple[IntArray, In
     order = order[np.searchsorted(positions[order], 0) :]
     counts = np.bincount(positions[order], minlength=n)
     slots = np.append(order, -1)  # rows without a pair point to the last slot
+    # Rows of one label are neighbours in `order`: a range per label, of length 1 if it has no pair.
     first = np.where(counts > 0, np.cumsum(counts) - counts, len(order))
     rows, slot = expand_ranges(first[label], np.maximum(counts, 1)[label])
     return rows, slots[slot]
@@ -195,5 +196,6 @@ def _frame(names: pa.Array, joined: _Joined, columns: Sequence[str], date_as_obj
         if columns
         else pd.DataFrame(index=range(len(joined.label)))
     )
+    # kartothek gives the index no name if there are no columns.
     frame.index = pd.Index(names.take(pa.array(joined.label)).to_pandas(), name="partition" if columns else None)
     return frame

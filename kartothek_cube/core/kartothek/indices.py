@@ -50,7 +50,7 @@ class PartitionIndex(IndexBase):
         dtype: pa.DataType | None = None,
         normalize_dtype: bool = True,
     ) -> None:
-        if dtype is None:
+        if dtype is None:  # paths are text: values cannot tell the type
             raise InvalidInput(
                 f"PartitionIndex dtype of column {column!r} cannot be None: give the type of the column."
             )
@@ -136,6 +136,7 @@ class ExplicitSecondaryIndex(IndexBase):
         stored = table.schema.field(self.column).type if self.column in table.column_names else pa.null()
         data_type = self.dtype or plain_type(stored)
         data = kernel.index_from_table(table, self.column, data_type, key)
+        # Without normalisation, the type of the index may be narrower than that of the file.
         data = SecondaryIndex(self.column, data.values.cast(data_type), data.labels)
         return self._new(column=self.column, data=data, dtype=data_type, index_storage_key=key)
 
@@ -151,6 +152,7 @@ class ExplicitSecondaryIndex(IndexBase):
         """
         data, opened = self.pairs(), open_instrumented(store)
         uuid, key = check_uuid(dataset_uuid), self.index_storage_key
+        # The file may belong to another dataset, which must not change.
         if key is None or not key.startswith((f"{uuid}/", f"{uuid}.")):
             self.index_storage_key = put_index(opened, uuid, data, self.creation_time)
             return self.index_storage_key

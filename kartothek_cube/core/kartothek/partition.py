@@ -72,6 +72,7 @@ def partition_columns(partitions: object, uuid: str) -> PartitionColumns:
     return from_mapping(members, uuid)
 
 
+# Not None, which is a valid value.
 _CONFLICT = object()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -32,7 +32,9 @@ __all__ = [
     "validate_shared_columns",
 ]
 
+# Characters: a schema that was merged from thousands of files names all of them.
 _SHOWN_ORIGINS = 200
+# pandas' prefix for columns with row labels that have no name.
 _OF_ROW_LABELS = "__index_level_"
 
 
@@ -177,11 +179,13 @@ def make_meta(
     if isinstance(obj, SchemaWrapper):
         origin = obj.origin
     if is_frame(obj):
-        schema = to_table(_with_text_names(obj), "to describe").schema
+        schema = to_table(_with_text_names(cast("pd.DataFrame", obj)), "to describe").schema
     elif isinstance(obj, (SchemaWrapper, pa.Schema)):
         schema = _without_row_labels(_arrow(obj))
     elif not is_series(obj) and is_block(obj):
-        schema = _without_row_labels(pa.schema(getattr(obj, "schema", obj)))
+        # A table has a schema; other blocks export one by `__arrow_c_schema__`.
+        exported = cast("pa.Schema", getattr(obj, "schema", obj))
+        schema = _without_row_labels(pa.schema(exported))
     else:
         raise InvalidInput(f"Input must be a pyarrow schema, or a pandas dataframe, but is {type(obj).__name__}.")
     _check_unique(schema.names)
@@ -224,7 +228,7 @@ def normalize_type(
     >>> normalize_type(pa.int8(), "int8", "int8", None)
     (DataType(int64), 'int64', 'int64', None)
     """
-    if pt.is_dictionary(t_pa):
+    if pt.is_dictionary(t_pa):  # the format stores the values of a dictionary
         value = normal_type(t_pa.value_type)
         return (value, *pandas_types(value))
     normal = normal_type(t_pa)

@@ -177,7 +177,7 @@ class _FormatSerializer(DataFrameSerializer, FileFormat):
     def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
         data = self.encode(to_table(df, key_prefix))
         key = key_prefix + self.file_suffix
-        open_instrumented(store).put(key, memoryview(data))
+        open_instrumented(store).put(key, memoryview(data))  # no copy of the encoded file
         return key
 
 
@@ -219,6 +219,7 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
         names, categories = _names(columns, "columns", key), _names(categories, "categories", key)
         try:
             with open_file(open_instrumented(store), key, None) as source:
+                # Row labels that pandas wrote are no columns.
                 present = [name for name in source.schema.names if not name.startswith("__index_level_")]
                 names = present if names is None else names
                 _check_columns(names, categories, columns_of(filters), present, key)
@@ -240,6 +241,7 @@ def _read_rows(
     pushdown: bool,
     strict: bool,
 ) -> pa.Table:
+    # Predicates may name columns that are not returned.
     to_read = [*columns, *sorted(columns_of(predicates) - set(columns))]
     schema = stored_schema(pa.schema([source.schema.field(c) for c in to_read]), f" of the file {key!r}")
     if strict:
