@@ -131,7 +131,7 @@ def _hidden(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
 
 
-# --- physical partitions ----------------------------------------------------------------------------------------------
+# --- physical partitions --------------------------------------------------------------------------
 
 
 def overriding_files(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
@@ -152,7 +152,7 @@ def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
 
 
-# --- commits of several datasets --------------------------------------------------------------------------------------
+# --- commits of several datasets ------------------------------------------------------------------
 
 
 def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
@@ -285,7 +285,7 @@ def _repetitions(cells: _Cells, part: Sequence[int]) -> int:
     return len(hashes) - len(np.unique(hashes))
 
 
-# --- enrichments against the seed -------------------------------------------------------------------------------------
+# --- enrichments against the seed -----------------------------------------------------------------
 
 
 def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ def _metadata(snapshot: Snapshot, partitions: PartitionColumns | None, commit: s
     return metadata
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
+# --- the run --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +436,7 @@ class _ObjectReader(io.RawIOBase):
         return len(data)
 
 
-# --- renaming ---------------------------------------------------------------------------------------------------------
+# --- renaming -------------------------------------------------------------------------------------
 
 
 def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kartothek_cube.core.io.file_format import check_named_key
-from kartothek_cube.core.maintenance.garbage.run import is_bookkeeping, leftovers_of, own_folders, remove_leftovers
+from kartothek_cube.core.maintenance.garbage.run import (
+    is_bookkeeping,
+    temporary_files,
+    own_folders,
+    remove_temporary_files,
+)
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.naming import SCHEMA_FILE, is_data_key, schema_key
 from kartothek_cube.core.runtime.executor import DELETE_FILES, THREADS, Executor, map_files
@@ -156,7 +161,7 @@ def find_listed_deletion(store: Store, uuid: str) -> Deletion:
 def run_deletion(store: Store, uuid: str, plan: Deletion, executor: Executor = THREADS) -> None:
     """Remove what the plan names, and what crashed writers of the dataset left."""
     now = datetime.now(UTC)
-    remove_leftovers(store, leftovers_of(store, (f"{uuid}/", f"{uuid}."), now), now)
+    remove_temporary_files(store, temporary_files(store, (f"{uuid}/", f"{uuid}."), now), now)
     for phase in plan.phases():
         list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
     if plan.kept:

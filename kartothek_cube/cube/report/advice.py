@@ -108,7 +108,7 @@ def _mend(name: str, finding: Finding) -> tuple[str, tuple[str, ...]]:
     return finding.mend, ()
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 def _of_sizes(site: _Site, name: str, found: CubeStatistics) -> Iterator[Advice]:

@@ -61,7 +61,7 @@ def dataset_facts(name: str, found: CubeStatistics, cube: Cube | None) -> Datase
     )
 
 
-# --- partitions × datasets --------------------------------------------------------------------------------------------
+# --- partitions × datasets ------------------------------------------------------------------------
 
 
 def heat_map(measured: Mapping[str, CubeStatistics], columns: Sequence[str]) -> HeatMap:
@@ -118,7 +118,7 @@ def _labels(values: Sequence[pa.Table], firsts: IntArray, starts: IntArray) -> l
     return [label(a) if a == b else f"{label(a)}{BETWEEN}{label(b)}" for a, b in edges]
 
 
-# --- sizes, indices, growth -------------------------------------------------------------------------------------------
+# --- sizes, indices, growth -----------------------------------------------------------------------
 
 
 def histogram(sizes: IntArray) -> Histogram:

@@ -51,7 +51,7 @@ def _section(title: str, intro: str, *parts: Markup) -> Markup:
     return Markup(f"<section><h2>{escape(title)}</h2>{lead}{''.join(parts)}</section>")
 
 
-# --- head and health --------------------------------------------------------------------------------------------------
+# --- head and health ------------------------------------------------------------------------------
 
 
 def _head(facts: ReportFacts) -> Markup:
@@ -114,7 +114,7 @@ def _advice(advice: Advice) -> str:
     return f'<li class="{advice.severity}">{head}<br>{escape(advice.message)}{lines}{more}</li>'
 
 
-# --- structure --------------------------------------------------------------------------------------------------------
+# --- structure ------------------------------------------------------------------------------------
 
 
 def _structure(facts: ReportFacts) -> Markup:
@@ -149,7 +149,7 @@ def _payload(payload: Mapping[str, str]) -> str:
     return text if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(text))
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 def _partitions(facts: ReportFacts) -> Markup:

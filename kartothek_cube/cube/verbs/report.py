@@ -177,7 +177,7 @@ def cube_report(
         return CubeReport(_facts(opened, found, measured, now or datetime.now(UTC)))
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- looking --------------------------------------------------------------------------------------
 
 
 def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, CubeStatistics]:

@@ -48,7 +48,7 @@ class CellOrder:
     address: tuple[str, ...]
 
 
-# --- planning ---------------------------------------------------------------------------------------------------------
+# --- planning -------------------------------------------------------------------------------------
 
 
 def check_target_rows(value: object) -> int:
@@ -154,7 +154,7 @@ def _merge(snapshot: Snapshot, group: Sequence[_Member], figures: Mapping[str, F
     return Merge(label, values, tuple(member.label for member in group), files, known)
 
 
-# --- rows of a cube ---------------------------------------------------------------------------------------------------
+# --- rows of a cube -------------------------------------------------------------------------------
 
 
 def newest_cells(tables: Sequence[pa.Table], keys: Sequence[str], dimensions: Sequence[str], dataset: str) -> pa.Table:

@@ -224,7 +224,7 @@ class CompactionReport:
         return self.explain("html")
 
 
-# --- what to say about it ---------------------------------------------------------------------------------------------
+# --- what to say about it -------------------------------------------------------------------------
 
 
 def _summary(plan: CompactionPlan) -> str:

@@ -118,7 +118,7 @@ def _footer_figures(source: ParquetSource) -> FileFigures:
     return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(metadata, source.size))
 
 
-# --- doing it ---------------------------------------------------------------------------------------------------------
+# --- doing it -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def _shared(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
         yield Finding("error", "shared-file", subject.uuid, text, key=key, label=labels[0])
 
 
-# --- files that nobody names ------------------------------------------------------------------------------------------
+# --- files that nobody names ----------------------------------------------------------------------
 
 
 def leftover_findings(subject: Inspection, kept: Collection[str]) -> Iterator[Finding]:

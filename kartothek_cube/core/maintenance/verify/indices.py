@@ -140,7 +140,7 @@ def _misplaced(subject: Inspection, column: str, key: str) -> Iterator[Finding]:
         )
 
 
-# --- what an index says of labels -------------------------------------------------------------------------------------
+# --- what an index says of labels -----------------------------------------------------------------
 
 
 def index_findings(subject: Inspection, indices: Indices) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ class Inspection:
         return self.snapshot.document.partitions is not None
 
 
-# --- documents --------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 def documents_of(store: Store, uuid: str) -> tuple[StoredDocument | None, list[Finding]]:
@@ -144,7 +144,7 @@ def _first_document(store: Store, uuid: str) -> tuple[StoredDocument | None, lis
     return None, []
 
 
-# --- everything else --------------------------------------------------------------------------------------------------
+# --- everything else ------------------------------------------------------------------------------
 
 
 def inspect_dataset(store: Store, stored: StoredDocument) -> tuple[Inspection, list[Finding]]:

@@ -72,7 +72,7 @@ def _implicit(subject: Inspection) -> Iterator[Finding]:
         )
 
 
-# --- columns ----------------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 def _partition_columns(subject: Inspection) -> Iterator[Finding]:

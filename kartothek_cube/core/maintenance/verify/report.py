@@ -227,7 +227,7 @@ def _cells(group: Sequence[Finding]) -> tuple[str, ...]:
     return mark, check, Markup(f"{message}<br>{where}{more}"), code(first.mend)
 
 
-# --- making reports ---------------------------------------------------------------------------------------------------
+# --- making reports -------------------------------------------------------------------------------
 
 
 def report_of(subject: str, findings: Iterable[Finding], counts: Counts, *, deep: bool) -> VerifyReport:

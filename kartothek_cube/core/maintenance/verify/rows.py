@@ -193,7 +193,7 @@ def _by_partition(store: Store, subject: Inspection) -> list[list[_File]]:
     return [group for group in groups.values() if all(file.table in snapshot.schemas for file in group)]
 
 
-# --- one file ---------------------------------------------------------------------------------------------------------
+# --- one file -------------------------------------------------------------------------------------
 
 
 def _check_file(store: Store, subject: Inspection, file: _File, cells: Sequence[str], found: _Rows) -> None:
@@ -290,7 +290,7 @@ def _cell_faults(uuid: str, file: _File, cells: CellPass) -> Iterator[Finding]:
         yield Finding("info", "unsorted-file", uuid, text, key=file.key, label=file.label)
 
 
-# --- rows against indices ---------------------------------------------------------------------------------------------
+# --- rows against indices -------------------------------------------------------------------------
 
 _Listed = tuple[pa.DataType, pa.Array, IntArray]
 
