@@ -84,8 +84,10 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
         try:
             members = load_members(cube.uuid_prefix, opened)
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
-            text = f"A dataset of cube {cube.uuid_prefix!r} cannot be read, so its files cannot be told from garbage: {error}"
-            raise CorruptDocument(text) from error
+            raise CorruptDocument(
+                f"A dataset of cube {cube.uuid_prefix!r} cannot be read, "
+                f"so its files cannot be told from garbage: {error}"
+            ) from error
         tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
         return [e for e in entries if e.key not in tracked and is_ours(e.key)]
 

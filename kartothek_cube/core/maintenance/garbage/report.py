@@ -63,7 +63,8 @@ class GarbageReport:
 
     Examples
     --------
-    >>> GarbageReport((GarbageFile("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200),), (), dry_run=True)
+    >>> file = GarbageFile("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200)
+    >>> GarbageReport((file,), (), dry_run=True)
     GarbageReport(would remove 1 file of 1,200 bytes; 0 files of 0 bytes wait)
     """
 
