@@ -69,7 +69,7 @@ def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[st
 
 def _refuse_taken(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
     """A new name must be free, unless an earlier call was interrupted while it deleted the original."""
-    from kartothek_cube.core.maintenance.copy import is_nearly_renamed
+    from kartothek_cube.core.maintenance.rename import is_nearly_renamed
     from kartothek_cube.core.snapshots.document_store import dataset_exists
 
     new_to_old = {new: old for old, new in names.items()}

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kartothek_cube.core.io.file_format import check_named_key
+from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
 from kartothek_cube.core.maintenance.garbage.run import (
     is_bookkeeping,
-    temporary_files,
     own_folders,
     remove_temporary_files,
+    temporary_files,
 )
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.naming import is_data_key, schema_key
