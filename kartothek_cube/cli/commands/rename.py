@@ -69,7 +69,7 @@ def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[st
 
 def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
     """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
-    from kartothek_cube.core.maintenance.copy import is_nearly_renamed
+    from kartothek_cube.core.maintenance.rename import is_nearly_renamed
     from kartothek_cube.core.snapshots.document_store import dataset_exists
 
     new_to_old = {new: old for old, new in names.items()}
