@@ -183,7 +183,7 @@ def drop_cube_index(
         }
 
 
-# --- which columns of which datasets ----------------------------------------------------------------------------------
+# --- which columns of which datasets --------------------------------------------------------------
 
 
 def _columns(given: object) -> list[str]:
@@ -236,7 +236,7 @@ def _raise_not_droppable(members: Mapping[str, Snapshot], column: str) -> NoRetu
     )
 
 
-# --- changes ----------------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
 def _building(cube: Cube, name: str, store: Store, base: Snapshot, columns: list[str], known: Entries) -> Change:

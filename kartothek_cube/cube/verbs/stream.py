@@ -136,7 +136,7 @@ def _tables(groups: Iterator[tuple[dict[str, object], pa.Table]]) -> Generator[p
         yield table
 
 
-# --- the number of rows -----------------------------------------------------------------------------------------------
+# --- the number of rows ---------------------------------------------------------------------------
 
 
 def count_cube(

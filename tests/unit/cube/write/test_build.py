@@ -642,7 +642,7 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
 def test_datasets_that_are_checked_at_a_time_stay_within_the_bytes_in_flight(store, monkeypatch):
     weights = []
     monkeypatch.setattr(
-        stage, "run", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
+        stage, "map_in_threads", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
     )
     build_two(store)
     assert weights == [2 * SEED.nbytes, 2 * ENRICH.nbytes]
