@@ -20,6 +20,9 @@ from kartothek_cube.errors import InvalidInput
 __all__ = ["DatasetInfo", "check_infos", "check_members", "each_fault", "info_of", "infos_of"]
 
 
+_GAPS = ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").'
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
     """The properties of a dataset that the checks use, whether it is stored or planned."""
@@ -123,19 +126,14 @@ def _check_shared_types(infos: Mapping[str, DatasetInfo]) -> None:
             if pa.types.is_null(data_type):
                 seen[field.name] = (name, field.type)
             elif not compatible(data_type, field.type):
+                types = (data_type, field.type)
+                # The frequent cause: values are missing in one of two frames, so that pandas has
+                # floats there.
+                gaps = any(map(pa.types.is_integer, types)) and any(map(pa.types.is_floating, types))
                 raise InvalidInput(
                     f'Found incompatible entries for column "{field.name}": '
-                    f'{data_type} in dataset "{other}", {field.type} in dataset "{name}".{_hint(data_type, field.type)}'
+                    f'{data_type} in dataset "{other}", {field.type} in dataset "{name}".{_GAPS if gaps else ""}'
                 )
-
-
-def _hint(*types: pa.DataType) -> str:
-    # The frequent cause: values are missing in one of two frames, where pandas has floats then.
-    if not (any(map(pa.types.is_integer, types)) and any(map(pa.types.is_floating, types))):
-        return ""
-    return (
-        ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").'
-    )
 
 
 def _check_partition_keys(info: DatasetInfo, cube: Cube) -> None:

@@ -80,24 +80,19 @@ def _match(
     skipped, near = _near(left, right) if n_left * _FEW < n_right else (0, right)
     left_keys, right_keys = pack([left, near], shared)
     order = stable_order(right_keys)
-    rows, parts = _pairs(*_equal_keys(left_keys, right_keys if order is None else right_keys[order]), inner=inner)
+    right_keys = right_keys if order is None else right_keys[order]
+    starts = group_starts(right_keys)
+    first = counts = np.zeros(n_left, np.int64)
+    if len(starts):
+        # Search among the distinct keys: there are fewer of them.
+        runs = np.minimum(np.searchsorted(right_keys[starts], left_keys), len(starts) - 1)
+        first = starts[runs]
+        sizes = np.diff(np.append(starts, len(right_keys)))
+        counts = np.where(right_keys[first] == left_keys, sizes[runs], 0)
+    rows, parts = _pairs(first, counts, inner=inner)
     # The last place is for rows without a partner: -1 finds it and stays -1.
     places = np.append(np.arange(len(right_keys)) if order is None else order, -1 - skipped) + skipped
     return rows, places[parts]
-
-
-def _equal_keys(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
-    """The position of the first equal right key and the number of equal ones, for each left key.
-
-    The right keys are sorted.
-    """
-    starts = group_starts(right)
-    if not len(starts):
-        return np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
-    # Search among the distinct keys: there are fewer of them.
-    runs = np.minimum(np.searchsorted(right[starts], left), len(starts) - 1)
-    first = starts[runs]
-    return first, np.where(right[first] == left, np.diff(np.append(starts, len(right)))[runs], 0)
 
 
 def _pairs(first: IntArray, counts: IntArray, *, inner: bool) -> tuple[IntArray | None, IntArray]:

@@ -164,12 +164,10 @@ class DatasetLabels:
         labels, values = pairs
         keep = self._mask(alive)[labels]
         labels, values = labels[keep], values.filter(pa.array(keep))
-        return (labels, values) if self._is_address(column) else self._spread(labels, values, alive)
-
-    def _spread(self, labels: IntArray, values: pa.Array, alive: IntArray) -> tuple[IntArray, pa.Array]:
-        """Pair each value of payload with all files that may hold the same cells."""
-        # In another file of the unit a newer row may override the one with the value: without that
-        # file the group would show the old row.
+        if self._is_address(column):
+            return labels, values
+        # A value of payload is paired with all files that may hold the same cells: a newer row in
+        # one of them may override the row with the value, and the group has to see that.
         unit_of = _units(self.snapshot, self.everything)
         keys = pack_one(pa.table({"unit": unit_of[labels], "value": values}), ["unit", "value"])
         _, first = np.unique(keys, return_index=True)
