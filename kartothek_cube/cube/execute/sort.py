@@ -41,7 +41,7 @@ def merged_order(keys: Sequence[IntArray]) -> list[int] | Positions:
 
     The latter is stable. Values are not negative.
     """
-    filled = [i for i, own in enumerate(keys) if len(own)]
+    filled = [i for i, values in enumerate(keys) if len(values)]
     if all(bool((keys[i][1:] >= keys[i][:-1]).all()) for i in filled):
         runs = sorted(filled, key=lambda i: (int(keys[i][0]), i))
         if all(keys[a][-1] < keys[b][0] or (keys[a][-1] == keys[b][0] and a < b) for a, b in pairwise(runs)):
@@ -52,16 +52,16 @@ def merged_order(keys: Sequence[IntArray]) -> list[int] | Positions:
 
 def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
     """The order of distinct values that are dense enough for a table of all possible values."""
-    rows, span = sum(map(len, keys)), 1 + max(int(own.max()) for own in keys if len(own))
+    rows, span = sum(map(len, keys)), 1 + max(int(values.max()) for values in keys if len(values))
     if span > _SPARSE * rows:
         return None
     # One pass to fill the table and one to read it, instead of a sort.
     places: Positions = scratch(span, index_type(rows))
     places.fill(-1)
     begin = 0
-    for own in keys:
-        places[own] = np.arange(begin, begin + len(own), dtype=places.dtype)
-        begin += len(own)
+    for values in keys:
+        places[values] = np.arange(begin, begin + len(values), dtype=places.dtype)
+        begin += len(values)
     order = places[places >= 0]
     return order if len(order) == rows else None
 

@@ -119,7 +119,9 @@ class DatasetLabels:
     def prune_by_indices(self, indices: Mapping[str, SecondaryIndex]) -> DatasetLabels:
         """The labels that also satisfy the conditions on columns with secondary indices."""
         by_index = indexed_clauses(self.role.clauses, frozenset(indices) - set(self.snapshot.partition_keys))
-        places = {c: self.snapshot.partitions.places(indices[c].select(own).labels) for c, own in by_index.items()}
+        places = {
+            c: self.snapshot.partitions.places(indices[c].select(clauses).labels) for c, clauses in by_index.items()
+        }
         # -1: the index still has the label of a file that is gone.
         return self.where({c: np.unique(labels[labels >= 0]) for c, labels in places.items()})
 

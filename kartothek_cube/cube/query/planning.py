@@ -62,7 +62,7 @@ def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
     intention = make_intention(arguments, infos_of(snapshots))
     # Partition values come first: they are in the documents, and tell which indices to read.
     labels = {r.id: prune_by_values(r, cube, snapshots[r.id]) for r in intention.roles}
-    needed = [(own.snapshot, indices_to_read(own, intention.partition_by)) for own in labels.values()]
+    needed = [(snapshots[i], indices_to_read(labels[i], intention.partition_by)) for i in labels]
     return plan_query(intention, labels, dict(zip(labels, load_indices(store, needed), strict=True)))
 
 
@@ -77,7 +77,7 @@ def plan_query(
     ``labels`` come from `prune_by_values`, ``indices`` has those of `indices_to_read`.
     """
     roles = intention.roles
-    partitions = {i: dataset_partitions(own, intention.partition_by, indices[i]) for i, own in labels.items()}
+    partitions = {i: dataset_partitions(labels[i], intention.partition_by, indices[i]) for i in labels}
     aligned = start(roles[0].id, partitions[roles[0].id])
     counts = [len(aligned)]
     for role in roles[1:]:
@@ -100,7 +100,7 @@ def plan_query(
         intention.partition_by,
         intention.schema,
     )
-    scans = {i: _scan(own, labels[i].snapshot, aligned.parts[i]) for i, own in partitions.items()}
+    scans = {i: _scan(partitions[i], labels[i].snapshot, aligned.parts[i]) for i in partitions}
     plan = QueryPlan(
         intention,
         context,

@@ -61,14 +61,14 @@ def conditions_step(
 def partition_by_step(partitions: Mapping[str, DatasetPartitions]) -> Step:
     """Files by the values of partition columns and ``partition_by`` columns."""
     rows = []
-    for name, own in partitions.items():
+    for name, matching in partitions.items():
         lost = [
             f"; in no group: {pluralize(n, 'file')} without a value of {column}"
-            for column, n in own.without_value.items()
+            for column, n in matching.without_value.items()
             if n
         ]
-        note = f"by {', '.join(own.keys.column_names) or 'nothing'}{''.join(lost)}"
-        rows.append(StepRow(name, own.matched, len(own), note))
+        note = f"by {', '.join(matching.keys.column_names) or 'nothing'}{''.join(lost)}"
+        rows.append(StepRow(name, matching.matched, len(matching), note))
     return Step("Partition by", "files → partitions", tuple(rows))
 
 

@@ -55,7 +55,7 @@ class InputData(NamedTuple):
         return list(dict.fromkeys(name for name, _ in self.blocks))
 
 
-def read_input(data: Any, cube: Cube) -> InputData:
+def read_input(data: object, cube: Cube) -> InputData:
     """Convert data to blocks.
 
     ``data`` is one block of rows (the seed), a mapping dataset id → block, or an iterable of these.
@@ -63,12 +63,15 @@ def read_input(data: Any, cube: Cube) -> InputData:
     memory is taken whole; of streams and lazy iterables about one chunk is read.
     """
     require_cube(cube)
-    if isinstance(data, (str, bytes)) or not (is_block(data) or isinstance(data, Iterable)):
+    if is_block(data) or isinstance(data, Mapping):
+        items: Iterable[Any] = [data]
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
+        items = data
+    else:
         raise InvalidType(
             f"Expected data of the cube {cube.uuid_prefix!r}: "
             f"a frame, a dict dataset id → frame, or an iterable of such; got {data!r}."
         )
-    items = [data] if is_block(data) or isinstance(data, Mapping) else data
     blocks = (block for item in items for block in _blocks(item, cube))
     if not is_lazy(items) and not any(is_lazy(list(item.values())) for item in items if isinstance(item, Mapping)):
         return InputData(list(blocks), None)
@@ -81,7 +84,7 @@ def read_input(data: Any, cube: Cube) -> InputData:
     return InputData(waiting, None)
 
 
-def _blocks(item: Any, cube: Cube) -> Iterator[Block]:
+def _blocks(item: object, cube: Cube) -> Iterator[Block]:
     for key, block in (item if isinstance(item, Mapping) else {cube.seed_dataset: item}).items():
         cube.ktk_dataset_uuid(key)  # checks the id
         name = converter_str(key)
@@ -158,7 +161,7 @@ def resolve_metadata(metadata: object, names: Collection[str], *, more: bool = F
     return {name: check_user_metadata(user, f"dataset {name}") for name, user in metadata.items()}
 
 
-def materialize(argument: Any) -> Any:
+def materialize(argument: object) -> Any:
     """The argument with lists instead of iterators, which can be read only once; also in a dict."""
     if isinstance(argument, Mapping):
         return {key: materialize(value) for key, value in argument.items()}

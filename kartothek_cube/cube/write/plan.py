@@ -25,6 +25,7 @@ from kartothek_cube.cube.members.consistency import DatasetInfo, check_infos, ch
 from kartothek_cube.cube.write.input_data import cube_metadata, resolve_metadata, resolve_partition_on
 from kartothek_cube.cube.write.prepare import DatasetWrite, check_columns, check_payload, check_visible, make_write
 from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
+from kartothek_cube.typing import IntoConditions
 
 __all__ = [
     "CubeWrite",
@@ -142,7 +143,7 @@ Arguments: TypeAlias = tuple[dict[str, tuple[str, ...]], dict[str, dict[str, Any
 
 
 def check_arguments(
-    cube: Cube, names: Collection[str], metadata: Any, partition_on: Any, *, more: bool = False
+    cube: Cube, names: Collection[str], metadata: object, partition_on: object, *, more: bool = False
 ) -> Arguments:
     """Partition columns and user metadata by dataset.
 
@@ -152,7 +153,7 @@ def check_arguments(
 
 
 def check_extension(
-    cube: Cube, names: Collection[str], metadata: Any, partition_on: Any, *, more: bool = False
+    cube: Cube, names: Collection[str], metadata: object, partition_on: object, *, more: bool = False
 ) -> Arguments:
     """The same for an extension, without knowing the datasets of the cube."""
     arguments = check_arguments(cube, names, metadata, partition_on, more=more)
@@ -165,9 +166,9 @@ def plan_build(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    metadata: Any = None,
+    metadata: object = None,
     overwrite: bool = False,
-    partition_on: Any = None,
+    partition_on: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -210,9 +211,9 @@ def plan_extend(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    metadata: Any = None,
+    metadata: object = None,
     overwrite: bool = False,
-    partition_on: Any = None,
+    partition_on: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -240,7 +241,7 @@ def plan_append(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    metadata: Any = None,
+    metadata: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -262,9 +263,9 @@ def plan_update(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    remove_conditions: Any,
+    remove_conditions: IntoConditions,
     names: Collection[str] | None = None,
-    metadata: Any = None,
+    metadata: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -302,9 +303,9 @@ def plan_update(
 def plan_removal(
     cube: Cube,
     existing: Mapping[str, Snapshot],
-    conditions: Any,
+    conditions: IntoConditions,
     names: Collection[str],
-    metadata: Any = None,
+    metadata: object = None,
     *,
     named: bool = False,
     on_conflict: OnConflict = "raise",
