@@ -388,7 +388,7 @@ def test_options_and_stores_that_do_not_pickle_hold_in_tasks(spark):
 
 
 def test_what_cannot_be_pickled_is_refused_with_a_reason():
-    with pytest.raises(InvalidType, match="cannot travel to a Spark task"):
+    with pytest.raises(InvalidType, match="cannot be sent to a Spark task"):
         Stores([]).dumps(threading.Lock())
 
 

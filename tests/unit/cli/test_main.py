@@ -182,6 +182,15 @@ def fresh(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
+def test_a_condition_is_parsed_in_a_new_process():
+    code = """
+import pyarrow as pa
+from kartothek_cube.cli.query.questions import conditions_in
+print(conditions_in("WEEK > 3", {"WEEK": pa.int64()}))
+"""
+    assert fresh(code).stdout == "(WEEK > 3)\n"
+
+
 def test_help_loads_nothing_but_click():
     code = """
 import sys, json
