@@ -20,7 +20,6 @@ from obstore.store import MemoryStore as ObstoreMemory
 
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores import object_store_client as connection
 from kartothek_cube.core.stores import conditional_put, object_store
 from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.errors import summary

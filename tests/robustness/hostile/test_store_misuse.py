@@ -28,7 +28,6 @@ from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.stores import object_store_client as connection
 from kartothek_cube.core.stores import conditional_put, object_store
 from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
 from kartothek_cube.core.stores.open import (
