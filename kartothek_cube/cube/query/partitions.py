@@ -127,6 +127,8 @@ class DatasetLabels:
 
     def where(self, matching: Mapping[str, IntArray]) -> DatasetLabels:
         """The labels that are also in ``matching``: column → labels that satisfy its conditions."""
+        if not matching:
+            return self
         cells, payload = self.cells, self.payload
         for column, labels in matching.items():
             if self._is_address(column):
@@ -188,7 +190,9 @@ def indices_to_read(labels: DatasetLabels, partition_by: Sequence[str]) -> dict[
     """The secondary indices that planning reads of a dataset, each with the clauses to select."""
     grouping = set(partition_by) & labels.snapshot.secondary_columns
     # An index takes as long to read as the one file that it could drop.
-    return needed_indices(labels.snapshot, (labels.role.clauses,), grouping, pruning=not labels.is_one_file)
+    return needed_indices(
+        labels.snapshot, (labels.role.clauses,), grouping, pruning=bool(labels.role.clauses) and not labels.is_one_file
+    )
 
 
 def dataset_partitions(
