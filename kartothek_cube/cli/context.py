@@ -132,10 +132,11 @@ def read_stores(path: str) -> dict[str, Any]:
     try:
         stores = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        place, reason = path, str(error)
+        reason = f"{path}: {error}"
         if (mark := getattr(error, "problem_mark", None)) is not None:
-            place, reason = f"{path}, line {mark.line + 1}, column {mark.column + 1}", getattr(error, "problem", None)
-        raise Failure(f"Could not parse provided YAML file: {place}: {reason}") from error
+            problem = getattr(error, "problem", None)
+            reason = f"{path}, line {mark.line + 1}, column {mark.column + 1}: {problem}"
+        raise Failure(f"Could not parse provided YAML file: {reason}") from error
     if stores is not None and not isinstance(stores, dict):
         raise Failure(
             f"Could not parse provided YAML file: {path} should map names of stores to their settings, "
@@ -250,5 +251,6 @@ def missing_directory(store: Store) -> str:
     """The end of an error about a missing object, if the directory of the store is missing, too."""
     from kartothek_cube.core.stores.local import LocalStore
 
-    is_missing = isinstance(store, LocalStore) and not Path(store.root).is_dir()
-    return f" There is no directory {store.root}." if is_missing else ""
+    if not isinstance(store, LocalStore) or Path(store.root).is_dir():
+        return ""
+    return f" There is no directory {store.root}."

@@ -75,7 +75,7 @@ def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:
     ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
     if text in ids:
         return text
-    matching = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
+    matching: list[str] = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
     if len(matching) == 1:
         return matching[0]
     if matching:
