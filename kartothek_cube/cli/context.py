@@ -82,6 +82,7 @@ class LoadedCube:
     def types(self) -> dict[str, Any]:
         """The Arrow type of every column: that of the seed, else of the first dataset with it."""
         seed = self.cube.seed_dataset
+        # The last one wins below, hence in reverse.
         order = [self.datasets[name].snapshot.schema for name in sorted(self.datasets, key=lambda i: (i != seed, i))]
         return {field.name: field.type for schema in reversed(order) for field in schema}
 
@@ -184,6 +185,7 @@ def store_of(entry: object, name: str) -> Store:
     settings = {str(key): value for key, value in entry.items()}
     if "url" in settings:
         return open_store(settings.pop("url"), **settings)
+    # The arguments of storefact are what files of stores for kartothek contain.
     if "type" not in settings:
         raise InvalidInput(f"Store {name} has neither a type nor a url.")
     import storefact
@@ -230,6 +232,7 @@ def loading(session: Session) -> Iterator[Store]:
         try:
             yield store
         except (InvalidInput, DatasetNotFound):
+            # The listing is made only now: it costs a store call.
             hint = _other_cubes(prefix, store)
             raise
     except KartothekCubeError as error:
