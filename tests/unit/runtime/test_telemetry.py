@@ -534,7 +534,9 @@ def opened_operations():
     """The names with which the package opens operations, by the function in which it does."""
     for module in MODULES.values():
         function = ""
-        for defined, opened in re.findall(r'^def (\w+)|(?:\boperation|\b_in_tasks)\(\s*"(\w+)"', module.text, re.MULTILINE):
+        for defined, opened in re.findall(
+            r'^def (\w+)|(?:\boperation|\b_in_tasks)\(\s*"(\w+)"', module.text, re.MULTILINE
+        ):
             function = defined or function
             if opened:
                 yield function, opened
