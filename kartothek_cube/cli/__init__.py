@@ -26,11 +26,15 @@ def main() -> None:
         if error.name != "click":
             raise
         sys.exit(f"Error: {_MISSING.format('click')}")
+    _fill_streams()
+    cli(prog_name="kartothek_cube")
+
+
+def _fill_streams() -> None:
     # A parent may start us with closed streams. Then they are None, without `isatty`.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
-    cli(prog_name="kartothek_cube")
 
 
 def __getattr__(name: str) -> Any:

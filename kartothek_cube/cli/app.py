@@ -59,6 +59,7 @@ class LazyGroup(click.Group):
         """Import the module of a command."""
         if cmd_name not in COMMANDS:
             return None
+        # Each command imports what it needs, so that `--help` is as fast as its own imports.
         command: click.Command = import_module(f"kartothek_cube.cli.commands.{cmd_name.replace('-', '_')}").command
         return command
 
@@ -67,6 +68,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The called command; the error for an unknown one suggests similar names."""
         name = args[0]
+        # Shell completion parses lines that are incomplete: these are no errors.
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}.{_suggestion(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
@@ -79,6 +81,7 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert an empty cube where a command without a cube stands in its place."""
         ctx.meta[BARE] = not args
+        # For click the first argument is the cube, so look ahead with a copy of the arguments.
         opts, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
         cube = opts.get("cube")
         alone = not rest or rest[0].startswith("-")

@@ -82,6 +82,7 @@ class LoadedCube:
     def types(self) -> dict[str, Any]:
         """The Arrow type of every column: that of the seed, else of the first dataset with it."""
         seed = self.cube.seed_dataset
+        # The last one wins below, hence in reverse.
         order = [self.datasets[name].snapshot.schema for name in sorted(self.datasets, key=lambda i: (i != seed, i))]
         return {field.name: field.type for schema in reversed(order) for field in schema}
 
@@ -132,10 +133,11 @@ def read_stores(path: str) -> dict[str, Any]:
     try:
         stores = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        place, reason = path, str(error)
+        reason = f"{path}: {error}"
         if (mark := getattr(error, "problem_mark", None)) is not None:
-            place, reason = f"{path}, line {mark.line + 1}, column {mark.column + 1}", getattr(error, "problem", None)
-        raise Failure(f"Could not parse provided YAML file: {place}: {reason}") from error
+            problem = getattr(error, "problem", None)
+            reason = f"{path}, line {mark.line + 1}, column {mark.column + 1}: {problem}"
+        raise Failure(f"Could not parse provided YAML file: {reason}") from error
     if stores is not None and not isinstance(stores, dict):
         raise Failure(
             f"Could not parse provided YAML file: {path} should map names of stores to their settings, "
@@ -183,6 +185,7 @@ def store_of(entry: object, name: str) -> Store:
     settings = {str(key): value for key, value in entry.items()}
     if "url" in settings:
         return open_store(settings.pop("url"), **settings)
+    # The arguments of storefact are what files of stores for kartothek contain.
     if "type" not in settings:
         raise InvalidInput(f"Store {name} has neither a type nor a url.")
     import storefact
@@ -229,6 +232,7 @@ def loading(session: Session) -> Iterator[Store]:
         try:
             yield store
         except (InvalidInput, DatasetNotFound):
+            # The listing is made only now: it costs a store call.
             hint = _other_cubes(prefix, store)
             raise
     except KartothekCubeError as error:
@@ -250,5 +254,6 @@ def missing_directory(store: Store) -> str:
     """The end of an error about a missing object, if the directory of the store is missing, too."""
     from kartothek_cube.core.stores.local import LocalStore
 
-    is_missing = isinstance(store, LocalStore) and not Path(store.root).is_dir()
-    return f" There is no directory {store.root}." if is_missing else ""
+    if not isinstance(store, LocalStore) or Path(store.root).is_dir():
+        return ""
+    return f" There is no directory {store.root}."

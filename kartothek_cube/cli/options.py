@@ -153,7 +153,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Parse the text."""
-        if isinstance(value, timedelta):
+        if isinstance(value, timedelta):  # click converts defaults, too
             return value
         match = _DURATION.fullmatch(str(value).strip())
         if match is None or not (match[2] or float(match[1]) == 0):

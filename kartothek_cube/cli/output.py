@@ -93,6 +93,7 @@ def size(count: int) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> Iterator[str]:
     """Lines of a table; columns in ``right`` are aligned to the right."""
+    # All rows at once: the widths of the columns depend on the last one, too.
     cells = [list(row) for row in rows]
     widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     numbers = [name in right for name in head]

@@ -52,6 +52,7 @@ def command(session: Session, grace: timedelta | None, retain: timedelta | None,
         show(session, report, lambda: cleanup_lines(report))
         return
     if not yes and sys.stdin.isatty():
+        # The question names the number of files, which a dry run finds.
         planned = _clean_up(session, loaded, settings, dry_run=True)
         if planned.removed:
             files = f"{pluralize(len(planned.removed), 'file')} ({size(planned.bytes)})"

@@ -85,6 +85,7 @@ def command(
     if not dry_run and replaced:
         question = f"Replace {', '.join(replaced)} of cube {session.prefix} in the target store?"
         confirm(question, target, yes=yes)
+    # Before the copy, which may take hours.
     if not session.json:
         for line in plan_lines(plan):
             echo(line)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.context import Session, load_cube, working
 from kartothek_cube.cli.options import chosen, cube_command, patterns
 from kartothek_cube.cli.output import bold, show, size
 from kartothek_cube.cli.query.questions import conditions_of, where
@@ -34,14 +34,13 @@ def command(session: Session, where: tuple[str, ...], include: str | None, exclu
             keys = plan_cube_query(loaded.cube, loaded.store, conditions_of(where, loaded)).files()
         else:
             keys = {name: dataset.snapshot.files.to_pylist() for name, dataset in loaded.datasets.items()}
-        files = {name: _sized(loaded, name, keys[name]) for name in names if name in keys}
+        files = {}
+        for name in names:
+            if name in keys:
+                entries = loaded.store.list(f"{loaded.datasets[name].uuid}/", recursive=True).entries
+                sizes = {entry.key: entry.size for entry in entries}
+                files[name] = [{"key": key, "bytes": sizes.get(key)} for key in keys[name]]
     show(session, {"datasets": files}, lambda: files_lines(files))
-
-
-def _sized(loaded: LoadedCube, name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
-    prefix = f"{loaded.datasets[name].uuid}/"
-    sizes = {entry.key: entry.size for entry in loaded.store.list(prefix, recursive=True).entries}
-    return [{"key": key, "bytes": sizes.get(key)} for key in keys]
 
 
 def files_lines(datasets: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:

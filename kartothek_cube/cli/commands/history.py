@@ -75,7 +75,7 @@ def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:
     ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
     if text in ids:
         return text
-    matching = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
+    matching: list[str] = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -104,6 +104,7 @@ def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _row(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     import pandas as pd
 
+    # pandas turns a column of integers with gaps into floats with NaN.
     names = ("time", "commit", "parent", "added", "removed", "cube", "kept")
     values = {name: None if pd.isna(row[name]) else row[name] for name in names}
     numbers = {name: int(row[name]) for name in ("added", "removed") if values[name] is not None}

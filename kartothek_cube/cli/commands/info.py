@@ -68,19 +68,15 @@ def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
         yield ""
     yield f"{bold('Seed Dataset:')}      {info['seed_dataset']}"
     for dataset in info["datasets"]:
-        yield from _dataset_lines(dataset)
-
-
-def _dataset_lines(dataset: Mapping[str, Any]) -> Iterator[str]:
-    yield ""
-    yield section(f"Dataset: {dataset['id']}")
-    yield from _list("Partition Keys:", dataset["partition_keys"])
-    yield f"{bold('Partitions:')} {dataset['partitions']}"
-    yield bold("Metadata:")
-    metadata = json.dumps(dataset["metadata"], indent=2, sort_keys=True, separators=(",", ": "), default=str)
-    yield from (f"  {line}" for line in metadata.splitlines())
-    yield from _list("Dimension Columns:", dataset["dimension_columns"])
-    yield from _list("Payload Columns:", dataset["payload_columns"])
+        yield ""
+        yield section(f"Dataset: {dataset['id']}")
+        yield from _list("Partition Keys:", dataset["partition_keys"])
+        yield f"{bold('Partitions:')} {dataset['partitions']}"
+        yield bold("Metadata:")
+        metadata = json.dumps(dataset["metadata"], indent=2, sort_keys=True, separators=(",", ": "), default=str)
+        yield from (f"  {line}" for line in metadata.splitlines())
+        yield from _list("Dimension Columns:", dataset["dimension_columns"])
+        yield from _list("Payload Columns:", dataset["payload_columns"])
 
 
 def _list(heading: str, columns: Iterable[Mapping[str, str]]) -> Iterator[str]:

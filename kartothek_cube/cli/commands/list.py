@@ -18,6 +18,7 @@ def show_cubes(session: Session) -> None:
     store = open_source(session)
     with working(session):
         prefixes = list_cubes(store)
+    # On stderr, since stdout has one name a line.
     if not prefixes and not session.json:
         click.echo(escaped(f"There is no cube in this store.{missing_directory(store)}"), err=True)
     show(session, {"cubes": prefixes}, lambda: prefixes)

@@ -28,6 +28,7 @@ def command(session: Session, output: str | None) -> None:
     """
     from kartothek_cube.cube.verbs.report import cube_report
 
+    # Checked first: the report of a large cube takes a while.
     path = None if output == "-" else place_of(output or f"{session.prefix}.html")
     with working(session), loading(session) as store:
         page = cube_report(session.prefix, store)

@@ -12,6 +12,7 @@ from kartothek_cube.cli.output import figure, section, show
 
 __all__ = ["command", "stats_lines", "total_of"]
 
+# Rows and partitions of different datasets do not add up.
 _TOTAL = ("blobsize", "files")
 
 

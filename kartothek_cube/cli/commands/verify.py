@@ -46,6 +46,7 @@ def _mend(finding: Finding, prefix: str) -> str:
     from kartothek_cube.core.maintenance.verify.indices import rebuild
 
     name, column = finding.dataset.removeprefix(f"{prefix}++"), finding.column
+    # Commands name datasets of the cube, so a finding of the cube itself keeps its call.
     if not finding.mend or name == finding.dataset:
         return finding.mend
     if finding.check == "garbage":

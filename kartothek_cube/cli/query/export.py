@@ -109,6 +109,7 @@ class _FileSink(Sink):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Hidden, and with the process id: two queries into one file do not mix their rows.
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._writer: Any = None
 
@@ -117,6 +118,7 @@ class _FileSink(Sink):
 
     def close(self) -> None:
         try:
+            # Closing writes the footer of Parquet, so it may fail, e.g. on a full disk.
             self._writer.close()
             self._partial.replace(self._path)
         except BaseException:
@@ -148,6 +150,7 @@ class CsvSink(_FileSink):
 
         self._is_file = isinstance(target, Path)
         super().__init__(target if isinstance(target, Path) else Path("stdout"))
+        # Before the writer, which would leave a file behind.
         _check_flat(schema)
         self._writer = pyarrow.csv.CSVWriter(str(self._partial) if self._is_file else target, schema)
 
@@ -158,6 +161,7 @@ class CsvSink(_FileSink):
             self._writer.close()
 
     def discard(self) -> None:
+        # Rows that went to a stream cannot be taken back.
         if self._is_file:
             super().discard()
 
@@ -275,6 +279,7 @@ def _write_groups(plan: QueryPlan, loaded: LoadedCube, question: Question, outpu
         if left is not None and left <= 0:
             break
         name = group_file(output, key)
+        # Values such as 1, 23 and 12, 3 are one name if nothing separates the placeholders.
         if name in written:
             raise Failure(
                 f"--output {output}: several groups would be written to {name}; "

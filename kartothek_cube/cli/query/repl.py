@@ -167,6 +167,7 @@ def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - the
     try:
         embed(banner1="Shell:")
     except Exception as error:
+        # Raised by `%kill_embedded`. Compared by name, since IPython is optional.
         if type(error).__name__ == "KillEmbedded":
             raise click.Abort from error
         raise

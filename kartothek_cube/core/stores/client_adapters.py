@@ -78,7 +78,7 @@ def client_of(store: object) -> ObjectClient | None:
         return None
     if hasattr(type(store), "blob_container_client"):
         return AzureClient(store)
-    bucket = vars(store).get("bucket")
+    bucket: Any = vars(store).get("bucket")
     if hasattr(bucket, "Object") and hasattr(store, "_object_prefix"):
         # boto3 before 1.35.69 lacks the condition.
         put = bucket.meta.client.meta.service_model.operation_model("PutObject")

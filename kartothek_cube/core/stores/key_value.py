@@ -199,14 +199,16 @@ class KeyValueAdapter(Store):
 
     def put_if(self, key: str, data: Data, version: Version | None) -> Version:
         check_key(key)
-        if self._client is not None and not isinstance(version, str | None):
-            raise InvalidType(f"A version of {key!r} in store {self.name} is an ETag, not {type(version).__name__}.")
-        if self._client is not None and self._can_swap(key, self._client):
-            try:
-                with self._errors(key):
-                    return self._client.put_if(key, bytes(data), version)
-            except ConditionFailed:
-                raise self.mismatch(key, version) from None
+        if self._client is not None:
+            if not isinstance(version, str | None):
+                text = f"A version of {key!r} in store {self.name} is an ETag, not {type(version).__name__}."
+                raise InvalidType(text)
+            if self._can_swap(key, self._client):
+                try:
+                    with self._errors(key):
+                        return self._client.put_if(key, bytes(data), version)
+                except ConditionFailed:
+                    raise self.mismatch(key, version) from None
         if not self._in_memory and current_options().require_atomic:
             raise AtomicityRequired(
                 f"Store {self.name} cannot compare and swap, so a concurrent writer's change to {key!r} could be "

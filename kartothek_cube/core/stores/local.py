@@ -10,7 +10,7 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import BinaryIO, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from kartothek_cube.core.stores.atomic import CAN_LOCK, FileWriter, digest, read
@@ -147,7 +147,12 @@ class LocalStore(Store):
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
         with self._reading(key) as path, open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return [_read_span(file, start, min(stop, size)) for start, stop in check_spans(spans)]
+            buffers: Buffers = []
+            for start, stop in check_spans(spans):
+                file.seek(start)
+                # Cut at the end, since a read makes a buffer for all bytes that it asks for.
+                buffers.append(file.read(max(0, min(stop, size) - start)))
+            return buffers
 
     def put(self, key: str, data: Data) -> None:
         with self._writing(key) as path:
@@ -314,11 +319,6 @@ def _raw_stamp(status: os.stat_result) -> Stamp:
 def _stamp(status: os.stat_result, now: float) -> Stamp | None:
     # The change time counts, too: tools that copy a directory set the modification time back.
     return _raw_stamp(status) if now - max(status.st_mtime, status.st_ctime) > _SETTLED_AFTER else None
-
-
-def _read_span(file: BinaryIO, start: int, stop: int) -> bytes:
-    file.seek(start)
-    return file.read(max(0, stop - start))
 
 
 def _entry(key: str, entry: os.DirEntry[str]) -> Entry:
