@@ -129,14 +129,15 @@ def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
             raise InvalidType(
                 f"Sparse data is not supported: column {name!r} of dataset {dataset!r}. Call .sparse.to_dense() first."
             )
+    labels: list[Any] = list(frame.columns)
     names: list[str] = []
-    for name in frame.columns:
-        if not isinstance(name, (str, bytes)):
+    for label in labels:
+        if not isinstance(label, (str, bytes)):
             raise InvalidType(
-                f"Object of type {type(name).__name__} is not a string: {name}. "
+                f"Object of type {type(label).__name__} is not a string: {label}. "
                 f"Column names of dataset {dataset!r} must be text."
             )
-        names.append(name.decode("utf-8") if isinstance(name, bytes) else str(name))
+        names.append(label.decode("utf-8") if isinstance(label, bytes) else str(label))
     check_names(names, dataset)
     arrays = [_series(series, name, dataset) for name, (_, series) in zip(names, frame.items(), strict=True)]
     return pa.table(arrays, names=names) if arrays else pa.table({})

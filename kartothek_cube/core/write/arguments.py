@@ -33,6 +33,7 @@ def plan_new(
         raise AlreadyExists(
             f"Dataset {uuid!r} already exists and overwrite is not permitted! Say overwrite=True to replace it."
         )
+    # Two documents in different encodings would compete: readers take the JSON one.
     if base is not None and base.key.endswith(".zstd") != msgpack:
         raise InvalidInput(
             f"Dataset {uuid!r} has the document {base.key!r}; "
