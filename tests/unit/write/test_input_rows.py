@@ -1,4 +1,4 @@
-"""The forms in which rows are given to the writing verbs; streams; that nothing given is changed."""
+"""The forms of rows that writing verbs take; streams; input that is never changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`partition_on`: which partitions come of rows, which values and columns can be in paths, sorting."""
+"""`partition_on`: the partitions of rows, the values and columns that paths can carry, sorting."""
 
 from __future__ import annotations
 
