@@ -281,19 +281,15 @@ def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Tab
     united = list(tables)
     for name in columns:
         arrays = [_one_array(table.column(name)) for table in tables]
-        values = _categories([a.dictionary for a in arrays], [len(a) for a in arrays])
+        largest = max(arrays, key=len).dictionary
+        others = pc.unique(pa.chunked_array([array.dictionary for array in arrays])).drop_null()
+        rest = others.filter(pc.invert(pc.is_in(others, value_set=largest)))
+        values = pa.concat_arrays([largest, rest.take(pc.array_sort_indices(rest))])
         for i, array in enumerate(arrays):
             codes = pc.index_in(array.dictionary, value_set=values).take(array.indices)
             position = united[i].column_names.index(name)
             united[i] = united[i].set_column(position, name, pa.DictionaryArray.from_arrays(codes, values))
     return pa.concat_tables(united)
-
-
-def _categories(dictionaries: Sequence[pa.Array], sizes: Sequence[int]) -> pa.Array:
-    first = dictionaries[max(range(len(sizes)), key=sizes.__getitem__)]
-    others = pc.unique(pa.chunked_array(dictionaries)).drop_null()
-    rest = others.filter(pc.invert(pc.is_in(others, value_set=first)))
-    return pa.concat_arrays([first, rest.take(pc.array_sort_indices(rest))])
 
 
 def null_count(column: pa.ChunkedArray) -> int:
