@@ -24,6 +24,7 @@ OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
 UNIT := tests/unit tests/test_layers.py tests/test_shape.py
+PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runtime/test_fast_paths.py tests/golden
 
 # Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 6 runs one case in six of each test; how many processes run the tests (0: this one, for a debugger).
 ARGS ?=
@@ -84,6 +85,10 @@ test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' envir
 .PHONY: test-unit
 test-unit: $(VENV)/.quick ## every unit test, of those with many cases one in six, in under a minute: the loop while you work; ARGS="--thin 1" for all cases
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-short} $(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) --thin 6 $(UNIT) $(ARGS)
+
+.PHONY: test-plain
+test-plain: $(VENV)/.quick ## the quick tests of reading and of documents without the fast paths, which rely on internals of Arrow
+	KARTOTHEK_CUBE_FAST=0 $(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(PLAIN) $(ARGS)
 
 .PHONY: test-oldest
 test-oldest: $(OLDEST)/.quick ## the quick tests with the oldest versions that pyproject.toml declares

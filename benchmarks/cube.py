@@ -129,7 +129,7 @@ def whole(side: Side, datasets: Sequence[str], work: str, most: float) -> Iterat
 
 
 def in_order(side: Side, datasets: Sequence[str]) -> Iterator[Row]:
-    """One table, in the order of the dimensions: it has to be in memory, and so have the rows of the limit."""
+    """One table, in the order of the dimensions. The table and the limit's rows fit in memory."""
     question, work = side.ask(datasets, order=True), f"{side.name}: whole cube, dimension order"
     taken = beside_all(side, question, table)
     yield within(work, taken, TABLES, OURS, 2.5)
@@ -156,7 +156,7 @@ def beside_kartothek(side: Side, question: Question, work: str, least: float) ->
 
 
 def selective(side: Side, work: str, question: Question) -> Iterator[Row]:
-    """A small part of many partitions: with the plan's metadata in memory, and as the first query of a process."""
+    """A small part of many partitions: with metadata in memory, and as a process's first query."""
     check_same(side, question)
     works = {**side.peers(question), "again": side.ours(question), "first": side.ours(question, cold)}
     if side.kartothek:

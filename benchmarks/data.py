@@ -1,4 +1,4 @@
-"""The data that are measured: cubes of many rows a partition and of many partitions, and cubes of which only the metadata exist."""
+"""The measured data: cubes with large partitions, with many partitions, and of metadata only."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def _files(folder: Path) -> list[str]:
 
 
 def tables(rows: int, weeks: int, first: int = 0) -> Tables:
-    """A seed, its stock (equal keys) and forecasts of 60 % of its cells, in order of their keys; a partition is a week."""
+    """A seed, its stock (equal keys) and forecasts for 60 % of its cells, all in key order.
+
+    A partition is a week.
+    """
     rng, keys = np.random.default_rng(first), _keys(rows // weeks, np.arange(first, first + weeks))
     n = len(keys["WEEK"])
     seed = pa.table({**keys, "UNITS": rng.integers(0, 99, n), "SALES": rng.random(n)})
@@ -133,7 +136,10 @@ def empty_labels(partitions: int) -> list[str]:
 
 
 def write_index(place: Place, values: int, each: int, partitions: int) -> str:
-    """An index of the seed on its product, of so many values with so many labels each, row group by row group. Returns its key."""
+    """Write an index of the seed on its product, row group by row group, and return its key.
+
+    Each of ``values`` products has ``each`` labels.
+    """
     key = index_key(
         place.cube.ktk_dataset_uuid(place.cube.seed_dataset), "PRODUCT_ID", datetime(2026, 1, 1, tzinfo=UTC)
     )

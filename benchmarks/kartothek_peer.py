@@ -1,4 +1,4 @@
-"""What runs with kartothek 5.3, in an environment of its own: commands come in as lines of JSON, answers go out likewise."""
+"""The peer that runs kartothek 5.3 in its own environment: JSON lines come in and go out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The most memory that a process has had, imports included; each work is done in a process of its own."""
+"""The peak memory of a process, imports included. Each piece of work runs in its own process."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ class BytesOfIndex(StoreView):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a work in a process of its own returned, its most memory in MiB, and its seconds without the start of the process."""
+    """The result of work in its own process, its peak memory in MiB, and its seconds.
+
+    The seconds leave out the start of the process.
+    """
 
     answer: int
     memory: float

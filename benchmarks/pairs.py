@@ -1,4 +1,4 @@
-"""Pieces of work that take turns, in wall or CPU seconds, and a table of ratios beside their targets."""
+"""Pieces of work in turns, in wall or CPU seconds, and a table of ratios with their targets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Taken = Mapping[str, Sequence[Cost]]
 
 
 def turns(works: Mapping[str, Callable[[], Any]], rounds: int, *, warm_up: bool = True) -> Taken:
-    """What each piece of work took in each round, after one round that warms up; every other round goes backwards."""
+    """The costs per piece of work and round, after one warm-up; every other round is reversed."""
     taken: dict[str, list[Cost]] = {name: [] for name in works}
     meter = CpuMeter()
     for i in range(0 if warm_up else 1, rounds + 1):
@@ -45,7 +45,7 @@ def turns(works: Mapping[str, Callable[[], Any]], rounds: int, *, warm_up: bool 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: both sides in one unit, the ratio that the target speaks of, that of CPU seconds, the target and whether it is met.
+    """A line of the table: both sides in one unit, the target's ratio, the CPU ratio, a verdict.
 
     ``met`` is None where there is no target, or no figure because the peer is not installed.
     """
@@ -135,7 +135,8 @@ def _median(costs: Sequence[Cost], part: Callable[[Cost], float]) -> float:
 
 def header() -> None:
     print(
-        f"{'work':<58} {'peer':<28} {'theirs':>8} {'ours':>8} {'unit':<5} {'ratio':>8} {'of CPU':>8}  {'target':<9} verdict",
+        f"{'work':<58} {'peer':<28} {'theirs':>8} {'ours':>8} {'unit':<5} "
+        f"{'ratio':>8} {'of CPU':>8}  {'target':<9} verdict",
         flush=True,
     )
 
@@ -144,7 +145,8 @@ def show(row: Row) -> None:
     """Print it, and add it to the figures that are collected."""
     theirs, ours, ratio, cpu = figures(row)
     print(
-        f"{row.work:<58} {row.peer:<28} {theirs:>8} {ours:>8} {row.unit:<5} {ratio:>8} {cpu:>8}  {row.target:<9} {row.verdict}",
+        f"{row.work:<58} {row.peer:<28} {theirs:>8} {ours:>8} {row.unit:<5} "
+        f"{ratio:>8} {cpu:>8}  {row.target:<9} {row.verdict}",
         flush=True,
     )
     if FIGURES in os.environ:
@@ -169,7 +171,7 @@ def readable(figure: float, sign: str = "") -> str:
 
 
 class CpuMeter:
-    """CPU seconds of this process and of all that it has been seen with below it; of this one alone where there is no /proc.
+    """CPU seconds of this process and its descendants; without /proc, of this process alone.
 
     What an ended process had used when it was last seen still counts: Spark ends idle workers, and
     their time is in no other process.

@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Question:
-    """A query as all of them are asked: a join of datasets, seed first, for equal values in some columns, in partition order or sorted."""
+    """A query as every peer gets it: a join of datasets, seed first.
+
+    The rows have equal values in some columns. They come in partition order or sorted.
+    """
 
     place: Place
     datasets: Sequence[str]
@@ -103,7 +106,10 @@ def _parts(table: pa.Table, folder: Path, by: str) -> Iterator[tuple[Path, pa.Ta
 
 
 def duckdb(question: Question) -> pa.Table:
-    """Hive partitions, conditions at the scans, all cores, footers kept between queries; rows in any order where none is asked for."""
+    """Hive partitions, conditions at the scans, all cores, footers kept between queries.
+
+    Rows come in any order unless the question asks for one.
+    """
     return _connection().sql(_statement(question)).to_arrow_table()
 
 
@@ -127,7 +133,8 @@ def _statement(question: Question) -> str:
 
 def _scan(question: Question, name: str) -> str:
     where = " and ".join(f"{column} = {value!r}" for column, value in question.conditions_of(name).items()) or "true"
-    return f"(select * from read_parquet('{question.place.pattern(name)}', hive_partitioning = true) where {where}) as {name}"
+    files = question.place.pattern(name)
+    return f"(select * from read_parquet('{files}', hive_partitioning = true) where {where}) as {name}"
 
 
 def polars(question: Question) -> pa.Table:

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 class Engine:
-    """A process in which one of the peers works, or we do: nobody works in the memory that another has left behind."""
+    """A process for one side's work, so that no side inherits the memory of another."""
 
     def __init__(self) -> None:
         self.processes = ProcessPoolExecutor(1, mp_context=get_context("spawn"))

@@ -110,7 +110,7 @@ class Remote:
 
 
 def by_arrow(files: pa_fs.S3FileSystem, week: int, condition: pc.Expression) -> int:
-    """The files of a week of all datasets, which Arrow finds by listing; they are not even joined."""
+    """The files of one week of all datasets. Arrow lists the files and does not even join them."""
     week_of = pads.partitioning(pa.schema([("WEEK", pa.int64())]), flavor="hive")
     paths = (f"{BUCKET}/{LONG.ktk_dataset_uuid(name)}/table" for name in DATASETS)
     found = (pads.dataset(path, filesystem=files, format="parquet", partitioning=week_of) for path in paths)

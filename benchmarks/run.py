@@ -1,4 +1,4 @@
-"""Runs the benchmarks and keeps their figures: every script, one after the other, then the tables of a page of the documentation."""
+"""Runs every benchmark script in turn, keeps the figures, and writes the tables of the page."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pairs import Row, header, show
 
 @dataclass(frozen=True)
 class Bench:
-    """A folder for data, how often works take turns, and whether the script is only tried, or runs with all it has."""
+    """A folder for data, the number of rounds, and whether the script is only tried."""
 
     folder: Path
     rounds: int

@@ -114,7 +114,10 @@ class Reading:
         )
 
     def ready(self) -> DataFrame:
-        """As many rows, the first partition of each task again and again: what Spark takes for rows that need neither be read nor joined."""
+        """As many rows from the first partition of each task, again and again.
+
+        The time is Spark's own: nothing is read or joined.
+        """
         from kartothek_cube.cube.execute.partition_loader import PartitionLoader
         from kartothek_cube.cube.query.groups import Group
         from kartothek_cube.spark.tasks import pack, run_packed, sampled_bytes, task_count
@@ -292,7 +295,7 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 
 def _peak(bench: Bench, rows: int) -> float:
-    """The most memory that a Python worker has while one partition of so many rows is staged, in MiB."""
+    """The peak memory of a Python worker while one partition of ``rows`` rows is staged, in MiB."""
     # Workers with another environment are other processes: what an earlier work has left in theirs
     # does not count.
     bench.spark.sparkContext.environment["KARTOTHEK_CUBE_BENCHMARK"] = str(rows)
@@ -324,7 +327,8 @@ def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         spark = start(Path(name), arguments.cores, arguments.memory)
         print(
-            f"{rows:,} rows in 64 partitions, {arguments.cores} cores, median of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+            f"{rows:,} rows in 64 partitions, {arguments.cores} cores, "
+            f"median of {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}"
         )
         header()
         try:

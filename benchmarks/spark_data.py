@@ -45,7 +45,10 @@ class Reference:
 
 
 def build_reference(folder: Path, rows: int) -> Reference:
-    """A seed of nine columns, a brand of 1 % of the rows in all weeks, a campaign of 1 % in a tenth of them; forecasts for nine rows of ten."""
+    """A seed of nine columns, brands, campaigns, and forecasts for nine rows of ten.
+
+    1 % of the rows have a brand, in all weeks; 1 % have a campaign, in a tenth of the weeks.
+    """
     rng, root = np.random.default_rng(1), folder / "reference"
     seed = _seed(rng, max(7, rows // WEEKS))
     some = pa.array(np.flatnonzero(rng.random(seed.num_rows) < 0.9))

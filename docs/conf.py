@@ -35,7 +35,8 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 toc_object_entries_show_parents = "hide"
 
-# Names of our own have to be found. Those of other libraries would need their inventories, and so a network.
+# Our own names must resolve. The names of other libraries would need their inventories, and so a
+# network.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!kartothek_cube\.).*")]
 

@@ -52,7 +52,7 @@ CUBE = Cube(
 
 PERIODS = {"full": 13, "small": 3}
 LARGEST = {13: "A", 3: "C"}
-"""The class of the largest stores: it goes by visits, and in three periods no store gets beyond C."""
+"""The class of the largest stores by visits. In three periods no store gets beyond C."""
 
 
 def story(source: Source, store: str, chart: Path, report: Report) -> grocery_figures.Figures:
@@ -62,7 +62,8 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 
     with report.step(
         "Build",
-        "The sales as first delivered, where the last period is a copy of the one before, and the masters of products and stores.",
+        "The sales as first delivered, where the last period is a copy of the one before, "
+        "and the masters of products and stores.",
     ):
         build_cube_from_spark(
             {
@@ -79,7 +80,8 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 
     with report.step(
         "Extend",
-        "Promotions of the periods that are over, coupons, and the traffic in the stores. Nothing that is there is written again.",
+        "Promotions of the periods that are over, coupons, and the traffic in the stores. "
+        "Nothing that is there is written again.",
     ):
         extend_cube_from_spark(
             {
@@ -95,7 +97,8 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 
     with report.step(
         "Plan",
-        "Which files would a question read? Meat that was in a mailer, in the largest stores. The plan reads indices, but no data.",
+        "Which files would a question read? Meat that was in a mailer, in the largest stores. "
+        "The plan reads indices, but no data.",
     ):
         in_mailer = C("MAILER") != "0"
         say(plan_cube_query(CUBE, store, meat & in_mailer, payload_columns=["UNITS", "SALES_VALUE"]).explain())
@@ -106,7 +109,8 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 
     with report.step(
         "Update",
-        f"The real sales of period {last} replace their stand-ins in one commit; then the promotions of that period are appended.",
+        f"The real sales of period {last} replace their stand-ins in one commit; "
+        "then the promotions of that period are appended.",
     ):
         update_cube_from_spark(
             {"sales": grocery_tables.sales(source).where(F.col("PERIOD") == last)},
@@ -121,7 +125,8 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
 
     with report.step(
         "Compute",
-        "How do the products respond to price and promotion? One pandas function, called for each department in the executors.",
+        "How do the products respond to price and promotion? "
+        "One pandas function, called for each department in the executors.",
     ):
         payload = ["UNITS", "SALES_VALUE", "PRICE", "DISPLAY"]
         responses = map_cube_groups(
@@ -162,8 +167,14 @@ def story(source: Source, store: str, chart: Path, report: Report) -> grocery_fi
     return figures
 
 
-BEST_SELLERS_VIEW = "CREATE TEMPORARY VIEW grocery USING kartothek_cube OPTIONS (store '{store}', cube 'grocery', columns 'DEPARTMENT,UNITS,SALES_VALUE')"
-BEST_SELLERS = "SELECT DEPARTMENT, SUM(UNITS), ROUND(SUM(SALES_VALUE)) AS SALES FROM grocery GROUP BY DEPARTMENT ORDER BY SALES DESC LIMIT 5"
+BEST_SELLERS_VIEW = (
+    "CREATE TEMPORARY VIEW grocery USING kartothek_cube "
+    "OPTIONS (store '{store}', cube 'grocery', columns 'DEPARTMENT,UNITS,SALES_VALUE')"
+)
+BEST_SELLERS = (
+    "SELECT DEPARTMENT, SUM(UNITS), ROUND(SUM(SALES_VALUE)) AS SALES FROM grocery "
+    "GROUP BY DEPARTMENT ORDER BY SALES DESC LIMIT 5"
+)
 
 RESPONSE_SCHEMA = (
     "PRODUCT_ID bigint, CELLS bigint, ELASTICITY double, PROMO_CELLS bigint, PROMO_UPLIFT double, RESPONSE_CLASS string"
@@ -223,7 +234,7 @@ def show_mailer(cells: pd.DataFrame) -> None:
 
 
 def sales_by_product(store: str) -> pd.DataFrame:
-    """The products whose response is known: their class, uplift, units and sales, and the sales that were on promotion."""
+    """The products with a known response: class, uplift, units, sales, and promoted sales."""
     payload = ["DEPARTMENT", "UNITS", "SALES_VALUE", "DISPLAY", "PROMO_UPLIFT"]
     groups = [
         by_product(cells) for _, cells in iter_cube(CUBE, store, partition_by="RESPONSE_CLASS", payload_columns=payload)
@@ -266,7 +277,8 @@ def main() -> None:
             )
         periods = PERIODS[arguments.size]
         print(
-            f"A grocery cube of {periods} periods of four weeks. Data: Complete Journey (84.51°), realistic but simulated, for research and education."
+            f"A grocery cube of {periods} periods of four weeks. "
+            "Data: Complete Journey (84.51°), realistic but simulated, for research and education."
         )
         print(f"Store: {store}" + ("" if arguments.store else ", removed at the end; STORE=<url> keeps the cube"))
         report = Report()

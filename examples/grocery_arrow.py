@@ -30,7 +30,7 @@ def sales(weeks: int) -> pa.Table:
 
 
 def first_delivery(sales: pa.Table, period: int) -> pa.Table:
-    """The sales while a period is still running: its place is held by the period before, moved on by four weeks."""
+    """The sales of an unfinished period: the period before, moved on by four weeks, stands in."""
     known = sales.filter(pc.less(sales["PERIOD"], period))
     stand_in = known.filter(pc.equal(known["PERIOD"], period - 1))
     for column, step in {"PERIOD": 1, "WEEK": 4}.items():
@@ -45,7 +45,10 @@ def products() -> pa.Table:
 
 
 def promotions(weeks: int) -> pa.Table:
-    """Where in the store a product stood out and where in the weekly mailer, for the products that the store ever sold; ``"0"`` means nowhere."""
+    """Where a product stood out in the store and in the mailer, if the store ever sold the product.
+
+    ``"0"`` means nowhere.
+    """
     pair = ["product_id", "store_id"]
     sold = _source("transactions", pair, weeks).group_by(pair).aggregate([])
     rows = _source("promotions", [*NAMES, "display_location", "mailer_location"], weeks).join(

@@ -1,4 +1,4 @@
-"""The chart of the demonstration: how much promotion lifts the departments, and how much of their sales it already carries."""
+"""The chart of the demonstration: how promotion lifts departments, and how much they promote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPOKEN = {"drug gm": "drugstore goods"}
 
 
 def summarise(by_product: pd.DataFrame) -> pd.DataFrame:
-    """One row a department, the most responsive one last: quartiles of the uplift, sales, and the share of them that was promoted.
+    """One row per department, the most responsive last: uplift quartiles, sales, promoted share.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def summarise(by_product: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_and_rare(summary: pd.DataFrame) -> tuple[str, str]:
-    """The department that responds most, and the one of the more responsive half that is promoted least."""
+    """The most responsive department, and the least promoted one of the more responsive half."""
     responsive = summary[summary["uplift"] >= summary["uplift"].median()]
     return str(summary["uplift"].idxmax()), str(responsive["share"].idxmin())
 
@@ -76,7 +76,8 @@ def save_chart(summary: pd.DataFrame, path: Path) -> str:
         _draw_sales(right, summary)
         figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold", color="#102a43")
         figure.supxlabel(
-            "Dot: the median product of a department; bar: the middle half. Products that sold in at least 50 store weeks. "
+            "Dot: the median product of a department; bar: the middle half. "
+            "Products that sold in at least 50 store weeks. "
             "Data: Complete Journey, 84.51°; simulated.",
             x=0.01,
             ha="left",

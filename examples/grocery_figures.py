@@ -1,4 +1,4 @@
-"""What the finished cube must contain: figures that were computed from the source by other means, and their comparison with a cube."""
+"""The figures of the finished cube, computed from the source by other means, and a comparison."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def first_delivery(cube: Cube, store: Any) -> Figures:
 
 
 def finished(cube: Cube, store: Any) -> Figures:
-    """The cube with all its columns, partition by partition, so that it need not fit into memory."""
+    """Read the cube with all its columns, partition by partition, to spare memory."""
     return _everything(cube, store) | _departments(cube, store) | _responses(cube, store)
 
 

@@ -16,7 +16,7 @@ WIDTH = 92
 
 @dataclass(frozen=True)
 class Took:
-    """What a finished step took; CPU seconds are those of this process and all its children, None where the system does not tell."""
+    """The time of a finished step. CPU seconds include all children; None where unknown."""
 
     title: str
     seconds: float
@@ -75,7 +75,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def cpu_seconds() -> float | None:
-    """CPU seconds that this process and its living descendants have used, with those of the children that they have outlived."""
+    """CPU seconds of this process, its living descendants and their ended children."""
     proc = Path("/proc")
     if not (proc / "self" / "stat").exists():
         return None

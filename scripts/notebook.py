@@ -1,4 +1,4 @@
-"""Runs a notebook and writes what comes of it: the notebook with its outputs, and a page of HTML, light and dark, that loads nothing from elsewhere.
+"""Runs a notebook and writes the notebook with its outputs and a self-contained page of HTML.
 
 Run: ``python scripts/notebook.py examples/grocery.ipynb docs/_build/notebook``
 """
@@ -28,7 +28,10 @@ TEMPLATE = """{% extends "lab/index.html.j2" %}
 
 
 def executed(notebook: Path) -> nbformat.NotebookNode:
-    """The notebook with the outputs of its cells, run in its folder with this Python; a cell that fails is an error. Settings of the user are left alone."""
+    """Run the cells of a notebook in its folder with this Python and return it with their outputs.
+
+    A cell that fails is an error. The settings of the user stay out of it.
+    """
     cells = nbformat.read(notebook, as_version=4)
     with tempfile.TemporaryDirectory(prefix="notebook-") as folder:
         os.environ |= dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Prints the lower bounds of the main dependencies as exact versions: the constraints of ``make test-oldest``."""
+"""Prints the lower bounds of the main dependencies: the constraints of ``make test-oldest``."""
 
 from __future__ import annotations
 

@@ -48,13 +48,20 @@ def colours(palette: dict[str, str]) -> str:
     )
 
 
-STYLE = f"{colours(LIGHT)}@media (prefers-color-scheme:dark){{{colours(DARK)}}}.b{{font-weight:600}}.d{{stroke-dasharray:4 3}}.faded{{opacity:.3}}"
-HEAD_OF_ARROW = '<marker id="head" markerWidth="9" markerHeight="9" refX="7" refY="4" orient="auto"><path class="line" d="M0,0 L8,4 L0,8 z"/></marker>'
+STYLE = (
+    f"{colours(LIGHT)}@media (prefers-color-scheme:dark){{{colours(DARK)}}}"
+    ".b{font-weight:600}.d{stroke-dasharray:4 3}.faded{opacity:.3}"
+)
+HEAD_OF_ARROW = (
+    '<marker id="head" markerWidth="9" markerHeight="9" refX="7" refY="4" orient="auto">'
+    '<path class="line" d="M0,0 L8,4 L0,8 z"/></marker>'
+)
 
 
 def text(x: float, y: float, words: str, kind: str = "fg", size: float = 13, anchor: str = "start") -> str:
     """Words whose base line begins, or ends, or has its middle there."""
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}">{escape(words, quote=False)}</text>'
+    place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}"'
+    return f'<text class="{kind}" {place}>{escape(words, quote=False)}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, kind: str = "box", radius: float = 4) -> str:
@@ -102,11 +109,13 @@ def table(
 def picture(height: float, title: str, description: str, parts: Iterable[str]) -> str:
     """The whole document."""
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
+        f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}" '
         "font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">"
     )
     words = f"<title>{escape(title, quote=False)}</title><desc>{escape(description, quote=False)}</desc>"
-    return f"{head}{words}<style>{STYLE}</style><defs>{HEAD_OF_ARROW}</defs>{box(0, 0, WIDTH, height, 'bg', 6)}{''.join(parts)}</svg>\n"
+    ground = box(0, 0, WIDTH, height, "bg", 6)
+    return f"{head}{words}<style>{STYLE}</style><defs>{HEAD_OF_ARROW}</defs>{ground}{''.join(parts)}</svg>\n"
 
 
 def store() -> str:
@@ -171,7 +180,8 @@ def cells() -> str:
     return picture(
         336,
         "Cells of a seed and its enrichments",
-        "The seed has some combinations of product and day. A forecast lacks some of them and has others, which no query shows.",
+        "The seed has some combinations of product and day. "
+        "A forecast lacks some of them and has others, which no query shows.",
         parts,
     )
 
@@ -312,7 +322,8 @@ def commit() -> str:
     return picture(
         332,
         "A commit and the history",
-        "A commit writes new files, keeps a history entry, and swaps the metadata document. Older states stay readable.",
+        "A commit writes new files, keeps a history entry, and swaps the metadata document. "
+        "Older states stay readable.",
         parts,
     )
 
@@ -362,7 +373,8 @@ def query_system() -> str:
     return picture(
         472,
         title,
-        "The seed decides which cells exist; enrichments are joined to it; a condition on one makes its join an inner one; the result comes in groups.",
+        "The seed decides which cells exist; enrichments are joined to it; "
+        "a condition on one makes its join an inner one; the result comes in groups.",
         parts,
     )
 

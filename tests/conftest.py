@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 import kartothek_cube
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 
 # Before they are imported: a failure shows the values.
 pytest.register_assert_rewrite("tests.support")
@@ -137,15 +138,30 @@ def store(store_url: str) -> Any:
     return kartothek_cube.open_store(store_url)
 
 
+@pytest.fixture(scope="module", params=["fast", "plain"] if uses_fast_paths() else ["plain"])
+def fast_paths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the fast paths, then without: for the tests of modules that have both ways."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kartothek_cube.core.runtime.fast_paths._IS_ON", request.param == "fast")
+        yield
+
+
+@pytest.fixture
+def only_fast() -> None:
+    """Skip a test of how the fast paths read, not of what they return."""
+    if not uses_fast_paths():
+        pytest.skip("the fast paths are off")
+
+
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for another writer looks again at once: for tests in which that writer has
     crashed.
     """
     from kartothek_cube.core.commit import commit
-    from kartothek_cube.cube.members import consistent_read as settle
+    from kartothek_cube.cube.members import consistent_read
 
-    for module in (commit, settle):
+    for module in (commit, consistent_read):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
 
 

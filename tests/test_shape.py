@@ -25,7 +25,7 @@ CALLED_ONCE = 0.45
 COMMENTS_IN_1000_LINES = 30
 ANY_PARAMETERS = 100
 WORDS_OF_DOCUMENTATION = 50_000
-# Files that may have the name of others: the verbs, and plain words that mean the same in each room.
+# Files that may share a name: the verbs, and plain words that mean the same in each room.
 PLAIN = {"__init__", "__main__", "arguments", "errors", "plan", "groups", "report", "run"}
 VERBS = {Path(module.path).stem for name, module in MODULES.items() if ".verbs." in name or ".cli.commands." in name}
 

@@ -1,4 +1,4 @@
-"""The reference: the directive ``reference``, which describes public names by their docstrings, and links from the names in the guides to it."""
+"""The directive ``reference``: public names with their docstrings, and links from the guides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
-# Modules whose names the guides call by their last part; the first that has a name is where it is described.
+# The guides call the names of these modules by their last part. The first module that has a name
+# describes it.
 MODULES = (
     "kartothek_cube",
     "kartothek_cube.api.cube",
@@ -87,7 +88,7 @@ class Reference(SphinxDirective):
 
 
 class NamesToLinks(SphinxTransform):
-    """The first mention of a public name in each section of a page becomes a link to its description."""
+    """Link the first mention of a public name in each section of a page to its description."""
 
     default_priority = 5  # before references are resolved
 
@@ -135,7 +136,7 @@ def _parents(node: nodes.Node) -> list[nodes.Node]:
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element
 ) -> nodes.Element | None:
-    """A name that is called by another of its paths, or by its last part only, is described where `targets` says."""
+    """Resolve a name given by another path, or by its last part only, through `targets`."""
     target = targets().get(node.get("reftarget", "").rpartition(".")[2])
     if (
         node.get("refdomain") != "py"
@@ -148,7 +149,10 @@ def resolve(
 
 
 def keep_first_line(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Put ``What it is: in other words`` together again: in the first line of a property, napoleon takes it for a type and a description."""
+    """Put ``What it is: in other words`` together again.
+
+    In the first line of a property, napoleon takes the text for a type and a description.
+    """
     kind = next((place for place, line in enumerate(lines) if line.startswith(":type: ")), None)
     if what in {"attribute", "data", "property"} and kind is not None:
         first = next(place for place, line in enumerate(lines) if line)

@@ -1,6 +1,7 @@
-"""The directive ``terminal``: commands of ``kartothek_cube`` with what they print, in its colours, run when the documentation is built.
+"""The directive ``terminal``: runs commands of ``kartothek_cube`` and shows their coloured output.
 
-A page is a session. Its Python blocks and its commands run in their order, in an empty directory of the page's own, so that a command sees what the page built.
+A page is a session. Its Python blocks and its commands run in order when the documentation is
+built. They run in an empty directory of the page's own, so a command sees what the page built.
 A command that fails, or prints nothing, ends the build.
 """
 
@@ -94,7 +95,7 @@ def session(text: str, folder: Path) -> list[list[Shown]]:
 
 
 def shown_by(step: Step, folder: Path, environment: dict[str, str]) -> Iterator[Shown]:
-    """Run the lines of a terminal one after the other; an ``export`` holds for the rest of the page."""
+    """Run the lines of a terminal in order; an ``export`` holds for the rest of the page."""
     lines = step.code.strip().splitlines()
     for number, line in enumerate(lines, start=1):
         export = EXPORT.match(line)
@@ -106,7 +107,10 @@ def shown_by(step: Step, folder: Path, environment: dict[str, str]) -> Iterator[
 
 
 def run(line: str, folder: Path, environment: dict[str, str], status: int) -> str:
-    """What a command prints with ``--color=always``, on stdout and on stderr. It runs in this process, by what the installed script calls."""
+    """The output of a command with ``--color=always``, stdout and stderr together.
+
+    The command runs in this process, through the entry point of the installed script.
+    """
     program, *arguments = shlex.split(line)
     if program != "kartothek_cube":
         raise ExtensionError(f"a terminal runs kartothek_cube and nothing else: {line}")
@@ -171,7 +175,8 @@ def _span(text: str, styles: set[str]) -> str:
 def drawn(terminal: list[Shown]) -> str:
     """A terminal as HTML."""
     lines = [
-        f'<span class="t-prompt">$ </span><span class="t-typed">{html.escape(shown.typed, quote=False)}</span>\n{coloured(shown.printed)}'
+        f'<span class="t-prompt">$ </span><span class="t-typed">{html.escape(shown.typed, quote=False)}</span>\n'
+        f"{coloured(shown.printed)}"
         for shown in terminal
     ]
     return f'<div class="terminal"><pre tabindex="0">{"".join(lines)}</pre></div>\n'

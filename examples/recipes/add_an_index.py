@@ -1,4 +1,4 @@
-"""A question is asked again and again and reads too much: an index on its column lets the same query read fewer files.
+"""A repeated question reads too much: an index on its column lets the query read fewer files.
 
 The plan says what a query would read, and which index decided it. An index can be built at
 any time, from one column of each file, and every later write keeps it up to date. It pays

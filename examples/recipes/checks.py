@@ -1,4 +1,4 @@
-"""Is what we have what we should have? Checks for after the nightly load, which end with exit code 1 where one fails.
+"""Is the data as it should be? Checks for after the nightly load; a failure ends with exit code 1.
 
 Four kinds: is the storage whole; is every cell there once; which cells has one dataset and
 another one lacks; and how much has a number changed since the state before.

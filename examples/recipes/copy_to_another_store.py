@@ -1,4 +1,4 @@
-"""A cube moves to another store while it is read: copied, verified, and only then do readers switch.
+"""A cube moves to another store under its readers: copied, verified, and then readers switch.
 
 `copy_cube` checks everything before the first write and publishes the seed last, so the
 copy appears whole or not at all. A cube that is written to meanwhile stays consistent, but

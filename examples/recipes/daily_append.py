@@ -1,4 +1,4 @@
-"""Every night the sales of one more day arrive; sometimes a night fails, and sometimes a delivery comes twice.
+"""Every night one more day of sales arrives. Some nights fail, and some deliveries come twice.
 
 The job asks the cube which of the last days it lacks, and appends those, each in one
 commit: readers see all of a day or nothing of it. So it can be started again as often as

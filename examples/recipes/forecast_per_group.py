@@ -1,4 +1,4 @@
-"""A forecast for each product and store of a brand: computed per group, and put back into the cube as one more dataset.
+"""A forecast for each product and store of a brand, per group, which becomes one more dataset.
 
 `partition_by` makes groups of any indexed column, whatever the partitions are. A group
 comes as an Arrow table, the next ones are loaded meanwhile, and only a few are in memory.
@@ -23,7 +23,7 @@ CELL = [*CUBE.dimension_columns, *CUBE.partition_columns]
 
 
 def forecast(sales: pd.DataFrame) -> pd.DataFrame:
-    """For each cell the mean of the same product and store on the four same weekdays before; unknown without any."""
+    """Per cell, the mean of its product, store and weekday over the four before, or unknown."""
     weekday = sales["SALES_DATE"].dt.day_of_week.rename("WEEKDAY")
     series = sales.sort_values("SALES_DATE").groupby(["PRODUCT_ID", "STORE_ID", weekday])["UNITS"]
     expected = series.transform(lambda units: units.shift().rolling(4, min_periods=1).mean())

@@ -1,4 +1,4 @@
-"""A master table comes late: the cube is full of sales when the brands of its products become known, and next month some of them change.
+"""A master table comes late: the cube is full of sales, then brands are known, and some change.
 
 An enrichment needs one dimension column only. Nothing that is there is written again, and
 queries have the new columns at once, for all of the past: a product without brand has null
@@ -40,7 +40,8 @@ def main() -> None:
     append_to_cube({"sales": unknown}, WITH_BRANDS, store)
     everything = query_cube(WITH_BRANDS, store, payload_columns=["UNITS", "BRAND"])[0]
     print(
-        f"rows without brand: {everything['BRAND'].isna().sum()}, rows of Acme: {len(query_cube(WITH_BRANDS, store, C('BRAND') == 'Acme')[0])}"
+        f"rows without brand: {everything['BRAND'].isna().sum()}, "
+        f"rows of Acme: {len(query_cube(WITH_BRANDS, store, C('BRAND') == 'Acme')[0])}"
     )
 
     # Bolt is sold to Acme.

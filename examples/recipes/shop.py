@@ -1,4 +1,4 @@
-"""What the recipes share: a cube of sales in six stores of two countries, and its data, made up but the same in every run.
+"""The shared cube of the recipes: sales in six stores of two countries, invented but repeatable.
 
 A recipe is `python examples/recipes/<name>.py [store-url]`; without an argument the store
 is the directory `shop-data` here.

@@ -1,4 +1,4 @@
-"""A result that does not fit into memory goes somewhere else: to a Parquet file, and into another dataset, batch by batch.
+"""A result larger than memory goes to a Parquet file and into another dataset, batch by batch.
 
 `stream_cube` gives the rows of a query as Arrow batches, a few files ahead of the one that
 you work on. `options(bytes_in_flight=...)` says how much may wait; writers that take a
@@ -51,7 +51,8 @@ def main() -> None:
         )
     found = read_table_arrow("recipe_prices", store)
     print(
-        f"the dataset recipe_prices has {found.num_rows:,} rows, with prices from {pc.min(found['PRICE'])} to {pc.max(found['PRICE'])}"
+        f"the dataset recipe_prices has {found.num_rows:,} rows, "
+        f"with prices from {pc.min(found['PRICE'])} to {pc.max(found['PRICE'])}"
     )
 
 

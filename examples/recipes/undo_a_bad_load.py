@@ -48,7 +48,8 @@ def main() -> None:
     print(history(SALES, store)[["time", "added", "removed"]].to_string())
     undo(SALES, store, suspect(store))
     print(
-        f"undone: {turnover(store):,.2f}, which is {turnover(store) - right:,.2f} more than before: the day that was loaded rightly"
+        f"undone: {turnover(store):,.2f}, which is {turnover(store) - right:,.2f} more than before: "
+        "the day that was loaded rightly"
     )
 
 

@@ -2,7 +2,6 @@
 
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.distributed import (
-    StagedPartitions,
     commit_dataset,
     commit_receipts,
     stage_partitions,
@@ -25,6 +24,7 @@ from kartothek_cube.core.dataset.read import (
     stream_table,
 )
 from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
+from kartothek_cube.core.dataset.staged_partitions import StagedPartitions
 from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.write import (
     create_empty_dataset_header,

@@ -1,7 +1,4 @@
-"""The command ``kartothek_cube``.
-
-It needs the extra ``cli``; nothing outside of this room imports click.
-"""
+"""The command ``kartothek_cube``, with the extra ``cli``; only this room imports click."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ _MISSING = "The command kartothek_cube needs the package {}, which is not instal
 
 
 def main() -> None:
-    """Run the command: what the console script calls.
+    """Run the command; the console script calls this.
 
-    Without the extra ``cli`` it ends with one line that names it.
+    Without the extra ``cli`` the process ends with one line that names the extra.
     """
     try:
         from kartothek_cube.cli.app import cli
@@ -29,15 +26,11 @@ def main() -> None:
         if error.name != "click":
             raise
         sys.exit(f"Error: {_MISSING.format('click')}")
-    _fill_streams()
-    cli(prog_name="kartothek_cube")
-
-
-def _fill_streams() -> None:
-    """Whoever starts programs without a terminal may close their streams; then there is None, which cannot be asked whether it is one."""
+    # A parent may start us with closed streams. Then they are None, without `isatty`.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - it stays open
+    cli(prog_name="kartothek_cube")
 
 
 def __getattr__(name: str) -> Any:

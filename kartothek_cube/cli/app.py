@@ -1,4 +1,4 @@
-"""The group of commands: options in front of them, and the module of each command, loaded when it is called."""
+"""The group of commands: its options, and its commands, each loaded when it is called."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from kartothek_cube.cli.context import Session
 from kartothek_cube.cli.errors import explained
 from kartothek_cube.cli.options import FORMATS
 
-__all__ = ["BARE", "COMMANDS", "LazyGroup", "cli", "meant_command"]
+__all__ = ["BARE", "COMMANDS", "LazyGroup", "cli"]
 
+# Command → first line of its help, so that the list of commands loads none of them.
 COMMANDS: Mapping[str, str] = {
     "check-migration": "Say what of a store of kartothek reads differently here.",
     "cleanup": "Remove files that the cube does not need any more.",
@@ -37,31 +38,25 @@ COMMANDS: Mapping[str, str] = {
     "undo": "Take a commit back.",
     "verify": "Say what is wrong with the cube.",
 }
+# The key of `Context.meta` that says whether there were no arguments.
+BARE = "kartothek_cube.bare"
 
-"""Command → the first line of its help. So the list of commands loads none of them."""
 
-
-def meant_command(name: str, known: Collection[str] = COMMANDS) -> str:
-    """The end of the error that there is no such command."""
+def _suggestion(name: str, known: Collection[str]) -> str:
     from kartothek_cube.core.text import did_you_mean
 
     return did_you_mean([name], known)
 
 
-BARE = "kartothek_cube.bare"
-
-"""Where a context remembers that there was no argument at all."""
-
-
 class LazyGroup(click.Group):
-    """A group whose commands are the modules beside this one."""
+    """A group whose commands are the modules in `commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name, loaded now."""
+        """Import the module of a command."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"kartothek_cube.cli.commands.{cmd_name.replace('-', '_')}").command
@@ -70,10 +65,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is called; the error that there is none names those whose names are close."""
+        """The called command; the error for an unknown one suggests similar names."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"No such command {name!r}.{meant_command(name)}", ctx)
+            raise click.UsageError(f"No such command {name!r}.{_suggestion(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -82,14 +77,12 @@ class LazyGroup(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Commands that need no cube may stand in its place."""
+        """Insert an empty cube where a command without a cube stands in its place."""
         ctx.meta[BARE] = not args
         opts, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
-        cube, alone, wants_help = (
-            opts.get("cube"),
-            not rest or rest[0].startswith("-"),
-            not {"-h", "--help"}.isdisjoint(rest[:1]),
-        )
+        cube = opts.get("cube")
+        alone = not rest or rest[0].startswith("-")
+        wants_help = not {"-h", "--help"}.isdisjoint(rest[:1])
         if (cube in STORE_WIDE and alone) or (cube in COMMANDS and wants_help):
             args.insert(len(args) - len(rest) - 1, "")
         elif cube in COMMANDS and not ctx.resilient_parsing and not set(COMMANDS).intersection(rest[:1]):
@@ -99,7 +92,7 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; errors become one line."""
+        """Run the command; an error becomes one line."""
         with explained():
             return super().invoke(ctx)
 
@@ -196,24 +189,16 @@ def cli(
     CUBE is the prefix of its datasets. Without a cube the cubes of the store are listed.
     """
     ctx.color = False if color == "auto" and os.environ.get("NO_COLOR") else _COLOURS[color]
-    ctx.obj = Session(skv, store, _url(ctx, url), cube or None, n_threads, format_)
-    if ctx.invoked_subcommand is None:
-        if cube:
-            ctx.fail(f"Missing command.{meant_command(cube, STORE_WIDE)}")
-        _without_cube(ctx)
-
-
-def _url(ctx: click.Context, url: str | None) -> str | None:
-    """The URL, unless a store was named on the command line and the URL was not."""
-    source = click.core.ParameterSource
-    named, given = (ctx.get_parameter_source(name) is source.COMMANDLINE for name in ("store", "url"))
-    if named and given:
-        ctx.fail("Give --store or --url, not both.")
-    return None if named else url
-
-
-def _without_cube(ctx: click.Context) -> None:
-    session: Session = ctx.obj
+    from_command_line = click.core.ParameterSource.COMMANDLINE
+    if ctx.get_parameter_source("store") is from_command_line:
+        if ctx.get_parameter_source("url") is from_command_line:
+            ctx.fail("Give --store or --url, not both.")
+        url = None  # of the environment: the command line wins
+    session = ctx.obj = Session(skv, store, url, cube or None, n_threads, format_)
+    if ctx.invoked_subcommand is not None:
+        return
+    if cube:
+        ctx.fail(f"Missing command.{_suggestion(cube, STORE_WIDE)}")
     if ctx.meta[BARE] and session.url is None and not Path(session.skv).exists():
         click.echo(ctx.get_help())
         return

@@ -1,7 +1,4 @@
-"""What the shell offers when the tab key is pressed: cubes, datasets, columns.
-
-Whatever goes wrong, it offers nothing.
-"""
+"""Shell completion of cubes, stores, datasets and columns; errors lead to no suggestions."""
 
 from __future__ import annotations
 
@@ -14,34 +11,34 @@ from kartothek_cube.cli.context import LoadedCube, load_cube, open_source, sessi
 
 __all__ = ["columns", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
 
+# Commands that need no cube.
 STORE_WIDE = ("check-migration",)
-"""Commands that need no cube."""
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _offering(names: Callable[[click.Context], Collection[str]], *, several: bool) -> Completer:
-    """A completer of one name, or of the last one of several with commas between them."""
+    """A completer of one name, or of the last of several names that are separated by commas."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         head, comma, last = incomplete.rpartition(",") if several else ("", "", incomplete)
         try:
-            known = sorted(names(ctx))
-        except Exception:  # the shell is no place for errors
+            candidates = sorted(names(ctx))
+        except Exception:  # a message would garble the command line
             return []
-        return [CompletionItem(f"{head}{comma}{name}") for name in known if name.startswith(last)]
+        return [CompletionItem(f"{head}{comma}{name}") for name in candidates if name.startswith(last)]
 
     return complete
 
 
-def _paths(kind: str) -> Completer:
-    """A completer that leaves files or directories to the shell."""
-    return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type=kind)]
+def _paths(path_type: str) -> Completer:
+    """A completer that leaves ``file`` or ``dir`` to the shell."""
+    return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type=path_type)]
 
 
 @add_completion_class
 class _Fish(FishComplete):
-    """Fish with values that hold commas: only the first comma parts the kind of an item from its value."""
+    """Fish, with values that contain commas: only the first comma separates type and value."""
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
 
@@ -56,38 +53,25 @@ def _cubes(ctx: click.Context) -> Collection[str]:
     return [*list_cubes(open_source(session_of(ctx.params))), *STORE_WIDE]
 
 
-def _stores(ctx: click.Context) -> Collection[str]:
-    return store_names(session_of(ctx.find_root().params).skv)
-
-
-def _datasets(ctx: click.Context) -> Collection[str]:
-    return _cube(ctx).datasets
-
-
 def _columns(ctx: click.Context) -> Collection[str]:
-    """Of the dataset that stands before, else of the cube."""
+    """The columns of the dataset that the command line names, else of the cube."""
     from kartothek_cube.cube.cube import visible_columns
 
-    found = _cube(ctx).datasets
-    name = ctx.params.get("dataset")
-    return {
-        column for i, d in found.items() if name in (None, i) for column in visible_columns(d.snapshot.schema.names)
-    }
+    datasets, chosen = _cube(ctx).datasets, ctx.params.get("dataset")
+    snapshots = (dataset.snapshot for name, dataset in datasets.items() if chosen in (None, name))
+    return {column for snapshot in snapshots for column in visible_columns(snapshot.schema.names)}
 
 
 def _groupable(ctx: click.Context) -> Collection[str]:
-    found = _cube(ctx)
-    return {
-        *found.cube.partition_columns,
-        *found.cube.index_columns,
-        *(c for d in found.datasets.values() for c in d.snapshot.secondary_columns),
-    }
+    loaded = _cube(ctx)
+    indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
+    return {*loaded.cube.partition_columns, *loaded.cube.index_columns, *indexed}
 
 
 cubes = _offering(_cubes, several=False)
-dataset = _offering(_datasets, several=False)
-datasets = _offering(_datasets, several=True)
+dataset = _offering(lambda ctx: _cube(ctx).datasets, several=False)
+datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
 columns = _offering(_columns, several=True)
 partition_columns = _offering(_groupable, several=True)
-stores = _offering(_stores, several=False)
+stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv), several=False)
 files, directories = _paths("file"), _paths("dir")

@@ -1,9 +1,9 @@
-"""What a run of the command works on: its options, store, cube, threads and progress bar."""
+"""The context of a command: its options, its store and cube, threads and progress bar."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,106 +36,9 @@ __all__ = [
 ]
 
 
-def read_stores(path: str) -> dict[str, Any]:
-    """Store name → what the file says of it.
-
-    Raises
-    ------
-    Failure
-        If the file cannot be read or parsed.
-    """
-    import yaml
-
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(
-            f"Could not open load store YAML: {error}. Name the store's URL with --url or KARTOTHEK_CUBE_URL, or such a file with --skv."
-        ) from error
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise Failure(f"Could not parse provided YAML file: {_where(path, error)}") from error
-    if found is not None and not isinstance(found, dict):
-        raise Failure(
-            f"Could not parse provided YAML file: {path} should map names of stores to their settings, but holds a {type(found).__name__}."
-        )
-    return {str(name): entry for name, entry in (found or {}).items()}
-
-
-def _where(path: str, error: Exception) -> str:
-    """What is wrong with a file, and in which line of it."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    return f"{path}: {error}" if mark is None else f"{path}, line {mark.line + 1}, column {mark.column + 1}: {problem}"
-
-
-def _unknown(path: str, name: str, stores: Collection[str]) -> Failure:
-    """The error that a file has no store of this name."""
-    from kartothek_cube.core.text import did_you_mean, join_names
-
-    return Failure(
-        f"Could not find store {name} in {path}, which has {join_names(stores)}.{did_you_mean([name], stores)}"
-    )
-
-
-def store_names(path: str) -> list[str]:
-    """The names in a file of stores."""
-    return sorted(read_stores(path))
-
-
-def store_named(path: str, name: str) -> Store:
-    """The store of this name.
-
-    Raises
-    ------
-    Failure
-        If the file or the name is not there.
-    InvalidInput, Unsupported
-        If there cannot be such a store.
-    """
-    stores = read_stores(path)
-    if name not in stores:
-        raise _unknown(path, name, stores)
-    return store_of(stores[name], name)
-
-
-def store_of(entry: object, name: str) -> Store:
-    """The store that an entry describes: a URL, a dict with ``url`` and settings of `open_store`, or arguments of ``storefact.get_store``."""
-    from kartothek_cube.core.stores.open import open_store
-    from kartothek_cube.errors import InvalidInput, KartothekCubeError
-
-    if isinstance(entry, str):
-        return open_store(entry)
-    if not isinstance(entry, Mapping):
-        raise InvalidInput(f"Store {name} should be a URL or a mapping with its type, but is {entry!r}.")
-    settings = {str(key): value for key, value in entry.items()}
-    if "url" in settings:
-        return open_store(settings.pop("url"), **settings)
-    try:
-        return open_store(_made(settings, name))
-    except KartothekCubeError:
-        raise
-    except KeyError as error:
-        raise InvalidInput(
-            f"Store {name} cannot be opened: a store of type {settings['type']} needs the setting {error}."
-        ) from error
-    except Exception as error:  # what storefact raises for settings that it does not know
-        raise InvalidInput(f"Store {name} cannot be opened: {type(error).__name__}: {error}") from error
-
-
-def _made(settings: dict[str, Any], name: str) -> Any:
-    from kartothek_cube.errors import InvalidInput
-
-    if "type" not in settings:
-        raise InvalidInput(f"Store {name} has neither a type nor a url.")
-    import storefact
-
-    return partial(storefact.get_store, **settings)
-
-
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The options in front of the command.
+    """The options of the group, in front of the command.
 
     ``url`` wins over ``skv`` and ``store``; ``threads`` 0 leaves their number to the library;
     ``format`` is ``"text"`` or ``"json"``.
@@ -150,20 +53,26 @@ class Session:
 
     @property
     def json(self) -> bool:
-        """Whether one JSON document is wanted."""
+        """Whether the output is one JSON document."""
         return self.format == "json"
 
     @property
     def prefix(self) -> str:
-        """The cube; an error of usage if none was named."""
+        """The cube; raises an error of usage if none was named."""
         if not self.cube:
             raise click.UsageError("Missing argument 'CUBE'.")
         return self.cube
 
 
+def session_of(parameters: dict[str, Any]) -> Session:
+    """The session of parsed options, for shell completion."""
+    names = ("skv", "store", "url", "cube")
+    return replace(Session(), **{name: parameters[name] for name in names if parameters.get(name)})
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedCube:
-    """A cube that is there, with its store and its datasets by id."""
+    """An existing cube, with its store and its datasets by id."""
 
     cube: Cube
     store: Store
@@ -171,10 +80,19 @@ class LoadedCube:
 
     @property
     def types(self) -> dict[str, Any]:
-        """The Arrow type of every column; of one that several datasets have, the seed's, else the first one's."""
+        """The Arrow type of every column: that of the seed, else of the first dataset with it."""
         seed = self.cube.seed_dataset
         order = [self.datasets[name].snapshot.schema for name in sorted(self.datasets, key=lambda i: (i != seed, i))]
         return {field.name: field.type for schema in reversed(order) for field in schema}
+
+
+@contextmanager
+def working(session: Session) -> Iterator[None]:
+    """Apply the options of a session: threads, and progress on stderr if that is a terminal."""
+    from kartothek_cube.core.runtime.options import options
+
+    with options(threads=session.threads or None, progress=sys.stderr.isatty()):
+        yield
 
 
 def open_source(session: Session) -> Store:
@@ -183,9 +101,9 @@ def open_source(session: Session) -> Store:
     Raises
     ------
     Failure
-        If there is no such file or name.
+        If the file or the name does not exist.
     KartothekCubeError
-        If there cannot be such a store.
+        If the store cannot be opened.
     """
     if session.url is None:
         return store_named(session.skv, session.store)
@@ -194,13 +112,100 @@ def open_source(session: Session) -> Store:
     return open_store(session.url)
 
 
+def read_stores(path: str) -> dict[str, Any]:
+    """The entries of a file of stores, by name.
+
+    Raises
+    ------
+    Failure
+        If the file cannot be read or parsed.
+    """
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(
+            f"Could not open load store YAML: {error}. "
+            "Name the store's URL with --url or KARTOTHEK_CUBE_URL, or such a file with --skv."
+        ) from error
+    try:
+        stores = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        place, reason = path, str(error)
+        if (mark := getattr(error, "problem_mark", None)) is not None:
+            place, reason = f"{path}, line {mark.line + 1}, column {mark.column + 1}", getattr(error, "problem", None)
+        raise Failure(f"Could not parse provided YAML file: {place}: {reason}") from error
+    if stores is not None and not isinstance(stores, dict):
+        raise Failure(
+            f"Could not parse provided YAML file: {path} should map names of stores to their settings, "
+            f"but holds a {type(stores).__name__}."
+        )
+    return {str(name): entry for name, entry in (stores or {}).items()}
+
+
+def store_names(path: str) -> list[str]:
+    """The names in a file of stores."""
+    return sorted(read_stores(path))
+
+
+def store_named(path: str, name: str) -> Store:
+    """The store of this name.
+
+    Raises
+    ------
+    Failure
+        If the file or the name does not exist.
+    InvalidInput, Unsupported
+        If the store cannot be opened.
+    """
+    stores = read_stores(path)
+    if name not in stores:
+        from kartothek_cube.core.text import did_you_mean, join_names
+
+        hint = did_you_mean([name], stores)
+        raise Failure(f"Could not find store {name} in {path}, which has {join_names(stores)}.{hint}")
+    return store_of(stores[name], name)
+
+
+def store_of(entry: object, name: str) -> Store:
+    """The store of an entry in a file of stores.
+
+    An entry is a URL, a mapping with ``url`` and settings of `open_store`, or one with arguments of
+    ``storefact.get_store``.
+    """
+    from kartothek_cube.core.stores.open import open_store
+
+    if isinstance(entry, str):
+        return open_store(entry)
+    if not isinstance(entry, Mapping):
+        raise InvalidInput(f"Store {name} should be a URL or a mapping with its type, but is {entry!r}.")
+    settings = {str(key): value for key, value in entry.items()}
+    if "url" in settings:
+        return open_store(settings.pop("url"), **settings)
+    if "type" not in settings:
+        raise InvalidInput(f"Store {name} has neither a type nor a url.")
+    import storefact
+
+    try:
+        return open_store(partial(storefact.get_store, **settings))
+    except KartothekCubeError:
+        raise
+    except KeyError as error:
+        raise InvalidInput(
+            f"Store {name} cannot be opened: a store of type {settings['type']} needs the setting {error}."
+        ) from error
+    except Exception as error:  # storefact raises anything for unknown settings
+        raise InvalidInput(f"Store {name} cannot be opened: {type(error).__name__}: {error}") from error
+
+
 def load_cube(session: Session) -> LoadedCube:
     """The cube of a session.
 
     Raises
     ------
     Failure
-        If store or cube are not there, or cannot be read.
+        If store or cube do not exist, or cannot be read.
     """
     with loading(session) as store:
         from kartothek_cube.cube.verbs.discover import discover_cube
@@ -211,58 +216,39 @@ def load_cube(session: Session) -> LoadedCube:
 
 @contextmanager
 def loading(session: Session) -> Iterator[Store]:
-    """The store of a session while its cube is looked for: errors say that it could not be loaded, and which cubes there are if it is none of them.
+    """The store of a session, while its cube is loaded; errors list the cubes of the store.
 
     Raises
     ------
     Failure
-        If store or cube are not there, or cannot be read.
+        If store or cube do not exist, or cannot be read.
     """
-    prefix, others = session.prefix, ""
+    prefix, hint = session.prefix, ""
     try:
         store = open_source(session)
         try:
             yield store
         except (InvalidInput, DatasetNotFound):
-            others = _others(prefix, store)
+            hint = _other_cubes(prefix, store)
             raise
     except KartothekCubeError as error:
-        raise Failure(f"Could not load cube: {one_line(error)}{others}") from error
+        raise Failure(f"Could not load cube: {one_line(error)}{hint}") from error
 
 
-def _others(prefix: str, store: Store) -> str:
+def _other_cubes(prefix: str, store: Store) -> str:
     from kartothek_cube.core.text import did_you_mean, join_names
     from kartothek_cube.cube.members.discovery import list_cube_prefixes
 
-    found = list_cube_prefixes(store)
-    return (
-        ""
-        if prefix in found
-        else f" Cubes of this store: {join_names(found)}.{did_you_mean([prefix], found)}{missing_directory(store)}"
-    )
+    prefixes = list_cube_prefixes(store)
+    if prefix in prefixes:
+        return ""
+    hint = did_you_mean([prefix], prefixes)
+    return f" Cubes of this store: {join_names(prefixes)}.{hint}{missing_directory(store)}"
 
 
 def missing_directory(store: Store) -> str:
-    """The end of an error that something is not in a store whose directory is not there either."""
+    """The end of an error about a missing object, if the directory of the store is missing, too."""
     from kartothek_cube.core.stores.local import LocalStore
 
-    return (
-        f" There is no directory {store.root}."
-        if isinstance(store, LocalStore) and not Path(store.root).is_dir()
-        else ""
-    )
-
-
-def session_of(parameters: dict[str, Any]) -> Session:
-    """The session of parsed options, for the completion of the rest."""
-    names = {"skv": "skv", "store": "store", "url": "url", "cube": "cube"}
-    return replace(Session(), **{field: parameters[name] for field, name in names.items() if parameters.get(name)})
-
-
-@contextmanager
-def working(session: Session) -> Iterator[None]:
-    """The options of a verb: the threads that were asked for, and progress on stderr if that is a terminal."""
-    from kartothek_cube.core.runtime.options import options
-
-    with options(threads=session.threads or None, progress=sys.stderr.isatty()):
-        yield
+    is_missing = isinstance(store, LocalStore) and not Path(store.root).is_dir()
+    return f" There is no directory {store.root}." if is_missing else ""

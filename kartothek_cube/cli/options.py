@@ -32,8 +32,15 @@ __all__ = [
 ]
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+FORMATS = click.Choice(["text", "json"])
+
+
 def missing(what: str, name: str, known: Collection[str]) -> Failure:
-    """The error that a name, or a pattern, stands for nothing.
+    """The error for a name or a pattern that matches nothing.
 
     Examples
     --------
@@ -42,10 +49,9 @@ def missing(what: str, name: str, known: Collection[str]) -> Failure:
     """
     from kartothek_cube.core.text import did_you_mean, join_names
 
-    close = "" if is_glob(name) else did_you_mean([name], known)
-    return Failure(
-        f"Could not find {what} {name or repr(name)}, known {what}s are {join_names(known)}{close and f'.{close}'}"
-    )
+    hint = "" if is_glob(name) else did_you_mean([name], known)
+    names = join_names(known) + (hint and f".{hint}")
+    return Failure(f"Could not find {what} {name or repr(name)}, known {what}s are {names}")
 
 
 def parts_of(pattern: str) -> list[str]:
@@ -54,7 +60,7 @@ def parts_of(pattern: str) -> list[str]:
 
 
 def is_glob(part: str) -> bool:
-    """Whether a part may stand for several names."""
+    """Whether a part may match several names."""
     return any(character in part for character in "*?[")
 
 
@@ -66,9 +72,9 @@ def matches(pattern: str, names: Collection[str], what: str) -> set[str]:
     pattern
         Comma separated globs with ``*``, ``?`` and ``[a-z]``.
     names
-        What there is.
+        The existing names.
     what
-        What the names are, for the error.
+        The noun for a name in the error.
 
     Raises
     ------
@@ -80,13 +86,13 @@ def matches(pattern: str, names: Collection[str], what: str) -> set[str]:
     >>> sorted(matches("seed, price*", ["prices", "seed", "stock"], "dataset"))
     ['prices', 'seed']
     """
-    found: set[str] = set()
+    matching: set[str] = set()
     for part in parts_of(pattern):
-        own = {name for name in names if fnmatchcase(name, part)}
-        if not own:
+        of_part = {name for name in names if fnmatchcase(name, part)}
+        if not of_part:
             raise missing(what, part, names)
-        found |= own
-    return found
+        matching |= of_part
+    return matching
 
 
 def chosen(names: Collection[str], include: str | None, exclude: str | None, what: str = "dataset") -> list[str]:
@@ -103,20 +109,11 @@ def chosen(names: Collection[str], include: str | None, exclude: str | None, wha
 
 
 def chosen_datasets(names: Collection[str], include: str | None, exclude: str | None) -> list[str]:
-    """As `chosen`, for what changes a store: that nothing is left to do is said on stderr."""
-    found = chosen(names, include, exclude)
-    if not found:
+    """As `chosen`, for commands that change a store; a note on stderr if no dataset is left."""
+    datasets = chosen(names, include, exclude)
+    if not datasets:
         click.echo("No dataset is left by --include and --exclude: nothing is done.", err=True)
-    return found
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-
-FORMATS = click.Choice(["text", "json"])
+    return datasets
 
 
 class StoreCommand(click.Command):
@@ -141,17 +138,12 @@ def _set_format(ctx: click.Context, _: click.Parameter, value: str | None) -> No
 
 
 def cube_command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command; its help is the docstring, and examples of what stands behind the cube."""
-    epilog = (
-        "\n".join(
-            ["\b", "Examples:", *(f"  kartothek_cube sales {name}{example and ' '}{example}" for example in examples)]
-        )
-        if examples
-        else None
-    )
-    return click.command(
-        name, cls=StoreCommand, epilog=epilog, context_settings={"help_option_names": ["-h", "--help"]}
-    )
+    """A command; its help is the docstring, and examples of the arguments behind the cube."""
+    calls = [f"  kartothek_cube sales {name}{example and ' '}{example}" for example in examples]
+    # The backspace keeps click from reflowing the lines.
+    epilog = "\n".join(["\b", "Examples:", *calls]) if examples else None
+    settings = {"help_option_names": ["-h", "--help"]}
+    return click.command(name, cls=StoreCommand, epilog=epilog, context_settings=settings)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -161,14 +153,12 @@ class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Parse the text."""
-        found = _DURATION.fullmatch(str(value).strip())
-        if isinstance(value, timedelta) or found is None or not (found[2] or float(found[1]) == 0):
-            return (
-                value
-                if isinstance(value, timedelta)
-                else self.fail(f"{value!r} is no duration; write 90s, 15m, 12h, 7d or 0.", param, ctx)
-            )
-        return timedelta(seconds=float(found[1]) * _UNITS[found[2] or "s"])
+        if isinstance(value, timedelta):
+            return value
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None or not (match[2] or float(match[1]) == 0):
+            self.fail(f"{value!r} is no duration; write 90s, 15m, 12h, 7d or 0.", param, ctx)
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
 
 
 def patterns(verb: str) -> Callable[[F], F]:
@@ -192,15 +182,14 @@ def dry_run(text: str = "Only say what would be done.") -> Callable[[F], F]:
 
 def yes(function: F) -> F:
     """``--yes``."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal there is no question.")(
-        function
-    )
+    text = "Do not ask. Without a terminal there is no question."
+    return click.option("-y", "--yes", is_flag=True, help=text)(function)
 
 
 def as_of(function: F) -> F:
     """``--as-of``."""
-    return click.option(
-        "--as-of",
-        metavar="<commit or time>",
-        help="The cube as it was then: a commit, or how its id begins (`history` lists them), or a time such as 2024-01-31T12:00.",
-    )(function)
+    text = (
+        "The cube as it was then: a commit, or how its id begins (`history` lists them), "
+        "or a time such as 2024-01-31T12:00."
+    )
+    return click.option("--as-of", metavar="<commit or time>", help=text)(function)

@@ -1,4 +1,4 @@
-"""How things look in a terminal: headings, figures, tables, bytes, JSON; and questions before something is deleted."""
+"""Output of the commands: styles, figures, tables, sizes, JSON; and questions before deletions."""
 
 from __future__ import annotations
 
@@ -36,13 +36,11 @@ __all__ = [
 ]
 
 _STEP = 1024
-
+# Control characters that `json.dumps` does not escape.
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-# Styles are marked by characters that are none, so that what a label or a name holds of control
-# sequences can be told from them.
+# Noncharacters of Unicode mark the styles, so that control sequences in names can be escaped.
 _SECTION, _BOLD, _RED, _END = "\ufdd0", "\ufdd1", "\ufdd2", "\ufdd3"
-
 _STYLES = {
     ord(mark): click.style("", reset=mark == _END, **style)
     for mark, style in (
@@ -55,7 +53,7 @@ _STYLES = {
 
 
 def echo(line: str) -> None:
-    """Print one line with its styles; control characters that names and labels hold are written out."""
+    """Print one line with its styles; control characters of names and labels are escaped."""
     click.echo(escaped(line).replace("\n", "\\n").translate(_STYLES))
 
 
@@ -70,7 +68,7 @@ def bold(text: str) -> str:
 
 
 def red(text: str) -> str:
-    """What went wrong, or is missing."""
+    """An error, or a missing thing."""
     return f"{_RED}{text}{_END}"
 
 
@@ -80,7 +78,7 @@ def figure(name: str, number: int) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """A number of bytes in binary units.
 
     Examples
     --------
@@ -94,7 +92,7 @@ def size(count: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> Iterator[str]:
-    """Lines of a table whose columns are as wide as need be; columns in ``right`` hold numbers."""
+    """Lines of a table; columns in ``right`` are aligned to the right."""
     cells = [list(row) for row in rows]
     widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     numbers = [name in right for name in head]
@@ -111,7 +109,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) 
 
 
 def plain(value: object) -> Any:
-    """A value as JSON has it: times in ISO form, durations in seconds, bytes in base64, sets sorted; floats that JSON lacks are null."""
+    """A value as JSON: ISO times, seconds, base64, sorted sets; null for NaN and infinity."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -140,13 +138,12 @@ def document(value: object) -> str:
 
 def json_text(value: object, indent: int | None = None) -> str:
     """A value in JSON, without control characters."""
-    return _BEYOND_JSON.sub(
-        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(plain(value), indent=indent, ensure_ascii=False)
-    )
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    return _BEYOND_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def show(session: Session, value: object, lines: Callable[[], Iterable[str]]) -> None:
-    """Print a value as the session wants it: the JSON document, or the lines of text."""
+    """Print a value in the format of the session: as a JSON document, or as lines of text."""
     if session.json:
         click.echo(document(value))
         return
@@ -155,17 +152,18 @@ def show(session: Session, value: object, lines: Callable[[], Iterable[str]]) ->
 
 
 def confirm(question: str, store: Store, *, yes: bool) -> None:
-    """Go on if the answer is yes, if ``--yes`` gave it beforehand, or if nobody sits at the other end: scripts of old keep working.
+    """Ask a question on a terminal, unless ``--yes`` answered it.
 
     Raises
     ------
     ReadOnlyStore
-        If the store cannot be written to, whatever the answer would be.
+        If the store cannot be written to.
     click.Abort
         If the answer is no.
     """
     if not store.capabilities.writable:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
+    # Without a terminal there is no question, so that scripts keep working.
     if not yes and sys.stdin.isatty() and not _answer(escaped(question)):
         raise click.Abort
 

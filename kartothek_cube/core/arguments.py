@@ -1,14 +1,17 @@
-"""Arguments of the verbs: one value or many brought to one form, flags checked."""
+"""Arguments of the verbs in one form: lists, sets of names, flags; warnings of deprecated ones."""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.errors import InvalidInput, InvalidType, KartothekCubeDeprecationWarning
 
 __all__ = [
     "as_list",
@@ -19,13 +22,14 @@ __all__ = [
     "converter_str_tupleset",
     "converter_tuple",
     "get_str_to_python_converter",
+    "warn_deprecated",
 ]
 
 _BOOLEANS = dict.fromkeys(("0", "f", "n", "false", "no"), False) | dict.fromkeys(("1", "t", "y", "true", "yes"), True)
 
 
 def converter_str(obj: object) -> str:
-    """Text as it is, bytes decoded as UTF-8.
+    """A text unchanged, or bytes decoded as UTF-8.
 
     Raises
     ------
@@ -45,7 +49,7 @@ def converter_str(obj: object) -> str:
 
 
 def converter_tuple(obj: object) -> tuple[Any, ...]:
-    """The items of an iterable, nothing for None, one item for anything else; text and bytes are one item.
+    """The items of an iterable, none for None; anything else, also a text, is one item.
 
     Examples
     --------
@@ -87,7 +91,7 @@ def converter_str_tupleset(obj: object) -> tuple[str, ...]:
     Raises
     ------
     InvalidType
-        For a set or a dict, which do not say an order, and for items that are not text.
+        For a set or a dict, which have no stable order, and for items that are not text.
     InvalidInput
         For duplicates.
 
@@ -107,13 +111,12 @@ def converter_str_tupleset(obj: object) -> tuple[str, ...]:
 
 
 def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], Any]:
-    """The parser of text literals for columns of one Arrow type: boolean, integer, floating, string or timestamp.
+    """The parser of text literals of an Arrow type: boolean, integer, float, string or timestamp.
 
     Raises
     ------
     InvalidInput
-        For every other type. The parsers raise `ValueError` for text that is no literal of the
-        type.
+        For every other type. The parsers raise `ValueError` for invalid literals.
 
     Examples
     --------
@@ -122,8 +125,8 @@ def get_str_to_python_converter(pa_type: pa.DataType) -> Callable[[str], Any]:
     >>> get_str_to_python_converter(pa.string())("'New York'")
     'New York'
     """
-    for holds, parse in _PARSERS:
-        if holds(pa_type):
+    for has_type, parse in _PARSERS:
+        if has_type(pa_type):
             return parse
     raise InvalidInput(f"Cannot handle type {pa_type}")
 
@@ -155,13 +158,13 @@ _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]], ...]
 )
 
 
-def as_list(value: Any, argument: str) -> list[Any]:
-    """An argument that is a list of things: None is no thing, a scalar is one.
+def as_list(value: object, argument: str) -> list[Any]:
+    """The items of a list argument: none for None, one for a scalar.
 
     Raises
     ------
     InvalidInput
-        For sets and dicts, which have no order or mean something else.
+        For a set or a dict, which have no order or another meaning.
     """
     if value is None:
         return []
@@ -174,17 +177,47 @@ def as_list(value: Any, argument: str) -> list[Any]:
     return list(value)
 
 
-def check_flag(value: Any, argument: str) -> bool:
-    """An argument that is True or False.
-
-    Anything else is the value of another argument, and may mean the opposite of what it says
-    (``"no"``).
+def check_flag(value: object, argument: str) -> bool:
+    """The value of an argument that must be True or False.
 
     Raises
     ------
     InvalidType
-        If it is neither.
+        If it is anything else.
     """
+    # Truth values are not accepted: `"no"` is true, and a misplaced argument would pass unnoticed.
     if not isinstance(value, (bool, np.bool_)):
         raise InvalidType(f"The argument {argument} is True or False, not {value!r}.")
     return bool(value)
+
+
+def warn_deprecated(what: str, *, use: str, removal: str) -> None:
+    """Warn that something is deprecated, at the line outside of this package that led here.
+
+    Parameters
+    ----------
+    what : str
+        The deprecated function, argument or value, as the user writes it.
+    use : str
+        The replacement.
+    removal : str
+        The version that removes it.
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     warn_deprecated("compress=", use="compression=", removal="2.0")
+    >>> print(caught[0].message)
+    compress= is deprecated and will be removed in version 2.0. Use compression= instead.
+    """
+    # Python before 3.12 has no `skip_file_prefixes`. Level 1 is this function, level 2 its caller.
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect.stack` reads the source of every frame
+    level = 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "kartothek_cube":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"{what} is deprecated and will be removed in version {removal}. Use {use} instead.",
+        KartothekCubeDeprecationWarning,
+        stacklevel=level,
+    )

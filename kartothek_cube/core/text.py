@@ -1,18 +1,19 @@
-"""Text for people: names joined, numbers with their noun, the name that was probably meant."""
+"""Text for messages: shortened keys, joined names, counts with their noun, spelling suggestions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
 
 from kartothek_cube.errors import InvalidInput
 
 __all__ = ["column_name", "did_you_mean", "join_names", "pluralize", "shortened"]
 
+_LISTED_NAMES = 12
+
 
 def shortened(text: str, length: int) -> str:
-    """Text of at most so many characters; what is left out shows as an ellipsis in the middle, as both ends of a key say something.
+    """Cut a text to a length, with an ellipsis in the middle: both ends of a key carry meaning.
 
     Examples
     --------
@@ -26,26 +27,23 @@ def shortened(text: str, length: int) -> str:
 
 
 def pluralize(n: int, noun: str) -> str:
-    """So many things, whose plural is regular.
+    """A count with its noun, in the regular plural unless the count is 1.
 
     Examples
     --------
-    >>> counted(1, "file"), counted(1200, "file")
+    >>> pluralize(1, "file"), pluralize(1200, "file")
     ('1 file', '1,200 files')
     """
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-_MOST_LISTED = 12
-
-
-def column_name(name: Any) -> str:
-    """The name of a column as text, of bytes in UTF-8 or anything else that has a text.
+def column_name(name: object) -> str:
+    """The name of a column as text; bytes are decoded as UTF-8.
 
     Raises
     ------
     InvalidInput
-        If the bytes are no text.
+        If the bytes are not UTF-8.
 
     Examples
     --------
@@ -58,34 +56,32 @@ def column_name(name: Any) -> str:
         raise InvalidInput(f"The name of a column is text, in bytes as UTF-8, not {name!r}.") from None
 
 
-# --- what an error says of names ----------------------------------------------------------------------------------------
-
-
 def join_names(names: Iterable[str]) -> str:
-    """The names that there are, sorted; of many the first ones.
+    """Names in an error message: sorted, the first 12 and how many there are.
 
     Examples
     --------
-    >>> listed(["UNITS", "PRICE"]), listed([])
+    >>> join_names(["UNITS", "PRICE"]), join_names([])
     ('PRICE, UNITS', 'none')
-    >>> listed(f"FEATURE_{i:03}" for i in range(300)).removeprefix("FEATURE_000, FEATURE_001, FEATURE_002, FEATURE_003, ")
-    'FEATURE_004, FEATURE_005, FEATURE_006, FEATURE_007, FEATURE_008, FEATURE_009, FEATURE_010, FEATURE_011, … (300 in all)'
+    >>> join_names(f"F{i:03}" for i in range(300))
+    'F000, F001, F002, F003, F004, F005, F006, F007, F008, F009, F010, F011, … (300 in all)'
     """
-    found = sorted(names)
-    more = f", … ({len(found):,} in all)" if len(found) > _MOST_LISTED else ""
-    return f"{', '.join(found[:_MOST_LISTED]) or 'none'}{more}"
+    ordered = sorted(names)
+    more = f", … ({len(ordered):,} in all)" if len(ordered) > _LISTED_NAMES else ""
+    return f"{', '.join(ordered[:_LISTED_NAMES]) or 'none'}{more}"
 
 
 def did_you_mean(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """The end of an error that a name is unknown: the names that are close to it, whatever their case; nothing if there are none.
+    """The end of an error about unknown names: similar names that exist, whatever their case.
 
     Examples
     --------
-    >>> meant(["BRADN"], ["BRAND", "PRICE"]), meant(["brand"], ["BRAND", "PRICE"]), meant(["WEEK"], ["BRAND"])
-    (" Did you mean 'BRAND'?", " Did you mean 'BRAND'?", '')
+    >>> did_you_mean(["BRADN"], ["BRAND", "PRICE"]), did_you_mean(["brand"], ["BRAND", "PRICE"])
+    (" Did you mean 'BRAND'?", " Did you mean 'BRAND'?")
+    >>> did_you_mean(["WEEK"], ["BRAND"])
+    ''
     """
     names = {name.casefold(): name for name in known}
-    close = dict.fromkeys(
-        repr(names[found[0]]) for name in unknown if (found := get_close_matches(name.casefold(), names, n=1))
-    )
+    matches = (get_close_matches(name.casefold(), names, n=1) for name in unknown)
+    close = dict.fromkeys(repr(names[match[0]]) for match in matches if match)
     return f" Did you mean {', '.join(close)}?" if close else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kartothek_cube.core.arguments import converter_str
 from kartothek_cube.core.expressions.conjunction import Conjunction
@@ -13,6 +13,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import check_predicate_columns
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import IntoConditions
 
 __all__ = [
     "check_dataset_ids",
@@ -32,18 +33,21 @@ def check_dataset_ids(cube: Cube, ids: Iterable[str], members: Collection[str]) 
     unknown = sorted(set(ids) - set(members))
     if unknown:
         raise InvalidInput(
-            f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}."
+            f"Unknown ktk_cube_dataset_ids: {', '.join(unknown)}. "
+            f"Datasets of the cube {cube.uuid_prefix!r}: {', '.join(sorted(members))}."
         )
 
 
 def chosen_members(cube: Cube, members: Mapping[str, T], ids: Collection[str] | None) -> dict[str, T]:
-    """The datasets that ``ktk_cube_dataset_ids`` names, None: all; in the order of the cube."""
+    """The datasets with the given ids, in the order of the cube; all of them for None."""
     check_dataset_ids(cube, ids or (), members)
     return {i: member for i, member in members.items() if ids is None or i in ids}
 
 
-def partition_conditions(cube: Cube, conditions: Any, action: str) -> Conjunction:
-    """Conditions that select whole physical partitions; ``action`` says in the error what is done to these.
+def partition_conditions(cube: Cube, conditions: IntoConditions, action: str) -> Conjunction:
+    """Conditions that select whole physical partitions.
+
+    ``action`` is the verb of the error message: "remove" or "compact" partitions.
 
     Raises
     ------
@@ -61,22 +65,22 @@ def partition_conditions(cube: Cube, conditions: Any, action: str) -> Conjunctio
 
 
 def partition_clauses(conjunction: Conjunction, snapshot: Snapshot) -> tuple[Clause, ...]:
-    """Those of the conditions that are on partition keys of a dataset, checked against their types."""
+    """The conditions on partition keys of a dataset, checked against the types of the keys."""
     clauses = tuple(c for c in conjunction.clauses if c.column in snapshot.partition_keys)
     check_predicate_columns((clauses,) if clauses else None, snapshot.schema, snapshot.uuid)
     return clauses
 
 
-def given_datasets(datasets: Mapping[Any, Any]) -> dict[str, DatasetMetadata]:
-    """The datasets that were given as a dict; `InvalidType` for one that holds something else."""
+def given_datasets(datasets: Mapping[str, object]) -> dict[str, DatasetMetadata]:
+    """Datasets that the user passed as a dict; `InvalidType` for values that are no datasets."""
     wrong = [f"{i!r}: {type(d).__name__}" for i, d in datasets.items() if not isinstance(d, DatasetMetadata)]
     if wrong:
         raise InvalidType(f"datasets should be a dict dataset id → DatasetMetadata, but has {', '.join(wrong)}.")
-    return {converter_str(i): d for i, d in datasets.items()}
+    return {converter_str(i): d for i, d in datasets.items() if isinstance(d, DatasetMetadata)}
 
 
 def check_not_loaded(as_of: object) -> None:
-    """Refuse ``as_of`` for datasets that were given as they were loaded."""
+    """Refuse ``as_of`` for datasets that the user has loaded: their state is fixed."""
     if as_of is not None:
         raise InvalidInput(
             "as_of cannot go together with datasets that are loaded already: give their ids, or load them with as_of."
@@ -84,9 +88,11 @@ def check_not_loaded(as_of: object) -> None:
 
 
 def check_uuids(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> None:
-    """Refuse datasets under ids that are not theirs: the verb would touch another dataset than the one that was given."""
+    """Refuse datasets under the id of another dataset of the cube, or of another cube."""
+    # A verb finds files by id: it would change another dataset than the one that was passed.
     wrong = [f"{i!r}: {d.uuid}" for i, d in datasets.items() if d.uuid != cube.ktk_dataset_uuid(i)]
     if wrong:
         raise InvalidInput(
-            f"datasets has datasets that do not belong to cube {cube.uuid_prefix!r} under these ids: {', '.join(wrong)}."
+            f"datasets has datasets that do not belong to cube {cube.uuid_prefix!r} under these ids: "
+            f"{', '.join(wrong)}."
         )

@@ -1,4 +1,4 @@
-"""The `Cube`: dimension, partition and index columns of several datasets; its keys in user metadata, and the columns that a query shows."""
+"""The `Cube` as a value, its keys in user metadata, and the columns that a query shows. Pure."""
 
 from __future__ import annotations
 
@@ -33,27 +33,21 @@ __all__ = [
 KTK_CUBE_COMPRESSION: Final = "ZSTD"
 
 KTK_CUBE_METADATA_STORAGE_FORMAT: Final = "json"
-
 KTK_CUBE_METADATA_VERSION: Final = 4
 
+# Keys of the user metadata from which `open_cube` recovers the `Cube`.
 KTK_CUBE_METADATA_KEY_IS_SEED: Final = "ktk_cube_is_seed"
-
 KTK_CUBE_METADATA_DIMENSION_COLUMNS: Final = "ktk_cube_dimension_columns"
-
 KTK_CUBE_METADATA_PARTITION_COLUMNS: Final = "ktk_cube_partition_columns"
-
 KTK_CUBE_METADATA_SUPPRESS_INDEX_ON: Final = "ktk_cube_suppress_index_on"
 
 # Between the prefix of a cube and the id of a dataset. The spelling is kartothek's.
 KTK_CUBE_UUID_SEPERATOR: Final = "++"
 
-# Written by kartothek's predecessor; read, never written. The column is hidden everywhere.
+# Written by kartothek's predecessor: read, never written. The column is hidden in every query.
 LEGACY_IS_SEED: Final = "klee_is_seed"
-
 LEGACY_DIMENSION_COLUMNS: Final = "klee_dimension_columns"
-
 LEGACY_PARTITION_COLUMNS: Final = "klee_partition_columns"
-
 LEGACY_TIMESTAMP_PAYLOAD: Final = "KLEE_TS"
 
 Columns = str | bytes | Iterable[str | bytes]
@@ -63,9 +57,9 @@ _NAME = re.compile(r"[a-zA-Z0-9+\-_]+")
 
 @dataclass(frozen=True, order=True, init=False)
 class Cube:
-    """What makes several datasets one cube.
+    """The columns, the prefix and the seed that make several datasets one cube.
 
-    The value is immutable, hashable and picklable and is checked when it is made.
+    The value is immutable, hashable and picklable. It is checked when it is created.
 
     Wherever columns are expected, one text or an iterable of texts will do; bytes are decoded as
     UTF-8.
@@ -143,10 +137,8 @@ class Cube:
             "suppress_index_on": converter_str_set(suppress_index_on),
         }
         for name, value in converted.items():
+            # The only way to set a field of a frozen dataclass.
             object.__setattr__(self, name, value)
-        self._check()
-
-    def _check(self) -> None:
         _check_not_empty("dimension_columns", self.dimension_columns)
         _check_not_empty("partition_columns", self.partition_columns)
         _check_disjoint("partition_columns", self.partition_columns, "dimension_columns", self.dimension_columns)
@@ -154,24 +146,33 @@ class Cube:
         _check_dataset_id("seed_dataset", self.seed_dataset)
         _check_disjoint("index_columns", self.index_columns, "dimension_columns", self.dimension_columns)
         _check_disjoint("index_columns", self.index_columns, "partition_columns", self.partition_columns)
-        _check_subset("suppress_index_on", self.suppress_index_on, "dimension_columns", self.dimension_columns)
+        extra = sorted(self.suppress_index_on - set(self.dimension_columns))
+        if extra:
+            raise InvalidInput(
+                "suppress_index_on must be a subset of dimension_columns, "
+                f"but it has additional values: {', '.join(extra)}"
+            )
 
+    # With __slots__ and no __dict__, the default would restore the fields by assignment.
     def __reduce__(self) -> tuple[type[Cube], tuple[Any, ...]]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
     @property
     def ktk_index_columns(self) -> set[str]:
-        """All columns that can have an index: partition columns, index columns and dimension columns that are not suppressed.
+        """All columns that can have an index.
+
+        These are partition columns, index columns, and dimension columns that are not suppressed.
 
         Examples
         --------
-        >>> sorted(Cube(["SALES_DATE", "PRODUCT_ID"], "COUNTRY_CODE", "sales", suppress_index_on="PRODUCT_ID").ktk_index_columns)
-        ['COUNTRY_CODE', 'SALES_DATE']
+        >>> cube = Cube("SALES_DATE", "COUNTRY_CODE", "sales").copy(index_columns=["BRAND"])
+        >>> sorted(cube.ktk_index_columns)
+        ['BRAND', 'COUNTRY_CODE', 'SALES_DATE']
         """
         return set(self.partition_columns) | self.index_columns | (set(self.dimension_columns) - self.suppress_index_on)
 
     def ktk_dataset_uuid(self, ktk_cube_dataset_id: str | bytes) -> str:
-        """The uuid under which the store knows a dataset of this cube.
+        """The uuid of a dataset of this cube in the store.
 
         Parameters
         ----------
@@ -196,7 +197,7 @@ class Cube:
         return f"{self.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{dataset_id}"
 
     def copy(self, **kwargs: object) -> Cube:
-        """A cube in which the named attributes have other values; everything is checked again.
+        """A copy with other values of the named attributes; everything is checked again.
 
         Examples
         --------
@@ -217,16 +218,11 @@ def _check_disjoint(name: str, columns: Iterable[str], other: str, other_columns
         raise InvalidInput(f"{name} cannot share columns with {other}, but share the following: {', '.join(shared)}")
 
 
-def _check_subset(name: str, columns: Iterable[str], other: str, other_columns: Iterable[str]) -> None:
-    extra = sorted(set(columns) - set(other_columns))
-    if extra:
-        raise InvalidInput(f"{name} must be a subset of {other}, but it has additional values: {', '.join(extra)}")
-
-
 def _check_name(name: str, text: str) -> str:
     if _NAME.fullmatch(text) is None:
         raise InvalidInput(
-            f'{name} ("{text}") is not compatible with kartothek: it takes ASCII letters, digits, "+", "-" and "_", at least one'
+            f'{name} ("{text}") is not compatible with kartothek: '
+            'it takes ASCII letters, digits, "+", "-" and "_", at least one'
         )
     if KTK_CUBE_UUID_SEPERATOR in text:
         raise InvalidInput(f'{name} ("{text}") must not contain UUID separator {KTK_CUBE_UUID_SEPERATOR}')
@@ -234,31 +230,33 @@ def _check_name(name: str, text: str) -> str:
 
 
 def _check_dataset_id(name: str, text: str) -> str:
-    # "a" + "++" + "+b" is also "a+" + "++" + "b". The second reading is the one that is kept, so
-    # prefixes may end in "+".
+    # "a" + "++" + "+b" is also "a+" + "++" + "b". The second reading holds: prefixes may end so.
     if _check_name(name, text).startswith("+"):
         raise InvalidInput(
-            f'{name} ("{text}") must not begin with "+": its uuid would be that of dataset "{text[1:]}" in a cube whose prefix ends in "+"'
+            f'{name} ("{text}") must not begin with "+": '
+            f'its uuid would be that of dataset "{text[1:]}" in a cube whose prefix ends in "+"'
         )
     return text
 
 
 def require_cube(cube: object) -> Cube:
-    """The cube, or `InvalidType` if it is none: the verbs take it where kartothek's users may have given its prefix."""
+    """The cube itself; `InvalidType` for anything else."""
+    # Some of kartothek's functions take the prefix instead, so that users may pass it here.
     if not isinstance(cube, Cube):
         raise InvalidType(
-            f"Expected a Cube, got {cube!r} ({type(cube).__name__}). open_cube(uuid_prefix, store) makes one from a stored cube."
+            f"Expected a Cube, got {cube!r} ({type(cube).__name__}). "
+            "open_cube(uuid_prefix, store) makes one from a stored cube."
         )
     return cube
 
 
 def visible_columns(names: Iterable[str]) -> list[str]:
-    """Column names without the hidden ones: those that begin with two underscores, and kartothek's old time stamp."""
+    """Column names without the hidden ones: a leading ``__``, and kartothek's old time stamp."""
     return [n for n in names if not n.startswith("__") and n != LEGACY_TIMESTAMP_PAYLOAD]
 
 
 def get_payload_subset(columns: Collection[str], cube: Cube) -> set[str]:
-    """The payload among some columns: those that are neither dimension nor partition columns of the cube.
+    """The payload columns among ``columns``: neither dimension nor partition columns of the cube.
 
     Examples
     --------

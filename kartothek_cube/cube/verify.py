@@ -1,11 +1,11 @@
-"""Findings about a cube as a whole: whether its datasets fit together, and cells that no query shows."""
+"""Checks of a cube as a whole: do its datasets fit together, which cells does no query show."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -39,17 +39,20 @@ from kartothek_cube.cube.members.discovery import cube_of
 
 __all__ = ["find_cube", "member_findings", "overridden_findings", "overriding_files", "unseen_findings"]
 
-_COLUMNS: tuple[tuple[str, str | None, str], ...] = (
+_PAGE = 'docs, page "Differences from kartothek"'
+
+# --- metadata of the datasets -------------------------------------------------------------------
+
+# Key of the metadata, its name in older cubes, attribute of `Cube`.
+_COLUMN_ENTRIES: tuple[tuple[str, str | None, str], ...] = (
     (KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS, "dimension_columns"),
     (KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS, "partition_columns"),
     (KTK_CUBE_METADATA_SUPPRESS_INDEX_ON, None, "suppress_index_on"),
 )
 
-_PAGE = 'docs, page "Differences from kartothek"'
-
 
 def find_cube(uuid_prefix: str, members: Mapping[str, Snapshot]) -> tuple[Cube | None, list[Finding]]:
-    """The cube as its datasets describe it; None if they do not."""
+    """The cube that the metadata of its datasets describe; None if they describe none."""
     try:
         return cube_of(uuid_prefix, members), []
     except DAMAGE as error:
@@ -57,111 +60,100 @@ def find_cube(uuid_prefix: str, members: Mapping[str, Snapshot]) -> tuple[Cube |
 
 
 def member_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
-    """What does not fit together, and what reads differently here than in kartothek."""
-    yield from _seed(cube, members)
+    """Datasets that do not fit together, and what kartothek reads differently from them."""
+    yield from _seed_findings(cube, members)
+    # Each of these faults makes every query of the cube fail.
     for check, name, error in each_fault(infos_of(members), cube):
-        # Several tables in a dataset, or an index that is missing, break every query; so does
-        # everything else that the check of a cube refuses.
-        yield Finding(
-            "error",
-            f"cube-{check}",
-            cube.uuid_prefix if name is None else cube.ktk_dataset_uuid(name),
-            str(error),
-            mend=_mend(check, name, cube, members),
-        )
+        dataset = cube.uuid_prefix if name is None else cube.ktk_dataset_uuid(name)
+        mend = _build_lacking_indices(cube, name, members[name]) if check == "indices" and name is not None else ""
+        yield Finding("error", f"cube-{check}", dataset, str(error), mend=mend)
     for name, snapshot in members.items():
-        yield from _metadata(cube, name, snapshot)
-        yield from _several_files(cube, snapshot)
-        yield from _hidden(snapshot)
+        yield from _metadata_findings(cube, name, snapshot)
+        several = overriding_files(cube, snapshot) if set(snapshot.tables) == {SINGLE_TABLE} else []
+        if several:
+            count = f"{pluralize(len(several), 'physical partition')} with several files, {sum(map(len, several)):,}"
+            text = f"{count} in all. The newest row wins; kartothek may show older ones ({_PAGE}, 6)"
+            label = snapshot.partitions.labels[several[0][0]].as_py()
+            yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
+        hidden = sorted(set(snapshot.schema.names) - set(visible_columns(snapshot.schema.names)))
+        if hidden:
+            text = (
+                f"Columns that begin with two underscores, and {LEGACY_TIMESTAMP_PAYLOAD}, are hidden in cubes: "
+                f"{', '.join(hidden)} ({_PAGE}, 16)"
+            )
+            yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
     yield from _incomplete_commits(members)
 
 
-def _mend(check: str, name: str | None, cube: Cube, members: Mapping[str, Snapshot]) -> str:
-    if check != "indices" or name is None:
-        return ""
+def _build_lacking_indices(cube: Cube, name: str, snapshot: Snapshot) -> str:
+    """The call that builds the indices that a dataset lacks; empty if it lacks none."""
     dimensions = [c for c in cube.dimension_columns if name == cube.seed_dataset and c not in cube.suppress_index_on]
-    lacking = [
-        c
-        for c in (*dimensions, *sorted(cube.index_columns))
-        if c in members[name].schema.names and c not in members[name].indexed_columns
-    ]
+    required = [c for c in (*dimensions, *sorted(cube.index_columns)) if c in snapshot.schema.names]
+    lacking = [c for c in required if c not in snapshot.indexed_columns]
     return f"build_cube_index(cube, store, {lacking!r}, {name!r})" if lacking else ""
 
 
-def _seed(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
+def _seed_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
     if cube.seed_dataset not in members:
         text = f"The seed dataset {cube.seed_dataset!r} is missing or cannot be read. There are {sorted(members)}."
         yield Finding("error", "cube-seed", cube.uuid_prefix, text)
     for name, snapshot in members.items():
-        said = _stored(snapshot, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
-        if said is None and name == cube.seed_dataset:
-            text = "The metadata do not say that this is the seed, so open_cube and describe_cube cannot find the cube; kartothek's index build drops them."
+        flag = _metadata_entry(snapshot, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
+        if flag is None and name == cube.seed_dataset:
+            text = (
+                "The metadata do not say that this is the seed, so open_cube and describe_cube cannot find the cube; "
+                "kartothek's index build drops them."
+            )
             yield Finding("warning", "cube-metadata", snapshot.uuid, text)
-        elif said is not None and bool(said) != (name == cube.seed_dataset):
-            text = f"The metadata say {said!r} to whether this is the seed, which is {cube.seed_dataset!r}. A cube has one."
+        elif flag is not None and bool(flag) != (name == cube.seed_dataset):
+            text = (
+                f"The metadata say {flag!r} to whether this is the seed, which is {cube.seed_dataset!r}. "
+                "A cube has one."
+            )
             yield Finding("error", "cube-seed", snapshot.uuid, text)
 
 
-def _stored(snapshot: Snapshot, key: str, legacy: str | None) -> Any:
+def _metadata_entry(snapshot: Snapshot, key: str, legacy: str | None) -> object:
     metadata = snapshot.document.metadata
     return metadata.get(key, None if legacy is None else metadata.get(legacy))
 
 
-def _metadata(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Finding]:
-    """Only the seed's entries are read back; in the others they are remarks of whoever wrote them."""
+def _metadata_findings(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Finding]:
+    # Readers use the entries of the seed only; in other datasets they are copies.
     severity: Severity = "error" if name == cube.seed_dataset else "warning"
-    for key, legacy, attribute in _COLUMNS:
-        said, meant = _stored(snapshot, key, legacy), getattr(cube, attribute)
-        if said is not None and not _same(said, meant):
-            text = f"The metadata say {attribute} = {said!r}, but the cube has {sorted(meant) if isinstance(meant, frozenset) else list(meant)!r}."
+    for key, legacy, attribute in _COLUMN_ENTRIES:
+        entry, columns = _metadata_entry(snapshot, key, legacy), getattr(cube, attribute)
+        if entry is not None and not _lists_columns(entry, columns):
+            expected = sorted(columns) if isinstance(columns, frozenset) else list(columns)
+            text = f"The metadata say {attribute} = {entry!r}, but the cube has {expected!r}."
             yield Finding(severity, "cube-metadata", snapshot.uuid, text)
 
 
-def _same(said: object, meant: tuple[str, ...] | frozenset[str]) -> bool:
-    """Whether a list of columns in the metadata is that of the cube."""
-    if not isinstance(said, list) or not all(isinstance(column, str) for column in said):
-        return said in meant and len(meant) == 1 if isinstance(said, str) else False
-    return type(meant)(said) == meant
-
-
-def _hidden(snapshot: Snapshot) -> Iterator[Finding]:
-    hidden = sorted(set(snapshot.schema.names) - set(visible_columns(snapshot.schema.names)))
-    if hidden:
-        text = f"Columns that begin with two underscores, and {LEGACY_TIMESTAMP_PAYLOAD}, are hidden in cubes: {', '.join(hidden)} ({_PAGE}, 16)"
-        yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
-
-
-# --- physical partitions ----------------------------------------------------------------------------------------------
+def _lists_columns(entry: object, columns: tuple[str, ...] | frozenset[str]) -> bool:
+    """Whether an entry of the metadata lists these columns; a single one may be a bare string."""
+    if isinstance(entry, str):
+        return entry in columns and len(columns) == 1
+    return (
+        isinstance(entry, list) and all(isinstance(column, str) for column in entry) and type(columns)(entry) == columns
+    )
 
 
 def overriding_files(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
-    """Positions of partitions with equal values of the cube's partition columns, of which newer rows override older ones."""
+    """Groups of files whose rows may override each other, as positions of partitions.
+
+    The files of a group have equal values of the cube's partition columns.
+    """
     numbers = snapshot.physical_partitions(cube.partition_columns)
     order = np.argsort(numbers, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
     return [group.tolist() for group in groups if len(group) > 1]
 
 
-def _several_files(cube: Cube, snapshot: Snapshot) -> Iterator[Finding]:
-    several = overriding_files(cube, snapshot) if set(snapshot.tables) == {SINGLE_TABLE} else []
-    if several:
-        files = sum(map(len, several))
-        count = f"{pluralize(len(several), 'physical partition')} with several files, {files:,} in all"
-        text = f"{count}. The newest row wins; kartothek may show older ones ({_PAGE}, 6)"
-        label = snapshot.partitions.labels[several[0][0]].as_py()
-        yield Finding("info", "several-files", snapshot.uuid, text, label=label, count=len(several))
-
-
-# --- commits of several datasets --------------------------------------------------------------------------------------
+# --- commits of several datasets ----------------------------------------------------------------
 
 
 def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
-    """Writes to several datasets that not all of them have.
-
-    A participant has the write if its chain names it, or if its chain begins later: it may have
-    forgotten it. A later write to the same datasets that all of them have stands for it: somebody
-    has repeated it.
-    """
+    """Writes to several datasets that some of them lack."""
     by_uuid = {snapshot.uuid: snapshot for snapshot in members.values()}
     seen = set()
     for snapshot in members.values():
@@ -169,54 +161,49 @@ def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
             if commit.cube is None or commit.cube.id in seen:
                 continue
             seen.add(commit.cube.id)
-            named = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
-            lacking = [uuid for uuid in named if not _has(by_uuid[uuid], commit.cube.id, commit.time)]
-            if lacking and not _is_repeated(commit, [by_uuid[uuid] for uuid in named]):
-                everybody = ", ".join(map(str, commit.cube.datasets))
-                text = f"The write {commit.cube.id} to {everybody} is not in {', '.join(lacking)}: it stopped halfway, or is under way."
-                yield Finding(
-                    "warning",
-                    "cube-commit",
-                    snapshot.uuid,
-                    text,
-                    mend=f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})",
+            participants = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
+            lacking = [uuid for uuid in participants if not _may_have(by_uuid[uuid], commit.cube.id, commit.time)]
+            if lacking and not _is_repeated(commit, [by_uuid[uuid] for uuid in participants]):
+                datasets = ", ".join(map(str, commit.cube.datasets))
+                text = (
+                    f"The write {commit.cube.id} to {datasets} is not in {', '.join(lacking)}: "
+                    "it stopped halfway, or is under way."
                 )
+                mend = f"repeat the write, or undo({snapshot.uuid!r}, store, {commit.id!r})"
+                yield Finding("warning", "cube-commit", snapshot.uuid, text, mend=mend)
 
 
-def _is_repeated(commit: Commit, participants: Sequence[Snapshot]) -> bool:
-    later = [
-        {
-            c.cube.id
-            for c in p.chain
-            if c.cube is not None
-            and commit.cube is not None
-            and c.cube.datasets == commit.cube.datasets
-            and _is_after(c, commit)
-        }
-        for p in participants
-    ]
-    return bool(set.intersection(*later))
-
-
-def _is_after(commit: Commit, other: Commit) -> bool:
-    return commit.time is not None and other.time is not None and commit.time > other.time
-
-
-def _has(snapshot: Snapshot, write: str, time: Any) -> bool:
+def _may_have(snapshot: Snapshot, write: str, time: datetime | None) -> bool:
+    """Whether a dataset has a write, or may have forgotten it."""
     chain = snapshot.chain
     if any(c.cube is not None and c.cube.id == write for c in chain):
         return True
-    # After a foreign writer, and after as many commits as a chain holds, older ones are forgotten.
+    # A commit list begins anew after a foreign writer, and a full one drops its oldest entries.
     oldest = chain[0].time if chain else None
     return not chain or oldest is None or time is None or oldest > time
 
+
+def _is_repeated(commit: Commit, participants: Sequence[Snapshot]) -> bool:
+    """Whether all participants have one later write to the same datasets: its repetition."""
+
+    def later_writes(snapshot: Snapshot) -> Iterator[str]:
+        for c in snapshot.chain:
+            if c.cube is None or commit.cube is None or c.cube.datasets != commit.cube.datasets:
+                continue
+            if c.time is not None and commit.time is not None and c.time > commit.time:
+                yield c.cube.id
+
+    return bool(set.intersection(*(set(later_writes(snapshot)) for snapshot in participants)))
+
+
+# --- cells of the data --------------------------------------------------------------------------
 
 _VERIFY = Phase("verify", "partitions")
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
-    """Reads cells of one dataset as 64-bit hashes: eight bytes a row, whatever the columns.
+class _CellReader:
+    """Reads the cells of a dataset as 64-bit hashes: eight bytes a row, however many columns.
 
     Equal hashes are taken for equal cells.
     """
@@ -233,59 +220,49 @@ class _Cells:
         for rows in open_rows(self.store, key, request, piece_bytes(), constants)[1] if key is not None else ():
             yield row_hashes(rows, self.columns)
 
-    def all(self, positions: Sequence[int]) -> Hashes:
+    def read_all(self, positions: Sequence[int]) -> Hashes:
         """Hashes of the rows of several files."""
-        return _joined(map_in_threads(lambda position: _joined(self.pieces(position)), positions))
+        return _concat(map_in_threads(lambda position: _concat(self.pieces(position)), positions))
 
-    def among(self, cells: Hashes, position: int) -> IntArray:
-        """The positions among some sorted cells of those that a file has."""
-        return np.unique(
-            np.concatenate(
-                [
-                    np.zeros(0, dtype=np.int64),
-                    *(np.searchsorted(cells, np.intersect1d(cells, p)) for p in self.pieces(position)),
-                ]
-            )
-        )
+    def positions_in(self, cells: Hashes, position: int) -> IntArray:
+        """The positions, in sorted distinct cells, of those that a file has."""
+        hits = [np.searchsorted(cells, np.intersect1d(cells, piece)) for piece in self.pieces(position)]
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *hits]))
 
 
-def _joined(hashes: Iterable[Hashes]) -> Hashes:
+def _concat(hashes: Iterable[Hashes]) -> Hashes:
     return np.concatenate([np.zeros(0, dtype=np.uint64), *hashes])
 
 
-def _address(cube: Cube, snapshot: Snapshot) -> tuple[str, ...]:
-    """The columns of a dataset that say to which cell a row belongs."""
+def _cell_columns(cube: Cube, snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns of a dataset that identify the cell of a row."""
     return tuple(c for c in (*cube.dimension_columns, *cube.partition_columns) if c in snapshot.schema.names)
 
 
 def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
     """Rows that a newer file of the same physical partition overrides."""
     for snapshot in members.values():
-        cells = _Cells(store, snapshot, _address(cube, snapshot))
-        several = overriding_files(cube, snapshot)
-        count = sum(map_in_threads(partial(_repetitions, cells), several, phase=_VERIFY))
+        reader = _CellReader(store, snapshot, _cell_columns(cube, snapshot))
+        groups = overriding_files(cube, snapshot)
+        count = sum(map_in_threads(partial(_overridden_rows, reader), groups, phase=_VERIFY))
         if count:
-            text = f"{pluralize(count, 'row')} overridden by newer ones of the same cell in other files. Queries show the newest row."
-            yield Finding(
-                "info",
-                "overridden-cells",
-                snapshot.uuid,
-                text,
-                mend=f"compact_dataset({snapshot.uuid!r}, store)",
-                count=count,
+            text = (
+                f"{pluralize(count, 'row')} overridden by newer ones of the same cell in other files. "
+                "Queries show the newest row."
             )
+            mend = f"compact_dataset({snapshot.uuid!r}, store)"
+            yield Finding("info", "overridden-cells", snapshot.uuid, text, mend=mend, count=count)
 
 
-def _repetitions(cells: _Cells, part: Sequence[int]) -> int:
-    """How many rows of some files are overridden; none where a file cannot be read, which other findings say."""
+def _overridden_rows(reader: _CellReader, positions: Sequence[int]) -> int:
     try:
-        hashes = cells.all(part)
+        hashes = reader.read_all(positions)
     except DAMAGE:
-        return 0
+        return 0  # the check of the file reports it
     return len(hashes) - len(np.unique(hashes))
 
 
-# --- enrichments against the seed -------------------------------------------------------------------------------------
+# --- enrichments against the seed ---------------------------------------------------------------
 
 
 def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
@@ -294,48 +271,45 @@ def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -
     for name, snapshot in members.items():
         if seed is None or name == cube.seed_dataset:
             continue
-        columns = tuple(c for c in _address(cube, snapshot) if c in seed.schema.names)
-        pairs = _aligned(cube, snapshot, seed)
-        enrichment, other = _Cells(store, snapshot, columns), _Cells(store, seed, columns)
-        count = sum(map_in_threads(partial(_unseen_of, enrichment, other), pairs, phase=_VERIFY))
+        columns = tuple(c for c in _cell_columns(cube, snapshot) if c in seed.schema.names)
+        enrichment_reader, seed_reader = _CellReader(store, snapshot, columns), _CellReader(store, seed, columns)
+        work = partial(_unseen_cells, enrichment_reader, seed_reader)
+        count = sum(map_in_threads(work, _aligned_files(cube, snapshot, seed), phase=_VERIFY))
         if count:
-            text = f"{pluralize(count, 'cell')} that the seed {cube.seed_dataset!r} does not have: no query of the cube shows what is there."
+            text = (
+                f"{pluralize(count, 'cell')} that the seed {cube.seed_dataset!r} does not have: "
+                "no query of the cube shows what is there."
+            )
             yield Finding("info", "unseen-cells", snapshot.uuid, text, count=count)
 
 
-def _aligned(cube: Cube, snapshot: Snapshot, seed: Snapshot) -> list[tuple[list[int], list[int]]]:
-    """Positions of files of an enrichment, and of those of the seed that may hold their cells."""
-    everything = [(list(range(len(snapshot.partitions))), list(range(len(seed.partitions))))]
-    shared = [c for c in cube.partition_columns if c in snapshot.values.column_names and c in seed.values.column_names]
-    if not shared or not len(snapshot.partitions):
-        return everything
-    mine, theirs = pack([snapshot.values, seed.values], shared)
-    keys = np.unique(mine)
-    return list(zip(_grouped(mine, keys), _grouped(theirs, keys), strict=True))
+def _aligned_files(cube: Cube, enrichment: Snapshot, seed: Snapshot) -> list[tuple[list[int], list[int]]]:
+    """Positions of files of an enrichment, with those of the seed that may hold the same cells."""
+    value_columns = (enrichment.values.column_names, seed.values.column_names)
+    shared = [c for c in cube.partition_columns if all(c in names for names in value_columns)]
+    if not shared or not len(enrichment.partitions):
+        return [(list(range(len(enrichment.partitions))), list(range(len(seed.partitions))))]
+    enrichment_keys, seed_keys = pack([enrichment.values, seed.values], shared)
+    distinct = np.unique(enrichment_keys)
+    return list(zip(_positions(enrichment_keys, distinct), _positions(seed_keys, distinct), strict=True))
 
 
-def _grouped(values: IntArray, keys: IntArray) -> list[list[int]]:
-    """For each key the positions of the values that equal it."""
-    order = np.argsort(values, kind="stable")
-    first, last = (np.searchsorted(values[order], keys, side=side) for side in ("left", "right"))
+def _positions(keys: IntArray, distinct: IntArray) -> list[list[int]]:
+    """The positions of each distinct key."""
+    order = np.argsort(keys, kind="stable")
+    first, last = (np.searchsorted(keys[order], distinct, side=side) for side in ("left", "right"))
     return [order[a:b].tolist() for a, b in zip(first, last, strict=True)]
 
 
-def _unseen_of(enrichment: _Cells, seed: _Cells, files: tuple[list[int], list[int]]) -> int:
-    """`_unseen`; none where a file cannot be read, which other findings say."""
+def _unseen_cells(enrichment: _CellReader, seed: _CellReader, files: tuple[list[int], list[int]]) -> int:
+    """How many distinct cells of the enrichment's files are in no file of the seed."""
+    enrichment_files, seed_files = files
     try:
-        return _unseen(enrichment, seed, *files)
+        # Only the cells of the enrichment are held in memory; the seed's files pass by.
+        cells = np.unique(enrichment.read_all(enrichment_files))
+        seen = np.zeros(len(cells), dtype=bool)
+        for hits in map_in_threads(lambda position: seed.positions_in(cells, position), seed_files):
+            seen[hits] = True
     except DAMAGE:
-        return 0
-
-
-def _unseen(enrichment: _Cells, seed: _Cells, files: Sequence[int], seed_files: Sequence[int]) -> int:
-    """How many distinct cells are in no file of the seed.
-
-    Those of the enrichment are held, the seed passes by.
-    """
-    cells = np.unique(enrichment.all(files))
-    seen = np.zeros(len(cells), dtype=bool)
-    for found in map_in_threads(lambda position: seed.among(cells, position), seed_files):
-        seen[found] = True
+        return 0  # the check of the file reports it
     return int(np.count_nonzero(~seen))

@@ -1,6 +1,6 @@
-"""Cubes in PySpark: the verbs that read and write them with Spark data frames, on classic and Connect sessions.
+"""Cubes and datasets in PySpark: reading, writing and maintenance, on classic and Connect sessions.
 
-They are imported when they are first used: a task needs few of them.
+The verbs are imported on first use: a task needs few of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from kartothek_cube.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from kartothek_cube.spark.actions import driver_errors
     from kartothek_cube.spark.dataset_maintenance import (
         build_dataset_indices_spark,
@@ -104,20 +102,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(_home(name), name)
-    raise AttributeError(f"module 'kartothek_cube.spark' has no attribute {name!r}")
-
-
-def _home(name: str) -> ModuleType:
-    """The module of a name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kartothek_cube.spark' has no attribute {name!r}")
     try:
-        return import_module(f"kartothek_cube.{_HOMES[name]}")
+        return getattr(import_module(f"kartothek_cube.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
         raise MissingExtra(
-            f"kartothek_cube.spark.{name} needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'"
+            f"kartothek_cube.spark.{name} needs the package pyspark, which is not installed: "
+            "pip install 'kartothek-cube[spark]'"
         ) from None
 
 

@@ -1,4 +1,7 @@
-"""The one action of a verb on the driver, named in Spark's UI, with progress; and errors of tasks on their way to it."""
+"""Spark actions: named in Spark's UI, with progress, and with errors of tasks as their own types.
+
+The driver is Spark's driver process here, and in all of `kartothek_cube.spark`.
+"""
 
 from __future__ import annotations
 
@@ -28,34 +31,35 @@ __all__ = ["Job", "collect", "decode_error", "driver_errors", "encode_error", "e
 
 _MARK = "kartothek_cube error: "
 
-_LONGEST = 4_000
+# Spark Connect drops messages that are much longer.
+_MAX_MESSAGE = 4_000
 
 _LINE = re.compile(re.escape(_MARK) + r"(\{.*\})")
 
 
 class TaskFailed(RuntimeError):
-    """An error of this library in a task; its text carries kind and message."""
+    """An error of this library in a task. The text carries kind and message."""
 
 
-def encode_error(error: KartothekCubeError, longest: int | None = None) -> str:
-    """Kind and message in one line; of a message that takes more than about ``longest`` characters the middle is left out."""
+def encode_error(error: KartothekCubeError, limit: int | None = None) -> str:
+    """Kind and message in one line of JSON; ``limit`` characters at most, without the middle."""
     text, line = str(error), json.dumps({"kind": error.kind, "message": str(error)})
-    if longest is None or len(line) <= longest:
+    if limit is None or len(line) <= limit:
         return line
-    kept = longest * len(text) // len(line) // 2
-    return json.dumps(
-        {"kind": error.kind, "message": f"{text[:kept]} … ({len(text) - 2 * kept:,} characters) … {text[-kept:]}"}
-    )
+    # JSON escapes make the line longer than the text, so the text is cut in proportion.
+    kept = limit * len(text) // len(line) // 2
+    shortened = f"{text[:kept]} … ({len(text) - 2 * kept:,} characters) … {text[-kept:]}"
+    return json.dumps({"kind": error.kind, "message": shortened})
 
 
 def decode_error(text: str) -> KartothekCubeError:
-    """The error that `encode_error` made a line of."""
+    """The error of a line from `encode_error`."""
     values = json.loads(text)
     return _kinds(KartothekCubeError).get(values["kind"], KartothekCubeError)(values["message"])
 
 
 def _kinds(base: type[KartothekCubeError]) -> dict[str, type[KartothekCubeError]]:
-    """The class that stands for each kind; one that inherits its kind comes back as the class it has it from."""
+    # A class without a kind of its own is decoded as the class that it inherits the kind from.
     kinds = {base.kind: base} if "kind" in vars(base) else {}
     for child in base.__subclasses__():
         kinds |= _kinds(child)
@@ -63,32 +67,31 @@ def _kinds(base: type[KartothekCubeError]) -> dict[str, type[KartothekCubeError]
 
 
 def error_in(text: str) -> KartothekCubeError | None:
-    """The error of this library that a message of Spark quotes, unless it has cut it off."""
-    found = _LINE.search(text)
+    """The error of this library that a message of Spark quotes, or None."""
+    quoted = _LINE.search(text)
     try:
-        return decode_error(found[1]) if found else None
-    except ValueError:
+        return decode_error(quoted[1]) if quoted else None
+    except ValueError:  # Spark cut the message off
         return None
 
 
 @contextmanager
 def task_errors() -> Iterator[None]:
-    """In a task: errors of this library leave as text that the driver understands."""
+    """In a task: raise errors of this library as text that `error_in` finds on the driver."""
     try:
         yield
     except KartothekCubeError as error:
-        # The message once, the frames of where it came from: what is much longer than this does not
-        # arrive through Spark Connect.
-        raise TaskFailed(_MARK + encode_error(error, _LONGEST)).with_traceback(error.__traceback__) from None
+        # Without the cause, which would repeat the message: Spark quotes the whole traceback.
+        raise TaskFailed(_MARK + encode_error(error, _MAX_MESSAGE)).with_traceback(error.__traceback__) from None
 
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Around an action on the driver: errors of this library that happened in a task are raised as their own type.
+    """Around an action on the driver: raise errors of this library in tasks as their own types.
 
-    The verbs that act when they are called do so themselves. Around your own action on a data frame
-    of `query_cube_spark` or `map_cube_groups` it is your choice. What Spark said is not printed,
-    since it would bury the message; it is the ``__context__`` of the error.
+    Verbs that run an action do so themselves. Put it around your own actions on a data frame of
+    `query_cube_spark` or `map_cube_groups`. Spark's error is not printed, since it would bury the
+    message; it is the ``__context__`` of the error.
 
     Examples
     --------
@@ -102,10 +105,10 @@ def driver_errors() -> Iterator[None]:
     except KartothekCubeError:
         raise
     except Exception as error:
-        own = error_in(str(error))
-        if own is None:
+        task_error = error_in(str(error))
+        if task_error is None:
             raise
-        raise own from None
+        raise task_error from None
 
 
 R = TypeVar("R")
@@ -117,7 +120,10 @@ _SECONDS_BETWEEN_CANCELS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What Spark's UI says: the verb, its cube or dataset, and how much there is to do; and the phase of the verb that those who watch are told."""
+    """What Spark's UI shows of an action, and the phase that progress reports.
+
+    ``subject`` is the cube or dataset, ``detail`` the amount of work.
+    """
 
     verb: str
     subject: str
@@ -128,16 +134,17 @@ class Job:
         return f"kartothek_cube: {self.verb} {self.subject}" + (f", {self.detail}" if self.detail else "")
 
     def tag(self) -> str:
-        """A tag for one run, which no other run has. Spark refuses commas in tags."""
+        """A new, unique tag for one run."""
+        # Spark refuses commas in tags.
         return f"kartothek_cube:{self.verb}:{self.subject}:{new_id()}".replace(",", " ")
 
 
 def collect(frame: DataFrame, job: Job) -> list[Any]:
     """Run a data frame, exactly once, and return its rows.
 
-    The jobs of Spark carry the description of ``job`` and a tag; a job group, a pool or tags that
-    the user has set stay. The option ``progress`` gets the tasks that are done and all tasks, in
-    the calling thread. Ctrl-C cancels the jobs, and so does an error of the progress function.
+    The Spark jobs carry the description of ``job`` and a tag; the user's job group, scheduler pool
+    and tags stay. The option ``progress`` gets finished and total tasks, in the calling thread.
+    Ctrl-C cancels the jobs, and so does an error of the progress function.
     """
     return list(perform(session_of(frame), frame.collect, job))
 
@@ -145,7 +152,7 @@ def collect(frame: DataFrame, job: Job) -> list[Any]:
 def perform(session: SparkSession, action: Callable[[], R], job: Job) -> R:
     """Run an action of Spark as `collect` does."""
     tag, report = job.tag(), progress_reporter(Phase(job.phase, "tasks"))
-    outcome, over = Future[R](), _Over()
+    outcome, completion = Future[R](), _Completion()
 
     def described() -> None:
         with named(session, tag, str(job)):
@@ -156,57 +163,54 @@ def perform(session: SparkSession, action: Callable[[], R], job: Job) -> R:
             outcome.set_exception(error)
 
     context = copy_context()
-    thread = inheriting_thread(session, lambda: context.run(described), failed, over.tell)
+    thread = inheriting_thread(session, lambda: context.run(described), failed, completion.tell)
     with (
         driver_errors(),
         report or contextlib.nullcontext(),
         watching(session, tag, thread) as watch,
-        _aside() as calls,
+        _side_thread() as calls,
     ):
         try:
             thread.start()
-            _follow(over, partial(_answer, calls, partial(_look, watch)), report, outcome)
+            _follow(completion, calls, watch, report, outcome)
         except BaseException:
             if thread.ident is not None:
-                calls.put(partial(_cancel, session, tag, over))
-                while not over.wait(_SECONDS_BETWEEN_CANCELS):
+                calls.put(partial(_cancel, session, tag, completion))
+                while not completion.wait(_SECONDS_BETWEEN_CANCELS):
                     pass
             raise
         return outcome.result()
 
 
-class _Over:
-    """Whether an action has ended.
+class _Completion:
+    """Whether an action has ended; a wait can be interrupted at any point.
 
-    Of a simple queue, unlike of events, futures and threads, no lock stays behind where an
-    interrupt hits a wait. One that comes just before a wait is noticed after it, so that no wait is
-    without an end.
+    Events, futures and threads leave a lock behind where an interrupt hits a wait. A simple queue
+    does not. An interrupt right before a wait takes effect after it, so every wait has a timeout.
     """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._ended: SimpleQueue[None] = SimpleQueue()
 
     def tell(self) -> None:
-        """It has."""
-        self._told.put(None)
+        """Note the end of the action."""
+        self._ended.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for it, at most so long; whether it has ended."""
+        """Wait for the end, at most so long; return whether the action has ended."""
         try:
-            self._told.get(timeout=seconds)
+            self._ended.get(timeout=seconds)
         except Empty:
             return False
-        self.tell()
+        self.tell()  # for the next wait
         return True
 
 
 @contextlib.contextmanager
-def _aside() -> Iterator[SimpleQueue[Callable[[], object] | None]]:
-    """A queue of calls that a thread of its own makes.
-
-    An interrupt that hits a conversation with the JVM would leave the connection of its thread
-    unusable. So the thread that can be interrupted has none.
-    """
+def _side_thread() -> Iterator[SimpleQueue[Callable[[], object] | None]]:
+    """A queue of functions that another thread calls."""
+    # An interrupt during a call to the JVM would leave the thread's connection unusable, so the
+    # interruptible thread makes no such call.
     calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
     def make() -> None:
@@ -220,37 +224,43 @@ def _aside() -> Iterator[SimpleQueue[Callable[[], object] | None]]:
         calls.put(None)
 
 
-def _answer(calls: SimpleQueue[Callable[[], object] | None], ask: Callable[[], R]) -> R:
-    answers: SimpleQueue[R] = SimpleQueue()
-    calls.put(lambda: answers.put(ask()))
-    return answers.get()
+def _follow(
+    completion: _Completion,
+    calls: SimpleQueue[Callable[[], object] | None],
+    watch: Watch,
+    report: ProgressReporter | None,
+    outcome: Future[Any],
+) -> None:
+    """Wait for the end of an action, and report its progress meanwhile."""
 
+    def look() -> tuple[int, int]:
+        answers: SimpleQueue[tuple[int, int]] = SimpleQueue()
 
-def _look(watch: Watch) -> tuple[int, int]:
-    """What a watch says; nothing where a session does not let it look, since the action goes on without it."""
-    try:
-        return watch()
-    except Exception:
-        return 0, 0
+        def ask() -> None:
+            try:
+                answers.put(watch())
+            except Exception:  # the action goes on where a session refuses to show its progress
+                answers.put((0, 0))
 
+        calls.put(ask)
+        return answers.get()
 
-def _follow(over: _Over, watch: Watch, report: ProgressReporter | None, outcome: Future[Any]) -> None:
-    """Wait for the end of an action, and report meanwhile how much of it is done."""
     seen = (0, 0)
-    while not over.wait(_SECONDS_BETWEEN_LOOKS):
-        done, total = watch() if report else seen
-        # Between two jobs of one action all is done that is known of: what "all" is, is only said
-        # at the end.
+    while not completion.wait(_SECONDS_BETWEEN_LOOKS):
+        done, total = look() if report else seen
+        # Between two jobs of one action, all known tasks are done. Completion is reported only at
+        # the end.
         if report and (done, total) != seen and done < total:
             report(done, total)
             seen = (done, total)
-    if report and outcome.exception() is None and (total := watch()[1] or seen[1]):
+    if report and outcome.exception() is None and (total := look()[1] or seen[1]):
         report(total, total)
 
 
-def _cancel(session: SparkSession, tag: str, over: _Over) -> None:
-    """Cancel an action until it has ended: a job that had not begun when it was cancelled would begin after it."""
-    while not over.wait(0):
+def _cancel(session: SparkSession, tag: str, completion: _Completion) -> None:
+    """Cancel the jobs of an action until it has ended."""
+    # Again and again: Spark cancels running jobs only, and the action may be about to start one.
+    while not completion.wait(0):
         with contextlib.suppress(Exception):
             cancel(session, tag)
-        over.wait(_SECONDS_BETWEEN_CANCELS)
+        completion.wait(_SECONDS_BETWEEN_CANCELS)

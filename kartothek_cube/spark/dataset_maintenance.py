@@ -1,9 +1,8 @@
-"""Maintenance of datasets whose work on files is done in Spark tasks: the eager verbs, under a Spark driver."""
+"""Maintenance of datasets in Spark: the eager verbs, whose work on files runs in tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.dataset.copy import copy_dataset_on
@@ -24,7 +23,6 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.verbs.compact import compact_dataset_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
-from kartothek_cube.spark.maintenance import JOBS
 from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
@@ -42,22 +40,19 @@ __all__ = [
 ]
 
 
-@contextmanager
-def _in_tasks(
-    name: str,
+def _open(
+    verb: str,
     uuid: str | None,
-    store: Any,
-    factory: Any,
-    options: Overrides | None,
+    store: StoreLike | None,
+    factory: DatasetFactory | None,
     spark: SparkSession | None,
     parallelism: int | None,
-) -> Iterator[tuple[SparkExecutor, Store | None]]:
-    """The operation of a verb, with its executor, and with the opened store or None where a factory has it."""
-    with operation(name, options):
-        source = dataset_ref(uuid, store, factory)
-        given = store if factory is None else factory.store_factory
-        executor = spark_executor(JOBS[name], f"dataset {source.uuid!r}", [(source.store, given)], spark, parallelism)
-        yield executor, source.store if factory is None else None
+) -> tuple[SparkExecutor, Store | None]:
+    """The executor of one call, and the opened store; None where a factory brings the store."""
+    source = dataset_ref(uuid, store, factory)
+    given = store if factory is None else factory.store_factory
+    executor = spark_executor(verb, f"dataset {source.uuid!r}", [(source.store, given)], spark, parallelism)
+    return executor, source.store if factory is None else None
 
 
 def delete_dataset_spark(
@@ -69,28 +64,25 @@ def delete_dataset_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> None:
-    """Delete a dataset, with the files removed in Spark tasks.
+    """Delete a dataset. Spark tasks remove the files, the driver the document last.
 
-    The document is last, as in `delete_dataset`. A task that is tried again finds nothing left to
-    delete, which is no error.
+    A retried task finds nothing left to delete, which is no error.
 
-    Parameters, results and errors are those of `kartothek_cube.api.dataset.delete_dataset`, with
-    ``spark`` and ``parallelism`` of `store_dataset_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.delete_dataset`, with ``spark`` and ``parallelism`` of
+    `store_dataset_from_spark`. A store that other processes cannot open is refused with
+    `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import delete_dataset_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://gone", "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://gone", "sales", [sales])
     >>> delete_dataset_spark("sales", "hfs://gone")
     """
-    with _in_tasks("delete_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
-        executor,
-        opened,
-    ):
+    with operation("delete_dataset_spark", options):
+        executor, opened = _open("delete", dataset_uuid, store, factory, spark, parallelism)
         delete_dataset_on(executor, dataset_uuid, opened, factory)
 
 
@@ -105,22 +97,22 @@ def copy_dataset_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Copy a dataset, under another name or to another store, with the files copied in Spark tasks.
+    """Copy a dataset, under another name or to another store. Spark tasks copy the files.
 
-    Between two stores a file goes through the task in blocks. The driver writes the document when
-    all files are there.
+    Between two stores a file passes through the task in blocks. The driver writes the document
+    after the last file.
 
-    Parameters, results and errors are those of `kartothek_cube.api.dataset.copy_dataset`, with
-    ``spark`` and ``parallelism`` of `store_dataset_from_spark`. The stores have to be ones that
-    other processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.copy_dataset`, with ``spark`` and ``parallelism`` of
+    `store_dataset_from_spark`. Stores that other processes cannot open are refused with
+    `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import copy_dataset_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://twice", "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://twice", "sales", [sales])
     >>> list(copy_dataset_spark("sales", "hfs://twice", "sales_2024"))
     ['sales_2024.by-dataset-metadata.json']
     """
@@ -129,7 +121,7 @@ def copy_dataset_spark(
         target = source if target_store is None else open_instrumented(target_store)
         stores = [(source, store), (target, store if target_store is None else target_store)]
         subject = f"dataset {source_dataset_uuid!r}"
-        executor = spark_executor(JOBS["copy_dataset_spark"], subject, stores, spark, parallelism)
+        executor = spark_executor("copy", subject, stores, spark, parallelism)
         return copy_dataset_on(executor, source_dataset_uuid, source, target_dataset_uuid, target, overwrite=overwrite)
 
 
@@ -145,28 +137,25 @@ def garbage_collect_dataset_spark(
 ) -> GarbageReport:
     """Remove unreferenced files of a dataset that are old enough, in Spark tasks.
 
-    The driver finds what is garbage, and looks at document and history once more right before the
-    first file goes.
+    The driver lists the garbage, and reads document and history again right before the first
+    deletion.
 
-    Parameters, results and errors are those of
-    `kartothek_cube.api.dataset.garbage_collect_dataset`, with ``spark`` and ``parallelism`` of
-    `store_dataset_from_spark`. The store has to be one that other processes can open, else
-    `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.garbage_collect_dataset`, with ``spark`` and
+    ``parallelism`` of `store_dataset_from_spark`. A store that other processes cannot open is
+    refused with `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import garbage_collect_dataset_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://swept", "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://swept", "sales", [sales])
     >>> garbage_collect_dataset_spark("sales", "hfs://swept")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with _in_tasks("garbage_collect_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
-        executor,
-        opened,
-    ):
+    with operation("garbage_collect_dataset_spark", options):
+        executor, opened = _open("collect garbage of", dataset_uuid, store, factory, spark, parallelism)
         return garbage_collect_dataset_on(executor, dataset_uuid, opened, factory, dry_run=dry_run)
 
 
@@ -180,30 +169,28 @@ def build_dataset_indices_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> DatasetFactory:
-    """Build secondary indices on columns of a dataset, with the columns read in Spark tasks.
+    """Build secondary indices on columns of a dataset. Spark tasks read the columns.
 
-    The distinct values of each file come back; the driver makes the indices and publishes them in
-    one commit.
+    The tasks return the distinct values of each file. The driver builds the indices and publishes
+    them in one commit.
 
-    Parameters, results and errors are those of `kartothek_cube.api.dataset.build_dataset_indices`,
-    with ``spark`` and ``parallelism`` of `store_dataset_from_spark`. The store has to be one that
-    other processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.build_dataset_indices`, with ``spark`` and
+    ``parallelism`` of `store_dataset_from_spark`. A store that other processes cannot open is
+    refused with `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import build_dataset_indices_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://indexed", "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://indexed", "sales", [sales])
     >>> factory = build_dataset_indices_spark("hfs://indexed", "sales", "BRAND")
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Acme"))
-    2
+    1
     """
-    with _in_tasks("build_dataset_indices_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
-        executor,
-        opened,
-    ):
+    with operation("build_dataset_indices_spark", options):
+        executor, opened = _open("build indices of", dataset_uuid, store, factory, spark, parallelism)
         return build_dataset_indices_on(executor, opened, dataset_uuid, columns, factory)
 
 
@@ -221,29 +208,26 @@ def collect_dataset_metadata_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> pd.DataFrame:
-    """What the footers of data files say, one row for each row group, read in Spark tasks.
+    """Rows and bytes of each row group, from the footers of data files that Spark tasks read.
 
-    The result is a pandas frame, not one of Spark.
+    The result is a pandas frame, not a Spark data frame.
 
-    Parameters, results and errors are those of
-    `kartothek_cube.api.dataset.collect_dataset_metadata`, with ``spark`` and ``parallelism`` of
-    `store_dataset_from_spark`. The store has to be one that other processes can open, else
-    `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.collect_dataset_metadata`, with ``spark`` and
+    ``parallelism`` of `store_dataset_from_spark`. A store that other processes cannot open is
+    refused with `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import collect_dataset_metadata_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://footers", "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://footers", "sales", [sales])
     >>> collect_dataset_metadata_spark("hfs://footers", "sales")["number_rows_total"].tolist()
-    [1, 1]
+    [2]
     """
-    with _in_tasks("collect_dataset_metadata_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
-        executor,
-        opened,
-    ):
+    with operation("collect_dataset_metadata_spark", options):
+        executor, opened = _open("read footers of", dataset_uuid, store, factory, spark, parallelism)
         return collect_dataset_metadata_on(
             executor, opened, dataset_uuid, table_name, predicates, frac, factory, random_state, as_of
         )
@@ -263,29 +247,27 @@ def hash_dataset_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> pd.Series:
-    """A 64-bit hash of each partition, or of each group of rows, with files read in Spark tasks.
+    """A 64-bit hash of each partition, or of each group of rows. Spark tasks read the files.
 
-    The hashes are those of `hash_dataset`. With ``group_key`` the tasks return a hash for each
-    group of each file; the driver adds them up.
+    The hashes equal those of `hash_dataset`. With ``group_key`` the tasks return one hash for each
+    group and file, and the driver sums them by group.
 
-    Parameters, results and errors are those of `kartothek_cube.api.dataset.hash_dataset`, with
-    ``spark`` and ``parallelism`` of `store_dataset_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.hash_dataset`, with ``spark`` and ``parallelism`` of
+    `store_dataset_from_spark`. A store that other processes cannot open is refused with
+    `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import hash_dataset, store_dataframes_as_dataset
     >>> from kartothek_cube.spark import hash_dataset_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://hashed", "sales", [sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://hashed", "sales", [sales])
     >>> hash_dataset_spark("hfs://hashed", "sales").equals(hash_dataset("hfs://hashed", "sales"))
     True
     """
-    with _in_tasks("hash_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
-        executor,
-        opened,
-    ):
+    with operation("hash_dataset_spark", options):
+        executor, opened = _open("hash", dataset_uuid, store, factory, spark, parallelism)
         return hash_dataset_on(executor, opened, dataset_uuid, subset, group_key, table, predicates, factory, as_of)
 
 
@@ -302,30 +284,28 @@ def compact_dataset_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> CompactionReport:
-    """Merge small files of a dataset in Spark tasks. All rows stay; one commit makes it visible.
+    """Merge small files of a dataset in Spark tasks, and publish the result in one commit.
 
-    A task reads and writes each merge piece by piece, within ``options(bytes_in_flight=...)``; only
-    receipts come back, and the driver publishes them.
+    A task streams each merge within ``options(bytes_in_flight=...)`` and returns receipts, which
+    the driver publishes.
 
-    Parameters, results and errors are those of `kartothek_cube.api.dataset.compact_dataset`, with
-    ``spark`` and ``parallelism`` of `store_dataset_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.dataset.compact_dataset`, with ``spark`` and ``parallelism`` of
+    `store_dataset_from_spark`. A store that other processes cannot open is refused with
+    `InvalidType`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import compact_dataset_spark
-    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"], "UNITS": [1, 2]})
-    >>> _ = store_dataframes_as_dataset("hfs://merged", "sales", [sales, sales], partition_on="COUNTRY_CODE")
+    >>> sales = pa.table({"COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Acme"]})
+    >>> _ = store_dataframes_as_dataset("hfs://merged", "sales", [sales, sales])
     >>> report = compact_dataset_spark("sales", "hfs://merged")
     >>> report.files_before, report.files_after
-    (4, 2)
+    (2, 1)
     """
-    with _in_tasks("compact_dataset_spark", dataset_uuid, store, factory, options, spark, parallelism) as (
-        executor,
-        opened,
-    ):
+    with operation("compact_dataset_spark", options):
+        executor, opened = _open("compact", dataset_uuid, store, factory, spark, parallelism)
         return compact_dataset_on(
             executor, dataset_uuid, opened, target_rows, predicates, dry_run, factory, df_serializer
         )

@@ -1,10 +1,10 @@
-"""An executor that runs the work per file of maintenance verbs in Spark tasks: packed into few of them, results in order."""
+"""The executor that maintenance verbs run on in Spark: work on files, packed into a few tasks."""
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FEWEST_HEAVY", "FEWEST_LIGHT", "SparkExecutor", "Stores", "spark_executor", "tasks_for"]
 
-# From how many items on tasks are worth it: a job costs some tenths of a second, in which threads
-# make a few hundred calls of a store.
+# Fewer items run in threads of the driver process: a job costs some tenths of a second, in which
+# threads make a few hundred calls of a store.
 FEWEST_LIGHT, FEWEST_HEAVY = 200, 2
-# Of light work so many items take about as long as the start of a task. On Connect, where nobody
-# knows how many cores there are, tasks would else be hundreds.
+# So many light items take about as long as the start of a task. Connect does not show the number of
+# cores; without this bound it would start hundreds of tasks.
 _LIGHT_PER_TASK = 25
 
 _RESULTS = pa.schema([("task", pa.int32()), ("results", pa.binary()), ("error", pa.string())])
@@ -40,51 +40,51 @@ Opener: TypeAlias = Store | Callable[[], Store]
 
 
 class Stores:
-    """Stores that are open here, each with what opens it in another process: in what is pickled for a task they stand as numbers.
+    """Open stores, each with its opener for other processes. Pickles for tasks hold their numbers.
 
-    Where a store occurs in a thousand items, a task opens it once; and a store that itself cannot
-    be pickled comes along.
+    A task opens each store once, even if a thousand items refer to it. Stores that cannot be
+    pickled travel as their openers.
     """
 
     def __init__(self, opened: Sequence[tuple[Store, Opener]]) -> None:
         self._numbers = {id(_bare(store)): number for number, (store, _) in enumerate(opened)}
-        self._opened = tuple(opened)  # keeps them alive, so that their ids are not given to others
+        # Keeps the stores alive: Python would reuse their ids for other objects.
+        self._opened = tuple(opened)
 
     @property
     def openers(self) -> tuple[Opener, ...]:
-        """What travels; the position is the number."""
+        """What travels to tasks; the position is the number."""
         return tuple(opener for _, opener in self._opened)
 
     def dumps(self, value: object) -> bytes:
-        """Pickle something.
+        """Pickle a value, with numbers in place of stores.
 
         Raises
         ------
         InvalidType
-            If a part of it cannot be pickled.
+            If a part of the value cannot be pickled.
         """
+        from pyspark import cloudpickle
+
+        numbers = self._numbers
+
+        # Executors cannot import every class: a serializer may be defined in the user's notebook,
+        # so cloudpickle sends the class by value.
+        class Pickler(cloudpickle.Pickler):
+            def persistent_id(self, obj: object) -> int | None:
+                return numbers.get(id(_bare(obj)))
+
         file = io.BytesIO()
         try:
-            _pickler(file, self._numbers).dump(value)
+            Pickler(file).dump(value)  # type: ignore[no-untyped-call]
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise InvalidType(f"Something of this work cannot travel to a Spark task: {error}") from error
+            raise InvalidType(f"A part of this work cannot be sent to a Spark task: {error}") from error
         return file.getvalue()
 
 
-def _bare(store: Any) -> Any:
-    """Each verb wraps the store that it opens, so that one store has several wrappers."""
+def _bare(store: object) -> object:
+    # Each verb wraps the store that it opens, so one store has several wrappers.
     return store.inner if isinstance(store, InstrumentedStore) else store
-
-
-def _pickler(file: io.BytesIO, numbers: Mapping[int, int]) -> pickle.Pickler:
-    """One that also takes what executors cannot import: a serializer may be a class of the user's notebook."""
-    from pyspark import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):
-        def persistent_id(self, obj: object) -> int | None:
-            return numbers.get(id(_bare(obj)))
-
-    return Pickler(file)  # type: ignore[no-untyped-call]
 
 
 class _Unpickler(pickle.Unpickler):
@@ -97,25 +97,25 @@ class _Unpickler(pickle.Unpickler):
 
 
 def tasks_for(task: Task, items: int, width: int) -> int:
-    """Into how many tasks some items go where so many tasks run at once."""
+    """The number of tasks for some items, where ``width`` tasks run at once."""
     n = task_count(items, width)
     return n if task.heavy else min(n, -(-items // _LIGHT_PER_TASK))
 
 
 @dataclass(frozen=True, slots=True)
 class SparkExecutor:
-    """Runs tasks of maintenance verbs in Spark, one job for each `map`; in threads of this process if there are few items.
+    """Maps functions of maintenance verbs over items: one Spark job each, or threads for few items.
 
     Attributes
     ----------
     session : SparkSession
-        Where Spark tasks run.
+        The session that runs the jobs.
     width : int
-        How many of them run at once.
+        The number of tasks that run at once.
     stores : Stores
         The stores of the verb.
     verb, subject : str
-        The names of jobs.
+        What the jobs are called in Spark's UI.
     """
 
     session: SparkSession
@@ -125,16 +125,13 @@ class SparkExecutor:
     subject: str
 
     def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
-        """As of `kartothek_cube.core.runtime.executor.Executor`."""
+        """Results in the order of the items, as `core.runtime.executor.Executor` promises."""
         if len(items) < (FEWEST_HEAVY if task.heavy else FEWEST_LIGHT):
-            return THREADS.map(task, items, store)
-        return self._results(task, items)
-
-    def _results(self, task: Task, items: Sequence[Any]) -> Generator[Any, None, None]:
+            yield from THREADS.map(task, items, store)
+            return
         n = tasks_for(task, len(items), self.width)
         bounds = [i * len(items) // n for i in range(n + 1)]
-        # Pickled twice: the inner pickle knows the stores, the outer one is what is packed for a
-        # task.
+        # Pickled twice: the inner pickle numbers the stores, and `pack` compresses the outer one.
         payloads = [(i, self.stores.dumps(items[a:b])) for i, (a, b) in enumerate(pairwise(bounds))]
         job = Job(self.verb, self.subject, f"{len(items)} {task.phase.unit}", task.phase.name)
         run_payloads = partial(_run_payloads, self.stores.dumps(task), self.stores.openers)
@@ -145,27 +142,22 @@ class SparkExecutor:
 def _run_payloads(
     pickled: bytes, openers: Sequence[Opener], payloads: list[tuple[int, bytes]]
 ) -> Iterator[pa.RecordBatch]:
-    """In a Spark task: one row for each payload.
-
-    An error of this library comes as a row, since a retry would not help.
-    """
+    """In a Spark task: one row of results for each payload."""
     stores = [open_instrumented(opener) for opener in openers]
     task: Task = _Unpickler(pickled, stores).load()
-    for number, data in payloads:
-        results, error = None, None
-        try:
-            with counting() as counted:
-                results = pickle.dumps((_run_task(task, _Unpickler(data, stores).load()), counted.counts))
-        except KartothekCubeError as own:
-            error = encode_error(own)
-        yield pa.record_batch([[number], [results], [error]], schema=_RESULTS)
-
-
-def _run_task(task: Task, items: Sequence[Any]) -> list[Any]:
     settings = current_options()
     threads = settings.threads or (THREADS_PER_TASK if task.heavy else None)
-    with use_options(replace(settings, threads=threads)):
-        return list(map_in_threads(task.func, items, weight=task.weight))
+    for number, data in payloads:
+        results, message = None, None
+        try:
+            with counting() as counted, use_options(replace(settings, threads=threads)):
+                items = _Unpickler(data, stores).load()
+                values = list(map_in_threads(task.func, items, weight=task.weight))
+            results = pickle.dumps((values, counted.counts))
+        except KartothekCubeError as error:
+            # A row instead of a failed task: Spark would retry, and no retry helps.
+            message = encode_error(error)
+        yield pa.record_batch([[number], [results], [message]], schema=_RESULTS)
 
 
 def _in_order(rows: Sequence[Any], n_tasks: int) -> Iterator[Any]:
@@ -191,19 +183,18 @@ def spark_executor(
     Parameters
     ----------
     verb, subject : str
-        How Spark's UI calls the jobs.
+        What the jobs are called in Spark's UI.
     opened : sequence of tuple
-        The stores of the verb, each with what the user gave for it; executors of Spark open the
-        latter.
+        The open stores of the verb, each with the user's argument, which Spark's executors open.
     spark, parallelism
-        As the user gave them.
+        The user's arguments.
 
     Raises
     ------
     InvalidType
-        If a store cannot be opened by other processes.
+        If other processes cannot open a store.
     InvalidInput
-        If there is no session, or no positive parallelism.
+        If there is no session, or ``parallelism`` is not positive.
     """
     stores = Stores([(store, store_factory(given)) for store, given in opened])
     session = find_session(spark)

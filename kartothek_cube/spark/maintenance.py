@@ -1,9 +1,8 @@
-"""Maintenance of cubes whose work on files is done in Spark tasks: the eager verbs with Spark's executor."""
+"""Maintenance of cubes in Spark: the eager verbs, whose work on files runs in tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.commit.change import OnConflict
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
-    "JOBS",
     "cleanup_cube_spark",
     "collect_stats_spark",
     "compact_cube_spark",
@@ -40,37 +38,14 @@ __all__ = [
     "remove_partitions_spark",
 ]
 
-# What Spark's UI calls the jobs of each verb.
-JOBS = {
-    "build_dataset_indices_spark": "build indices of",
-    "cleanup_cube_spark": "cleanup",
-    "collect_dataset_metadata_spark": "read footers of",
-    "collect_stats_spark": "stats",
-    "compact_cube_spark": "compact",
-    "compact_dataset_spark": "compact",
-    "copy_cube_spark": "copy",
-    "copy_dataset_spark": "copy",
-    "delete_cube_spark": "delete",
-    "delete_dataset_spark": "delete",
-    "garbage_collect_dataset_spark": "collect garbage of",
-    "hash_dataset_spark": "hash",
-}
 
-
-@contextmanager
-def _in_tasks(
-    name: str,
-    cube: Cube,
-    given: Sequence[Any],
-    options: Overrides | None,
-    spark: SparkSession | None,
-    parallelism: int | None,
-) -> Iterator[tuple[SparkExecutor, list[Store]]]:
-    """The operation of a verb, with its executor and the opened stores."""
-    with operation(name, options, cube=cube):
-        stores = [open_instrumented(store) for store in given]
-        subject = f"cube {require_cube(cube).uuid_prefix!r}"
-        yield spark_executor(JOBS[name], subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
+def _open(
+    verb: str, cube: Cube, given: Sequence[StoreLike], spark: SparkSession | None, parallelism: int | None
+) -> tuple[SparkExecutor, list[Store]]:
+    """The executor of one call, with ``verb`` in the names of its jobs, and the opened stores."""
+    stores = [open_instrumented(store) for store in given]
+    subject = f"cube {require_cube(cube).uuid_prefix!r}"
+    return spark_executor(verb, subject, list(zip(stores, given, strict=True)), spark, parallelism), stores
 
 
 def delete_cube_spark(
@@ -82,14 +57,13 @@ def delete_cube_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> None:
-    """Delete a cube, or some of its datasets, with the files removed in Spark tasks.
+    """Delete a cube, or some of its datasets. Spark tasks remove the files.
 
-    The order of `delete_cube` stays: each kind of files begins when the one before is done,
-    documents are last. A task that is tried again finds nothing left to delete, which is no error.
+    The order is that of `delete_cube`: one job for each kind of file, documents last. A retried
+    task finds nothing left to delete, which is no error.
 
-    Parameters, results and errors are those of `kartothek_cube.api.cube.delete_cube`, with
-    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.cube.delete_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
 
     Examples
     --------
@@ -101,7 +75,8 @@ def delete_cube_spark(
     >>> _ = build_cube(sales, cube, "hfs://deleted")
     >>> delete_cube_spark(cube, "hfs://deleted")
     """
-    with _in_tasks("delete_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+    with operation("delete_cube_spark", options, cube=cube):
+        executor, (opened,) = _open("delete", cube, [store], spark, parallelism)
         delete_cube_on(executor, cube, opened, datasets)
 
 
@@ -118,14 +93,13 @@ def copy_cube_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> None:
-    """Copy a cube, or some of its datasets, to another store, with the files copied in Spark tasks.
+    """Copy a cube, or some of its datasets, to another store. Spark tasks copy the files.
 
-    A file goes from store to store through the task in blocks. The driver writes the documents when
-    all files are there, the seed's last.
+    A file passes through the task in blocks. The driver writes the documents after the last file,
+    the seed's document last.
 
-    Parameters, results and errors are those of `kartothek_cube.api.cube.copy_cube`, with ``spark``
-    and ``parallelism`` of `build_cube_from_spark`. The stores have to be ones that other processes
-    can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.cube.copy_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. Stores that other processes cannot open are refused with `InvalidType`.
 
     Examples
     --------
@@ -139,10 +113,8 @@ def copy_cube_spark(
     >>> list_cubes("hfs://backup")
     ['sales_2024']
     """
-    with _in_tasks("copy_cube_spark", cube, [src_store, tgt_store], options, spark, parallelism) as (
-        executor,
-        (source, target),
-    ):
+    with operation("copy_cube_spark", options, cube=cube):
+        executor, (source, target) = _open("copy", cube, [src_store, tgt_store], spark, parallelism)
         copy_cube_on(executor, cube, source, target, overwrite, datasets, renamed_cube_prefix, renamed_datasets)
 
 
@@ -156,13 +128,12 @@ def collect_stats_spark(
     spark: SparkSession | None = None,
     parallelism: int | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Partitions, files, bytes and rows of each dataset of a cube; Spark tasks read the footers.
+    """Partitions, files, bytes and rows of each dataset of a cube. Spark tasks read the footers.
 
-    All files of the cube are one job.
+    One job reads all files of the cube.
 
-    Parameters, results and errors are those of `kartothek_cube.api.cube.collect_stats`, with
-    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.cube.collect_stats`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
 
     Examples
     --------
@@ -175,7 +146,8 @@ def collect_stats_spark(
     >>> collect_stats_spark(cube, "hfs://counted")["seed"]["rows"]
     2
     """
-    with _in_tasks("collect_stats_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+    with operation("collect_stats_spark", options, cube=cube):
+        executor, (opened,) = _open("stats", cube, [store], spark, parallelism)
         return collect_stats_on(executor, cube, opened, datasets, as_of)
 
 
@@ -190,12 +162,11 @@ def cleanup_cube_spark(
 ) -> GarbageReport:
     """Remove unreferenced files of a cube that are old enough, in Spark tasks.
 
-    The driver finds what is garbage, and looks at documents and history once more right before the
-    first file goes.
+    The driver lists the garbage, and reads documents and history again right before the first
+    deletion.
 
-    Parameters, results and errors are those of `kartothek_cube.api.cube.cleanup_cube`, with
-    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.cube.cleanup_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
 
     Examples
     --------
@@ -208,7 +179,8 @@ def cleanup_cube_spark(
     >>> cleanup_cube_spark(cube, "hfs://cleaned")
     GarbageReport(removed 0 files of 0 bytes; 0 files of 0 bytes wait)
     """
-    with _in_tasks("cleanup_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+    with operation("cleanup_cube_spark", options, cube=cube):
+        executor, (opened,) = _open("cleanup", cube, [store], spark, parallelism)
         return cleanup_cube_on(executor, cube, opened, dry_run=dry_run)
 
 
@@ -227,13 +199,12 @@ def compact_cube_spark(
 ) -> dict[str, CompactionReport]:
     """Merge small files of the datasets of a cube in Spark tasks. Every query answers as before.
 
-    One job a dataset. A task reads, sorts and writes each merge within
-    ``options(bytes_in_flight=...)``; only receipts come back, and the driver publishes them. The
-    footers of hundreds of files are read by a job before it.
+    One job a dataset; for hundreds of files another job reads the footers before. A task reads,
+    sorts and writes each merge within ``options(bytes_in_flight=...)`` and returns receipts, which
+    the driver publishes.
 
-    Parameters, results and errors are those of `kartothek_cube.api.cube.compact_cube`, with
-    ``spark`` and ``parallelism`` of `build_cube_from_spark`. The store has to be one that other
-    processes can open, else `InvalidType`.
+    Otherwise as `kartothek_cube.api.cube.compact_cube`, with ``spark`` and ``parallelism`` of
+    `build_cube_from_spark`. A store that other processes cannot open is refused with `InvalidType`.
 
     Examples
     --------
@@ -250,7 +221,8 @@ def compact_cube_spark(
     >>> report.files_before, report.files_after
     (6, 2)
     """
-    with _in_tasks("compact_cube_spark", cube, [store], options, spark, parallelism) as (executor, (opened,)):
+    with operation("compact_cube_spark", options, cube=cube):
+        executor, (opened,) = _open("compact", cube, [store], spark, parallelism)
         return compact_cube_on(
             executor, cube, opened, target_rows, conditions, ktk_cube_dataset_ids, dry_run, df_serializer
         )
@@ -271,9 +243,9 @@ def remove_partitions_spark(
 ) -> dict[str, DatasetMetadata]:
     """Remove the physical partitions in which conditions on the cube's partition columns hold.
 
-    Arguments, results and errors are those of `kartothek_cube.api.cube.remove_partitions`; ``txn``
-    is that of `build_cube_from_spark`. Only documents and indices change, so that no Spark job
-    runs: ``spark`` and ``parallelism`` have no effect.
+    Otherwise as `kartothek_cube.api.cube.remove_partitions`, with ``txn`` of
+    `build_cube_from_spark`. Only documents and indices change, so no Spark job runs: ``spark`` and
+    ``parallelism`` have no effect.
 
     Examples
     --------

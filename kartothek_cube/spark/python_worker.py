@@ -1,4 +1,4 @@
-"""The Python worker of Spark: its connection to the JVM, its garbage collector, and its temporary files."""
+"""Spark's Python worker: its connection to the JVM, garbage collection, and temporary files."""
 
 from __future__ import annotations
 
@@ -13,31 +13,28 @@ from types import FrameType
 
 __all__ = ["send_at_once", "spilling_beside_spark", "tuned_worker"]
 
-# Set to 0, it leaves socket and garbage collector alone. An environment variable and no option of a
-# call: a worker serves all tasks of a session, also those that were planned where no option holds,
-# as by the data source.
+# 0 leaves socket and garbage collector alone. An environment variable, not an option of a call: a
+# worker serves all tasks of a session, also those that the data source plans outside of any call.
 _SWITCH = "KARTOTHEK_CUBE_TUNE_WORKERS"
 
 
 @contextmanager
 def tuned_worker() -> Iterator[None]:
-    """Around a task: its messages to the JVM are sent at once, and garbage collections after it are short.
-
-    Spark's workers collect garbage between tasks, which takes 40 ms with the modules of Arrow,
-    pandas and this library. What the first of these collections leaves is exempt from later ones.
-    The function of that task, and all that the user gave it, is gone by then.
-    """
+    """Around a task: send messages to the JVM at once, and shorten later garbage collections."""
     if not _is_worker() or os.environ.get(_SWITCH) == "0":
         yield
         return
     send_at_once()
     yield
+    # Spark's workers collect garbage between tasks, which takes 40 ms with the modules of Arrow,
+    # pandas and this library. What survives the first of these collections is frozen: only modules,
+    # since the task's function and the user's data are gone by then.
     if gc.get_freeze_count() == 0 and _freeze not in gc.callbacks:
         gc.callbacks.append(_freeze)
 
 
 def _freeze(phase: str, info: dict[str, int]) -> None:
-    """What `gc` calls; once, after the next collection of everything."""
+    """A callback of `gc`: freezes once, after the next full collection."""
     if phase == "stop" and info["generation"] == 2:
         gc.callbacks.remove(_freeze)
         gc.freeze()
@@ -50,17 +47,16 @@ def _is_worker() -> bool:
 
 
 def send_at_once() -> None:
-    """Let small messages of this task to the JVM not wait for each other.
+    """Switch off Nagle's algorithm and delayed acknowledgement on the connection to the JVM.
 
-    Spark sends a worker first the task's function and then its rows. If these are few, the system
-    keeps them until the worker's side has confirmed the function; and that waits 40 ms for
-    something to send back with it. So a task confirms what has come before it asks for rows, and
-    sends its end at once.
+    Spark sends a worker first the task's function and then its rows. A few rows stay in the JVM's
+    send buffer until the worker has acknowledged the function, and a delayed acknowledgement waits
+    40 ms for data to travel with. With these two options the worker acknowledges at once.
     """
     number = _connection_to_spark()
     if number is None:
         return
-    # A Unix socket knows no such options.
+    # Unix sockets have no such options.
     with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
         if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -69,40 +65,34 @@ def send_at_once() -> None:
 
 
 def _connection_to_spark() -> int | None:
-    """The descriptor of the connection on which PySpark answers this task; None where it cannot be found.
-
-    PySpark gives it to no task, but it is the argument ``outfile`` of the function that runs all of
-    them. Any other way to find a socket could hit one of the user's.
-    """
+    """The descriptor of the connection on which PySpark answers this task, or None."""
+    # PySpark passes the connection to no task, but `main` of its worker, which runs all tasks, has
+    # the argument `outfile`. Any other way to find a socket could hit one of the user's.
     frame: FrameType | None = sys._getframe()  # noqa: SLF001
-    while frame is not None and not _runs_tasks(frame.f_code.co_name, frame.f_code.co_filename):
+    while frame is not None:
+        file = frame.f_code.co_filename.replace(os.sep, "/")
+        if frame.f_code.co_name == "main" and file.endswith("pyspark/worker.py"):
+            break
         frame = frame.f_back
     with suppress(AttributeError, OSError, ValueError):
         return int(frame.f_locals["outfile"].fileno()) if frame is not None and "outfile" in frame.f_locals else None
     return None
 
 
-def _runs_tasks(function: str, file: str) -> bool:
-    return function == "main" and file.replace(os.sep, "/").endswith("pyspark/worker.py")
-
-
 @contextmanager
 def spilling_beside_spark() -> Iterator[None]:
-    """Around work that makes temporary files: they go to Spark's local directories, unless the environment names another.
+    """Put temporary files into Spark's local directories, unless the environment names another.
 
-    Spark's disks are meant for large files, and what a killed task leaves there goes with the
+    Spark's disks are meant for large files, and Spark removes the files of killed tasks with the
     application.
     """
     before = tempfile.tempdir
-    tempfile.tempdir = _disk_of_spark() or before
+    if not any(map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))):
+        disks = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+        writable = [disk for disk in disks if os.access(disk, os.W_OK | os.X_OK)]
+        # Workers spread over the disks.
+        tempfile.tempdir = writable[os.getpid() % len(writable)] if writable else before
     try:
         yield
     finally:
         tempfile.tempdir = before
-
-
-def _disk_of_spark() -> str | None:
-    if any(map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))):
-        return None
-    disks = [disk for disk in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if os.access(disk, os.W_OK | os.X_OK)]
-    return disks[os.getpid() % len(disks)] if disks else None

@@ -1,4 +1,4 @@
-"""The Spark session: finding it, and what differs between a classic and a Connect session."""
+"""The Spark session: how to find it, and the differences between classic and Connect sessions."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 Watch: TypeAlias = Callable[[], tuple[int, int]]
-"""How many tasks are done, and how many there are; (0, 0) as long as nothing is known."""
+"""Returns the numbers of finished and of all tasks; (0, 0) as long as none is known."""
 
-# What Spark takes where nothing is set; some vendors have "auto" instead of a number.
+# Spark's default. Some vendors set "auto" instead of a number.
 _SHUFFLE_PARTITIONS = 200
 _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel"
 
 
 def find_session(given: SparkSession | None) -> SparkSession:
-    """The given session, else the active one, else the default one: a new thread has no active one.
+    """The given session, else the active one, else the default one.
 
     Raises
     ------
     InvalidInput
-        If there is none.
+        If there is no session.
     """
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -55,12 +55,14 @@ def find_session(given: SparkSession | None) -> SparkSession:
 
 
 def session_of(frame: DataFrame) -> SparkSession:
-    """The session to which a data frame belongs."""
+    """The session of a data frame."""
     return frame.sparkSession
 
 
 def shown(value: object) -> str:
-    """The end of an error that something is no Spark data frame: rows in memory are not written out, but it is said where they can go.
+    """The end of an error message about a value that is no Spark data frame.
+
+    Rows in memory are not shown; the message names the verbs that take them.
 
     Examples
     --------
@@ -68,41 +70,45 @@ def shown(value: object) -> str:
     '5.'
     >>> import pyarrow as pa
     >>> shown(pa.table({"UNITS": [1]}))
-    'a Table of pyarrow. Rows in memory are for verbs such as build_cube, or become a Spark data frame by spark.createDataFrame.'
+    'a Table of pyarrow. Rows in memory are for verbs such as build_cube, or ...'
     """
     if not hasattr(value, "columns"):
         return f"{value!r:.200}."
-    kind = type(value)
-    where = "Rows in memory are for verbs such as build_cube, or become a Spark data frame by spark.createDataFrame."
-    return f"a {kind.__name__} of {kind.__module__.partition('.')[0]}. {where}"
+    cls = type(value)
+    hint = "Rows in memory are for verbs such as build_cube, or become a Spark data frame by spark.createDataFrame."
+    return f"a {cls.__name__} of {cls.__module__.partition('.')[0]}. {hint}"
 
 
 def is_connect(session: SparkSession) -> bool:
     """Whether this is a Spark Connect session, which has no ``sparkContext``."""
-    return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(session).__mro__)
+    return any(cls.__module__.startswith("pyspark.sql.connect") for cls in type(session).__mro__)
 
 
 def _context(session: SparkSession) -> Any:
-    """What only a classic session has; ask `is_connect` before."""
+    """The context of a classic session; a Connect session has none."""
     return session.sparkContext
 
 
 def cores(session: SparkSession, given: int | None) -> int:
-    """How many tasks run at once: as given, else what the cluster says; Connect does not show it, so there it is the number of shuffle partitions."""
+    """How many tasks run at once: ``given``, else the default parallelism of the session.
+
+    Connect does not show that, so the number of shuffle partitions stands for it.
+
+    Raises
+    ------
+    InvalidType, InvalidInput
+        If ``given`` is no positive whole number.
+    """
     if given is not None:
-        return _checked_width(given)
+        if isinstance(given, bool) or not isinstance(given, Integral):
+            raise InvalidType(f"parallelism={given!r} is no whole number of tasks.")
+        if given < 1:
+            raise InvalidInput(f"parallelism={given!r} is no positive number of tasks.")
+        return int(given)
     if is_connect(session):
         partitions = str(session.conf.get("spark.sql.shuffle.partitions"))
         return int(partitions) if partitions.isdecimal() else _SHUFFLE_PARTITIONS
     return int(_context(session).defaultParallelism)
-
-
-def _checked_width(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        raise InvalidType(f"parallelism={given!r} is no whole number of tasks.")
-    if given < 1:
-        raise InvalidInput(f"parallelism={given!r} is no positive number of tasks.")
-    return int(given)
 
 
 def inheriting_thread(
@@ -111,9 +117,10 @@ def inheriting_thread(
     failed: Callable[[BaseException], None],
     ended: Callable[[], None],
 ) -> Thread:
-    """A thread in which the tags, group and scheduler pool hold that were set in this one.
+    """A thread that inherits tags, job group and scheduler pool of the current thread.
 
-    ``failed`` gets its error, also if Spark cannot hand these over; ``ended`` is called at its end.
+    ``failed`` gets the error of the thread, also that of a failed inheritance; ``ended`` is called
+    at the end.
     """
     from pyspark import InheritableThread
 
@@ -131,7 +138,7 @@ def inheriting_thread(
 
 @contextmanager
 def named(session: SparkSession, tag: str, text: str) -> Iterator[None]:
-    """Tag what this thread starts, and on a classic session describe it; a job group of the user stays as it is."""
+    """Tag the jobs of this thread, on a classic session also describe them. The job group stays."""
     if is_connect(session):
         session.addTag(tag)
         try:
@@ -153,7 +160,7 @@ def named(session: SparkSession, tag: str, text: str) -> Iterator[None]:
 
 
 def cancel(session: SparkSession, tag: str) -> None:
-    """Stop the jobs that carry a tag."""
+    """Cancel the jobs with a tag."""
     if is_connect(session):
         session.interruptTag(tag)
     else:
@@ -162,7 +169,7 @@ def cancel(session: SparkSession, tag: str) -> None:
 
 @contextmanager
 def watching(session: Any, tag: str, thread: Thread) -> Iterator[Watch]:
-    """Watch the jobs that carry a tag, or on Connect, where progress has no tags, what the given thread runs."""
+    """Watch the jobs with a tag; on Connect, whose progress has no tags, those of a thread."""
     if not is_connect(session):
         yield lambda: _task_counts(session, tag)
         return
@@ -184,25 +191,25 @@ def watching(session: Any, tag: str, thread: Thread) -> Iterator[Watch]:
 def _task_counts(session: SparkSession, tag: str) -> tuple[int, int]:
     context = _context(session)
     tracker = context.statusTracker()
-    # The tracker of Python knows job groups only, and the group is the user's.
+    # Python's tracker finds jobs by group only, and the group is the user's. The JVM's finds tags.
     jobs = [tracker.getJobInfo(job) for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag)]  # noqa: SLF001
-    stages = [{i: s for i in job.stageIds if (s := tracker.getStageInfo(i))} for job in jobs if job]
-    return summed(
-        [
+    counted = []
+    for job in filter(None, jobs):
+        stages = {i: stage for i in job.stageIds if (stage := tracker.getStageInfo(i))}
+        counted.append(
             {
                 i: (s.numCompletedTasks, s.numTasks, s.numActiveTasks + s.numCompletedTasks + s.numFailedTasks > 0)
-                for i, s in own.items()
+                for i, s in stages.items()
             }
-            for own in stages
-        ]
-    )
+        )
+    return summed(counted)
 
 
 def summed(jobs: Iterable[Mapping[int, tuple[int, int, bool]]]) -> tuple[int, int]:
-    """Tasks that are done, and all of them, from what each stage of each job says: done, all, and whether it has begun.
+    """Finished and all tasks of some jobs, each a dict stage id → (finished, all, has begun).
 
-    Of each job those stages count that have begun, and the last one. Spark lists with a job also
-    all stages whose rows lie there already from an earlier job, and skips them.
+    A job counts its stages that have begun, and the last stage.
     """
+    # Spark also lists the stages that a job skips, since an earlier job left their shuffle files.
     counted = {i: stage for job in jobs for i, stage in job.items() if stage[2] or i == max(job)}
     return sum(done for done, _, _ in counted.values()), sum(total for _, total, _ in counted.values())

@@ -1,4 +1,4 @@
-"""Work cut into tasks: many items packed into few Spark tasks, each of which unpacks only its own."""
+"""Cuts work into Spark tasks: many items in few tasks, and each task unpacks only its own."""
 
 from __future__ import annotations
 
@@ -44,24 +44,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TASKS_PER_CORE = 4
-# In a task that writes, one file is encoded while another one is put; the other cores belong to the
-# other tasks.
+# A writing task encodes one file while it uploads another. The other cores belong to other tasks.
 THREADS_PER_TASK = 2
 CLOSURE_BYTES = 16 * 2**20
-# Packed bytes that a core reads and joins in some tenths of a second.
+# Bytes of files that a core reads and joins in some tenths of a second.
 _TASK_BYTES = 32 * 2**20
 _SAMPLED = 16
 _GOLDEN = 0.6180339887498949
 
 
 def task_count(items: int, cores: int, per_task: int | None = None, nbytes: int | None = None) -> int:
-    """Into how many tasks a number of items goes: a few for each core, since a task costs 100 ms; or as many as ``per_task`` asks for.
+    """The number of tasks for some items: a few for each core, or one for ``per_task`` items.
 
-    ``nbytes`` says how much the items read, if that is known: what is read in less time than tasks
-    take goes into one task for each core. Rows leave a task group by group, so that a task with
-    many of them needs no more memory than one.
+    ``nbytes`` is the size of the files of all items, if known. Small files get one task a core.
     """
     if per_task is None:
+        # A task costs 100 ms, so few bytes are read in fewer rounds. Large tasks need no more
+        # memory than small ones: rows leave a task group by group.
         rounds = TASKS_PER_CORE if nbytes is None else nbytes // (_TASK_BYTES * cores)
         return min(items, cores * min(max(rounds, 1), TASKS_PER_CORE))
     try:
@@ -74,33 +73,30 @@ def task_count(items: int, cores: int, per_task: int | None = None, nbytes: int 
 
 
 def aperiodic(number: int) -> float:
-    """A place between 0 and 1: those of successive numbers lie evenly and in no period."""
+    """A point in [0, 1): points of successive numbers are evenly spread, without a period."""
     return number * _GOLDEN % 1
 
 
 def sampled_bytes(
     store: Store | Callable[[], Store], items: Sequence[T], keys_of: Callable[[T], Iterable[str]]
 ) -> int | None:
-    """About how many bytes the files of some items have, from a few of them; None where that cannot be seen without a call of the store.
-
-    No document says how large files are, and a store that is asked takes longer than a task.
-    """
+    """Bytes of the files of all items, estimated from a few; None unless files are local."""
+    # No document has the sizes, and remote stores take longer to answer than a task to run.
     opened = open_store(store)
-    # Not every n-th one: partitions often come in periods.
+    # Not every n-th item: partitions often repeat with a period.
     some = items if len(items) <= _SAMPLED else [items[int(aperiodic(i) * len(items))] for i in range(_SAMPLED)]
     paths = [opened.local_path(key) for item in some for key in keys_of(item)]
+    if None in paths or not paths:
+        return None
     try:
-        return (
-            None
-            if None in paths or not paths
-            else sum(Path(str(path)).stat().st_size for path in paths) * len(items) // len(some)
-        )
+        return sum(Path(str(path)).stat().st_size for path in paths) * len(items) // len(some)
     except OSError:
         return None
 
 
 def pack(items: Sequence[Any], n_tasks: int) -> list[bytes]:
-    """Items in order, in ``n_tasks`` even chunks, each pickled as one, so that what the items share is in it once."""
+    """Items in order, in ``n_tasks`` even chunks, each one compressed pickle."""
+    # One pickle a chunk stores objects that its items share once.
     bounds = [i * len(items) // max(n_tasks, 1) for i in range(n_tasks + 1)]
     compressor = zstandard.ZstdCompressor(level=1)
     return [compressor.compress(pickle.dumps(items[a:b])) for a, b in itertools.pairwise(bounds)]
@@ -113,11 +109,11 @@ def unpack(chunk: bytes) -> list[Any]:
 
 
 def in_task(work: Callable[[T], Iterator[R]]) -> Callable[[T], Iterator[R]]:
-    """The same work for a task: the options that hold here hold there, but for ``progress``, which belongs to the driver."""
-    held = replace(current_options(), progress=False)
+    """The same work for a task, under the current options without ``progress``."""
+    settings = replace(current_options(), progress=False)
 
     def run(given: T) -> Iterator[R]:
-        with use_options(held):
+        with use_options(settings):
             yield from work(given)
 
     return run
@@ -126,7 +122,10 @@ def in_task(work: Callable[[T], Iterator[R]]) -> Callable[[T], Iterator[R]]:
 def as_task(
     work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], job: Job | None = None
 ) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    """Work for ``mapInArrow``: with the options of here, with errors that the driver understands, and in Spark's plans under the name of the job."""
+    """Work as a function for ``mapInArrow``: with the current options and with `task_errors`.
+
+    Spark's plans show the function under the name of the job.
+    """
     working = in_task(work)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -144,18 +143,26 @@ def run_packed(
     work: Callable[[list[Any]], Iterator[pa.RecordBatch]],
     wire: pa.Schema,
     job: Job | None = None,
-    held: int = 0,
+    closure_bytes: int = 0,
 ) -> DataFrame:
     """A lazy data frame: one task a chunk, which calls ``work`` with its items.
 
-    ``job`` is how the step is called in Spark's plans.
-
-    ``held`` says how many bytes travel in the function anyway.
+    ``job`` names the step in Spark's plans, ``closure_bytes`` is the size of the data that
+    ``work`` itself holds.
     """
     schema = spark_schema(wire)
+    n = len(chunks)
     if not chunks:
         return session.createDataFrame([], schema)
-    sent, chunk_of = _sent(session, chunks, held)
+    chunk_of: Callable[[Any], bytes]
+    if closure_bytes + sum(map(len, chunks)) <= CLOSURE_BYTES:
+        # Small chunks travel in the function: Spark sends it once to each executor, but every task
+        # unpickles it.
+        sent, chunk_of = session.range(0, n, 1, n), list(chunks).__getitem__
+    else:
+        # Large chunks are rows, each of which goes to its task alone.
+        rows = pa.table({"chunk": pa.array(chunks, pa.binary()), "task": pa.array(range(n), pa.int32())})
+        sent, chunk_of = session.createDataFrame(rows, "chunk binary, task int").repartitionById(n, "task"), bytes
 
     def worked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -163,16 +170,3 @@ def run_packed(
                 yield from work(unpack(chunk_of(cell)))
 
     return sent.mapInArrow(as_task(worked, job), schema)
-
-
-def _sent(session: SparkSession, chunks: Sequence[bytes], held: int) -> tuple[DataFrame, Callable[[Any], bytes]]:
-    """A data frame with one row a task, and how a task finds its chunk by the row's first value.
-
-    Small chunks travel in the function, which Spark sends once to an executor, but every task
-    unpickles. Large ones are the rows: each goes to its task alone.
-    """
-    n = len(chunks)
-    if held + sum(map(len, chunks)) <= CLOSURE_BYTES:
-        return session.range(0, n, 1, n), list(chunks).__getitem__
-    rows = pa.table({"chunk": pa.array(chunks, pa.binary()), "task": pa.array(range(n), pa.int32())})
-    return session.createDataFrame(rows, "chunk binary, task int").repartitionById(n, "task"), bytes

@@ -20,9 +20,7 @@ from obstore.store import MemoryStore as ObstoreMemory
 
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores import conditional_put
-from kartothek_cube.core.stores import object_store as connection
-from kartothek_cube.core.stores import object_store as objects
+from kartothek_cube.core.stores import conditional_put, object_store
 from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.errors import summary
 from kartothek_cube.core.stores.open import ObjectStore, open_store
@@ -70,7 +68,7 @@ def no_credentials_in_the_environment(monkeypatch):
 def hasty(monkeypatch):
     """Clients give up after one retry."""
     monkeypatch.setattr(
-        connection, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+        object_store, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
     )
 
 
@@ -176,7 +174,7 @@ def test_buffers_of_arrow_are_written(memory):
         assert memory.get("a") == memory.get("b") == b"1"
 
 
-@pytest.mark.parametrize("size", [0, 1, objects._CHUNK - 1])
+@pytest.mark.parametrize("size", [0, 1, object_store._CHUNK - 1])
 def test_small_files_are_sent_whole(remote, s3, size):
     s3.put_file("a", BytesIO(b"x" * size))
     assert operations(remote) == ["put"]
@@ -210,7 +208,7 @@ def test_the_beginning_of_a_name_does_not_list_the_whole_bucket(remote, s3):
 
 
 def test_many_folders_are_listed_together(remote, s3):
-    keys = [f"t/p={i:02}/1" for i in range(objects._MOST_FOLDERS + 1)]
+    keys = [f"t/p={i:02}/1" for i in range(object_store._MAX_FOLDERS + 1)]
     for key in keys:
         s3.put(key, b"1")
     remote.reset()
@@ -416,7 +414,7 @@ class Careless(RemoteStandIn):
 
 @pytest.fixture(autouse=True)
 def nothing_is_known_of_servers(monkeypatch):
-    monkeypatch.setattr(conditional_put, "_FOUND", {})
+    monkeypatch.setattr(conditional_put, "_SUPPORTED", {})
 
 
 @pytest.mark.parametrize("ignored", [{"if-match", "if-none-match"}, {"if-match"}, {"if-none-match"}])
@@ -491,7 +489,7 @@ def test_an_endpoint_of_the_environment_is_asked_too(remote, monkeypatch):
 
 
 def everything_said(error):
-    """The text, the repr and the printed traceback of an error, and all of its causes and contexts."""
+    """The text, the repr and the traceback of an error, with those of its causes and contexts."""
     said = ["".join(traceback.format_exception(error))]
     while error is not None:
         said += [str(error), repr(error)]

@@ -1,4 +1,4 @@
-"""How often each verb calls the store, what the page *Calls to the store* says of it, and that no verb is forgotten.
+"""The store calls of each verb, what the page *Calls to the store* says, and no verb is missing.
 
 ``REGENERATE=1`` writes the tables anew.
 """

@@ -1,4 +1,4 @@
-"""The lists of differences are whole, and every edge case of datasets has a test or says why it has none.
+"""The lists of differences are whole, and each edge case of datasets has a test or a reason.
 
 A test says in a comment which rows it covers, e.g. ``# C14``.
 """

@@ -62,7 +62,7 @@ def module_parameter(module: Module) -> Any:
 
 @pytest.fixture
 def namespace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the examples start with: an empty directory to work in, and `spark` where they need it."""
+    """An example starts in an empty working directory, with `spark` where the example needs it."""
     monkeypatch.chdir(tmp_path)
     needs_spark = request.node.get_closest_marker("spark") is not None
     return {"__name__": "__main__"} | ({"spark": request.getfixturevalue("spark")} if needs_spark else {})

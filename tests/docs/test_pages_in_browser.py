@@ -31,7 +31,10 @@ addEventListener("load", () => {{
     const page = frame.contentDocument, root = page.documentElement, terminal = page.querySelector(".terminal pre");
     const pictures = [...page.querySelectorAll("article img")].map(one => one.complete ? one.naturalWidth : 0);
     const ground = element => frame.contentWindow.getComputedStyle(element).backgroundColor;
-    return {{name: frame.name, over: root.scrollWidth - root.clientWidth, pictures, ground: ground(page.body), terminal: terminal && ground(terminal)}};
+    return {{
+      name: frame.name, over: root.scrollWidth - root.clientWidth, pictures,
+      ground: ground(page.body), terminal: terminal && ground(terminal),
+    }};
   }});
   document.getElementById("found").textContent = JSON.stringify(found);
 }});
@@ -41,7 +44,8 @@ addEventListener("load", () => {{
 def opened(site, folder):
     """What the browser says of every page at every width; and what it complains of."""
     frames = "".join(
-        f'<iframe name="{page}@{width}" style="width:{width}px;height:900px;border:0" src="{(site / page).as_uri()}"></iframe>'
+        f'<iframe name="{page}@{width}" style="width:{width}px;height:900px;border:0" '
+        f'src="{(site / page).as_uri()}"></iframe>'
         for page in PAGES
         for width in WIDTHS
     )

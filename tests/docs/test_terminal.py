@@ -109,7 +109,8 @@ def test_no_other_program_is_run(tmp_path):
 def test_the_python_of_a_page_runs_before_its_commands(monkeypatch, tmp_path):
     prints(monkeypatch, "x\n")
     terminal.session(
-        "```python\nfrom pathlib import Path\nPath('made').touch()\n```\n```{terminal}\nkartothek_cube\n```\n```python\n1 / 0\n```\n",
+        "```python\nfrom pathlib import Path\nPath('made').touch()\n```\n"
+        "```{terminal}\nkartothek_cube\n```\n```python\n1 / 0\n```\n",
         tmp_path,
     )
     assert (tmp_path / "made").exists()

@@ -86,13 +86,15 @@ def wrong_error(error: Exception, wanted: list[str]) -> str | None:
         return None
     place = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(str(error).split())
-    return f"expected {' or '.join(wanted) or 'an answer'}, got {type(error).__name__}: {text:.160} ({place.filename}:{place.lineno})"
+    right, origin = " or ".join(wanted) or "an answer", f"{place.filename}:{place.lineno}"
+    return f"expected {right}, got {type(error).__name__}: {text:.160} ({origin})"
 
 
 def wrong_frames(folder: Path, expect: dict[str, Any], frames: Any) -> str | None:
     """What is wrong with the frames."""
     if not isinstance(frames, list) or len(frames) != len(expect["frames"]):
-        return f"expected a list of {len(expect['frames'])} frames, got {f'{len(frames)} frames' if isinstance(frames, list) else type(frames).__name__}"
+        got = f"{len(frames)} frames" if isinstance(frames, list) else type(frames).__name__
+        return f"expected a list of {len(expect['frames'])} frames, got {got}"
     ordered, ignore = expect.get("order", "strict") == "strict", expect.get("ignore_columns", ())
     for number, (wanted, frame) in enumerate(zip(expect["frames"], frames, strict=True)):
         try:

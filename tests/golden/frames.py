@@ -219,5 +219,6 @@ def different_cell(expected: list[Column], actual: list[Column], *, ordered: boo
         for column, cell, other in zip(expected, wanted, got, strict=True):
             if not cells_equal(cell, other):
                 same = ordered and rows_of(expected, ordered=False) == rows_of(actual, ordered=False)
-                return f"row {number}, column {column.name!r}: expected {cell!r:.60}, got {other!r:.60}{' (the same rows in another order)' if same else ''}"
+                order = " (the same rows in another order)" if same else ""
+                return f"row {number}, column {column.name!r}: expected {cell!r:.60}, got {other!r:.60}{order}"
     return None

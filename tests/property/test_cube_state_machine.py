@@ -1,4 +1,4 @@
-"""Whatever is built, extended, appended, updated, removed and maintained in whatever order, every query answers as the naive model does.
+"""After any steps in any order (build, update, remove, maintain) queries answer as a naive model.
 
 ``HYPOTHESIS_PROFILE=fuzz`` makes it long.
 """

@@ -1,12 +1,11 @@
-"""A clock that tests set, and a store whose objects are as old as it says."""
+"""A settable clock, and a store that takes the age of its objects from the clock."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from kartothek_cube.core.commit import apply, commit
-from kartothek_cube.core.commit import staged_files as renew
+from kartothek_cube.core.commit import apply, commit, staged_files
 from kartothek_cube.core.maintenance.garbage import run as garbage
 from kartothek_cube.core.stores.contract import Listing
 from kartothek_cube.core.stores.memory import MemoryStore
@@ -17,7 +16,7 @@ START = datetime(2024, 5, 1, tzinfo=UTC)
 
 
 class Clock:
-    """Stands in for `datetime` where only `now` is asked."""
+    """Stands in for `datetime` in code that only calls `now`."""
 
     def __init__(self):
         self.time = START
@@ -32,13 +31,13 @@ class Clock:
 def use_clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(garbage, "_now", lambda: clock.time)
-    for module in (apply, commit, receipt, renew):
+    for module in (apply, commit, receipt, staged_files):
         monkeypatch.setattr(module, "datetime", clock)
     return clock
 
 
 class AgedStore(StoreView):
-    """Times of writing come from the clock; with ``dated=False`` there are none."""
+    """Modification times come from the clock; ``dated=False`` leaves them out."""
 
     def __init__(self, clock, *, dated=True, inner=None):
         super().__init__(MemoryStore() if inner is None else inner)

@@ -13,7 +13,7 @@ NOWHERE = "/nowhere/python"
 
 
 def rows_of(script: str, tmp_path: Path, kartothek: str = NOWHERE) -> list[dict]:
-    """What a script finds, without kartothek unless it is named."""
+    """The figures of a script, without kartothek unless the arguments name it."""
     figures = tmp_path / "figures.json"
     settings = {"KARTOTHEK_CUBE_FIGURES": str(figures), "KARTOTHEK_PYTHON": kartothek}
     command = [sys.executable, BENCHMARKS / f"{script}.py", "--small", "--rounds", "1", "--folder", tmp_path]

@@ -1,5 +1,6 @@
-"""A reader of the format, made from docs/format.md alone: it knows nothing of kartothek_cube, nor
-of what the page lets other libraries ignore (◆).
+"""A reader of the format, written from docs/format.md alone.
+
+The reader uses nothing of kartothek_cube, and nothing that other libraries may ignore (◆).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def keys_below(store: Path, prefix: str) -> list[str]:
 
 
 def pairs_of(key: str) -> dict[str, str]:
-    """The partition columns of a data key, and their values as they stand there."""
+    """The partition columns of a data key, and their values as the key spells them."""
     pairs = [part.split("=") for part in key.split("/")[2:-1] if part.count("=") == 1]
     return {unquote(name): text for name, text in pairs}
 
@@ -106,7 +107,7 @@ def read_csv(content: bytes, schema: pa.Schema, key: str) -> pa.Table:
 
 
 def partition_keys_of(store: Path, uuid: str) -> list[str]:
-    """Those of the document; those of old documents and headers stand in the first key."""
+    """The partition keys of the document; old documents and headers have them in the first key."""
     known = read_document(store, uuid).get("partition_keys")
     first = next((key for files in partitions_of(store, uuid).values() for key in files.values()), "")
     return list(pairs_of(first)) if known is None else known
@@ -137,7 +138,7 @@ def read_table(store: Path, uuid: str, table: str = "table", labels: set[str] | 
 
 
 def read_index(store: Path, uuid: str, column: str, type_: pa.DataType) -> dict[Any, set[str]]:
-    """Value → labels; indices of old documents stand in them."""
+    """Value → labels; old documents contain their indices."""
     index = read_document(store, uuid)["indices"][column]
     if isinstance(index, dict):
         return {value_of(quote(text, safe=""), type_): set(labels) for text, labels in index.items()}
@@ -149,14 +150,14 @@ def read_index(store: Path, uuid: str, column: str, type_: pa.DataType) -> dict[
 
 
 def rows_where(store: Path, uuid: str, column: str, value: Any, table: str = "table") -> pa.Table:
-    """The rows in which an indexed column has a value; the index says where to look."""
+    """The rows with a value of an indexed column, found through the index."""
     type_ = read_schema(store, uuid, table).field(column).type
     rows = read_table(store, uuid, table, read_index(store, uuid, column, type_).get(value, set()))
     return rows.filter(pc.equal(rows[column], pa.scalar(value, type_)))
 
 
 def read_cube(store: Path, prefix: str) -> tuple[str, dict[str, Any]]:
-    """The uuid of the seed of a cube, and name → metadata of each of its datasets."""
+    """The uuid of a cube's seed, and name → metadata of each dataset of the cube."""
     uuids = [uuid for uuid in list_datasets(store) if uuid.startswith(prefix + "++")]
     members = {uuid: read_document(store, uuid).get("metadata", {}) for uuid in uuids}
     (seed,) = (uuid for uuid, metadata in members.items() if metadata.get("ktk_cube_is_seed"))
@@ -164,7 +165,7 @@ def read_cube(store: Path, prefix: str) -> tuple[str, dict[str, Any]]:
 
 
 def read_cells(store: Path, prefix: str) -> list[dict[str, Any]]:
-    """The cells of the seed, each with what the other datasets know of it."""
+    """The cells of the seed, each with the columns of the other datasets."""
     seed, members = read_cube(store, prefix)
     metadata = read_document(store, seed)["metadata"]
     keys = metadata["ktk_cube_dimension_columns"] + metadata["ktk_cube_partition_columns"]

@@ -1,6 +1,4 @@
-"""The lists of edge cases in tests/checklist, compared with the tests that name their rows in
-comments.
-"""
+"""The lists of edge cases in tests/checklist, compared with the tests whose comments name them."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def rows_in(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checklist:
-    """One list of edge cases: what kartothek does, what happens here.
+    """A list of edge cases: kartothek's behaviour beside ours.
 
     Attributes
     ----------
@@ -42,9 +40,7 @@ class Checklist:
     items_in: Callable[[str], set[str]]
 
     def items_of(self, source: str) -> dict[str, set[str]]:
-        """Test function → the items that comments inside it, on its decorators or right above them
-        name.
-        """
+        """Test function → the items of the comments inside it, above it and on its decorators."""
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         comments = {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
         found = {}
@@ -58,7 +54,7 @@ class Checklist:
         return found
 
     def tests(self) -> dict[str, list[str]]:
-        """Item → names of the tests that name it."""
+        """Item → names of the tests whose comments name the item."""
         found: dict[str, list[str]] = defaultdict(list)
         for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
             for test, items in self.items_of(path.read_text(encoding="utf-8")).items():
@@ -68,7 +64,7 @@ class Checklist:
 
 
 def check_row(item: str, row: dict[str, str], tests: dict[str, list[str]]) -> None:
-    """A row names both sides, and has a test or says why there is none."""
+    """A row states both behaviours, and has a test or a reason for its absence."""
     assert set(row) == {"kartothek", "here"}
     assert all(row.values())
     if row["here"].startswith(NO_TEST):

@@ -1,4 +1,4 @@
-"""The cubes that the command is tried on."""
+"""The cubes for tests of the command line."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def write_cubes(store: str) -> None:
 
 
 def keys(store: str, start: str = "") -> list[str]:
-    """What lies in a store."""
+    """The keys of a store."""
     from kartothek_cube import open_store
 
     return sorted(open_store(store).list(start, recursive=True).keys)
 
 
 def contents(store: str) -> dict[str, bytes]:
-    """What lies in a store, with its bytes."""
+    """The keys of a store with their bytes."""
     from kartothek_cube import open_store
 
     opened = open_store(store)

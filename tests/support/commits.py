@@ -1,15 +1,19 @@
-"""What the tests of the core share: writing a small dataset with the core's own functions."""
+"""Helpers of the tests of the core: a small dataset, written with the core's own functions."""
 
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.schema import ordered
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
+from kartothek_cube.core.commit.group_commit import _CommitQueues, _queues
 from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, document_key, new_id, schema_key
 from kartothek_cube.core.metadata.schema_file import common_metadata_bytes
@@ -19,13 +23,37 @@ from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema, stage_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kartothek_cube.core.metadata.snapshot import Snapshot
     from kartothek_cube.core.stores.contract import Store
 
 UUID = "uuid"
 DOCUMENT = document_key(UUID)
+PATIENCE = 60
+_arrival = threading.Condition()
+
+
+@contextmanager
+def announced_arrivals() -> Iterator[None]:
+    """Tell `wait_for_waiting` about every commit that joins a queue inside the block."""
+    join = _CommitQueues.join
+
+    def announce(*arguments: Any) -> Any:
+        queue = join(*arguments)
+        with _arrival:
+            _arrival.notify_all()
+        return queue
+
+    with mock.patch.object(_CommitQueues, "join", announce):
+        yield
+
+
+def wait_for_waiting(store: Store, number: int) -> None:
+    """Return once ``number`` commits wait behind the leader; needs `announced_arrivals`."""
+    key = (store.identity, UUID)
+    with _arrival:
+        assert _arrival.wait_for(lambda: len(_queues.waiting(key)) >= number, PATIENCE), "the others never came"
 
 
 def stage(
@@ -60,7 +88,7 @@ def make_change(
 
 
 def write(store: Store, rows: Any, on: Sequence[str] = (), index: Sequence[str] = (), **more: Any) -> Snapshot:
-    """Stage and publish onto whatever is there."""
+    """Stage rows and commit them onto the newest state."""
     base = find_snapshot(store, UUID)
     return commit_change(store, make_change(store, rows, on, index, **more), base)
 
@@ -74,12 +102,12 @@ def raw(store):
 
 
 def edit(store, **members):
-    """What a writer does that knows no chain."""
+    """Edit the document as a writer without a commit log does."""
     store.put(DOCUMENT, json.dumps({**raw(store), **members}).encode())
 
 
 def foreign_commit(store):
-    """What kartothek does: it adds a partition, keeps the metadata, and rewrites the schema file."""
+    """Add a partition as kartothek does: keep the metadata and rewrite the schema file."""
     (receipt,) = make_change(store, {"x": ["t"]}, label="theirs").receipts
     store.put(schema_key(UUID), common_metadata_bytes(pa.schema([("x", pa.string())])))
     edit(store, partitions={**raw(store)["partitions"], "theirs": {"files": {"table": receipt.key}}})

@@ -1,4 +1,4 @@
-"""What the library answers, compared with the naive model of a cube."""
+"""The answers of the library, compared with those of the naive model of a cube."""
 
 from __future__ import annotations
 

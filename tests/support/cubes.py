@@ -1,4 +1,4 @@
-"""Small cubes for the tests of the verbs, and what all of them look at."""
+"""Small cubes for the tests of the verbs, and functions that inspect them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEED = pa.table(
         "v1": [3.5, 0.5, None, 1.5],
     }
 )
-# Lower-dimensional, not partitioned: only x=1, and x=7 which the seed lacks.
+# Fewer dimensions, no partitions: only x=1, and x=7, which the seed lacks.
 ENRICH = pa.table({"x": [7, 1], "i2": ["other", "one"], "v2": [70, 10]})
 
 
@@ -40,7 +40,7 @@ _NUMBERS = itertools.count()
 
 
 class ColdStore(CountingStore):
-    """Counts calls, and shares no cached snapshot with the store below."""
+    """Counts calls, and shares no cached snapshot with the inner store."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -77,9 +77,7 @@ def contents(store: Store) -> dict[str, bytes]:
 
 @contextmanager
 def refused(store: Store, error: type[Exception], *words: str) -> Iterator[None]:
-    """The block raises an error that says these words, and leaves every byte of the store as it
-    was.
-    """
+    """The block raises an error with these words, and leaves every byte of the store unchanged."""
     before = contents(store)
     with pytest.raises(error) as caught:
         yield
@@ -99,7 +97,7 @@ def files(store: Any, dataset: str = "seed") -> list[str]:
 
 
 def stored_rows(store: Store, key: str) -> pa.Table:
-    """One data file as it is."""
+    """One data file, read as it is stored."""
     return pq.read_table(pa.BufferReader(store.get(key)))
 
 

@@ -25,7 +25,7 @@ ROWS = pa.table({"p": ["a", "a", "b"], "x": [1, 2, 3], "i1": [10, 20, 30], "v1":
 
 
 def write(store: Store, rows: pa.Table = ROWS, on: Any = "p", index: Any = "i1", **more: Any) -> None:
-    """A dataset with a partition for each value of p."""
+    """A dataset with one partition per value of p."""
     on, index = ([name] if isinstance(name, str) else name for name in (on, index))
     store_dataframes_as_dataset(store, UUID, [rows], partition_on=on, secondary_indices=index, **more)
 
@@ -48,7 +48,7 @@ def put(store: Store, content: dict[str, Any], uuid: str = UUID) -> None:
 
 
 def edit(store: Store, change: Callable[[dict[str, Any]], object], uuid: str = UUID) -> None:
-    """Change the document as its last writer would have written it: the fingerprint fits."""
+    """Change the document as its last writer would: the fingerprint fits."""
     content = document(store, uuid)
     change(content)
     chain = json.loads(content["metadata"][COMMITS_KEY])
@@ -58,7 +58,7 @@ def edit(store: Store, change: Callable[[dict[str, Any]], object], uuid: str = U
 
 
 def edit_foreign(store: Store, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the document as a writer that knows no chain would."""
+    """Change the document as a writer without a commit log would."""
     content = document(store)
     change(content)
     put(store, content)
@@ -84,5 +84,5 @@ def put_table(store: Store, key: str, table: pa.Table) -> None:
 
 
 def edit_file(store: Store, key: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Replace a Parquet file by what is made of its rows."""
+    """Replace the rows of a Parquet file by the result of a function."""
     put_table(store, key, change(read(store, key)))

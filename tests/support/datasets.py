@@ -1,4 +1,4 @@
-"""What the tests of the writing verbs share: looking at a store as a reader that starts afresh."""
+"""Helpers of the tests of the writing verbs: they look at a store as a fresh reader does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UUID = "uuid"
 
 
 class Stream:
-    """What Polars, DuckDB and others give: an object that knows nothing but how to export its rows."""
+    """Rows of another library, such as Polars or DuckDB: the object can only export them."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -38,7 +38,7 @@ class Stream:
 
 
 def snapshot(store: Store, uuid: str = UUID) -> Snapshot:
-    """The dataset, read afresh."""
+    """The dataset, without caches."""
     forget(store)
     return load_snapshot(store, uuid)
 
@@ -67,7 +67,7 @@ def read(store: Store, uuid: str = UUID, **arguments: Any) -> pa.Table:
 
 
 def rows(store: Store, *columns: str, **arguments: Any) -> list[tuple[Any, ...]]:
-    """All rows, sorted by their text; by default with the columns in the dataset's order."""
+    """All rows, sorted by their text; the columns are in the dataset's order by default."""
     table = read(store, columns=list(columns) or None, **arguments)
     return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
 
@@ -83,16 +83,14 @@ def index(store: Store, column: str) -> dict[Any, set[str]]:
 
 
 def file_of(store: Store, label: str, table: str = SINGLE_TABLE) -> pa.Table:
-    """The file of a partition as it lies in the store."""
+    """The file of a partition as stored."""
     partitions = snapshot(store).partitions
     key = partitions.files[table][partitions.labels.to_pylist().index(label)].as_py()
     return pq.read_table(BytesIO(store.get(key)))
 
 
 def index_of_files(store: Store, column: str) -> dict[Any, set[str]]:
-    """What the index on a column has to be: the distinct values that are not null, taken from the
-    files one by one.
-    """
+    """The right contents of an index: the distinct non-null values, read file by file."""
     found: dict[Any, set[str]] = {}
     for label in labels(store):
         for table in snapshot(store).partitions.files:
@@ -107,7 +105,7 @@ def document(store: Store, uuid: str = UUID) -> dict[str, Any]:
 
 
 def user_metadata(store: Store) -> dict[str, Any]:
-    """What the user gave, without the time of creation."""
+    """The user metadata without the creation time."""
     return {k: v for k, v in snapshot(store).document.user_metadata.items() if k != "creation_time"}
 
 
@@ -124,7 +122,7 @@ def keys(store: Store, part: str = "") -> list[str]:
 def refused(
     store: Store, builtin: type[Exception], error: type[Exception] = KartothekCubeError, match: str | None = None
 ) -> Iterator[None]:
-    """An error of both types is raised, and the store is as it was."""
+    """The block raises an error of both types and leaves the store unchanged."""
     before = contents(store)
     with pytest.raises(builtin, match=match) as caught:
         yield

@@ -1,4 +1,4 @@
-"""The Python blocks of a page of documentation, and how they are run."""
+"""The Python blocks of a documentation page, and functions that run them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ DOCTEST_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block of Python: where its code begins, what its fence says beyond the language, its
-    code.
-    """
+    """A fenced Python block: the line of its code, the rest of its fence, and its code."""
 
     line: int
     rest: str
@@ -48,7 +46,7 @@ def is_run(block: Block) -> bool:
 
 
 def run_block(block: Block, page: str, namespace: dict[str, Any]) -> None:
-    """Run a block of statements or of ``>>>`` examples; line numbers are those of the page."""
+    """Run a block of statements or ``>>>`` examples; line numbers are those of the page."""
     if not block.code.lstrip().startswith(">>>"):
         exec(compile("\n" * (block.line - 1) + block.code, page, "exec"), namespace)
         return
@@ -58,7 +56,7 @@ def run_block(block: Block, page: str, namespace: dict[str, Any]) -> None:
 
 
 def run_example(example: doctest.DocTest) -> int:
-    """Run a doctest and say how many statements it had."""
+    """Run a doctest and return the number of its statements."""
     report: list[str] = []
     result = doctest.DocTestRunner(optionflags=DOCTEST_FLAGS).run(example, out=report.append, clear_globs=False)
     assert result.failed == 0, "".join(report)
@@ -66,7 +64,7 @@ def run_example(example: doctest.DocTest) -> int:
 
 
 def executed(text: str, page: str, namespace: dict[str, Any]) -> int:
-    """Run the blocks of a page one after the other and say how many there were."""
+    """Run the blocks of a page in order and return their number."""
     blocks = [block for block in blocks_in(text) if is_run(block)]
     for block in blocks:
         run_block(block, page, namespace)

@@ -1,6 +1,4 @@
-"""Stores whose tasks die, and what has to be true afterwards: the tests `FailureTests`, which any
-session with retries can run.
-"""
+"""Stores whose tasks die, and `FailureTests`, the tests of any session that retries tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Mortal(StoreView):
-    """A store that lets a task write a data file, and then something happens to it."""
+    """A store that fails after a task has written a data file."""
 
     def __init__(self, url, happens):
         super().__init__(open_store(url))
@@ -39,7 +37,7 @@ class Mortal(StoreView):
 
 
 def once(marker, action):
-    """Do it in the first process that comes here, and never again."""
+    """Call the function in the first process that comes here, and never again."""
     with suppress(FileExistsError):
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
         action()
@@ -63,8 +61,9 @@ def process(pid):
 
 
 def kill_executor(note):
-    """Kill the executor's process, above the Python worker and the daemon that it was forked from,
-    and never another one; leave a note of it.
+    """Kill the executor's process, the grandparent of the Python worker, and leave a note of it.
+
+    No other process is killed.
     """
     pid = os.getpid()
     while pid > 1:
@@ -76,12 +75,12 @@ def kill_executor(note):
 
 
 def named(written):
-    """The keys of the data files that a dataset names."""
+    """The keys of the data files in a dataset's document."""
     return {key for partition in written.partitions.values() for key in partition["files"].values()}
 
 
 def check_leftovers(store, known, collect):
-    """There are data files that nobody knows, and collecting garbage removes exactly these."""
+    """Data files without a dataset exist, and collecting garbage removes exactly these."""
     leftovers = sorted(set(data_files(store)) - known)
     assert leftovers
     with options(grace=timedelta(0)):
@@ -90,8 +89,9 @@ def check_leftovers(store, known, collect):
 
 
 class FailureTests:
-    """Every row once, whatever happens to a task, and leftovers that the collection of garbage
-    finds. A subclass provides the fixture ``driver``.
+    """Every row is there once, whatever happens to a task, and garbage collection finds leftovers.
+
+    A subclass provides the fixture ``driver``.
     """
 
     @pytest.fixture
@@ -100,7 +100,7 @@ class FailureTests:
 
     @pytest.fixture
     def mortal(self, store, tmp_path):
-        """A function: the store in which this happens to one task, once it has written a file."""
+        """Return a maker of stores that fail in one task, after the task has written a file."""
         happened = tmp_path / "happened"
         yield lambda action: Mortal(store, partial(once, happened, action))
         assert happened.exists()
@@ -137,9 +137,7 @@ class FailureTests:
 
 
 class ExecutorFailureTests(FailureTests):
-    """The same where an executor is a process of its own, which can be killed with everything that
-    it holds for others.
-    """
+    """The same where an executor is a process, whose death takes its shuffle files along."""
 
     def test_a_build_with_an_executor_that_was_killed(self, driver, store, mortal, tmp_path):
         self.check_build(driver, store, mortal(partial(kill_executor, tmp_path / "killed")))

@@ -1,5 +1,6 @@
-"""Stand-ins for the SDKs that key-value stores hold: as much of boto3, boto and azure-storage-blob
-as these stores and we call, over a dictionary.
+"""Stand-ins for the SDKs inside key-value stores: boto3 and azure-storage-blob over a dictionary.
+
+They have as much of the SDKs as those stores and we call.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import ModuleType, SimpleNamespace
 
 
 class Blobs:
-    """Names and bytes; every write has its own ETag, and a conditional one is one step."""
+    """Names and bytes. Every write makes a new ETag; a conditional write is one step."""
 
     def __init__(self):
         self.items = {}
@@ -191,7 +192,7 @@ class FakeBoto3Object:
 
 
 def install(monkeypatch):
-    """Let the stores find these classes where they look for their SDK's."""
+    """Put these classes where the stores look for the classes of the SDK."""
     contents = {
         "azure": {},
         "azure.core": {"MatchConditions": SimpleNamespace(IfNotModified="IfNotModified")},

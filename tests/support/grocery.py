@@ -1,6 +1,4 @@
-"""A small cube of grocery sales: made-up rows in the columns, types and partitions of the
-demonstration's cube.
-"""
+"""A small cube of grocery sales: invented rows, columns and partitions of the demo."""
 
 from __future__ import annotations
 
@@ -23,21 +21,30 @@ PARTITION_ON = {"products": [], "stores": ["STORE_GROUP"], "coupons": ["PERIOD"]
 PERIODS = (1, 2, 3)
 DEPARTMENTS = np.array(["GROCERY", "MEAT", "CNTRL/STORE SUP", "ELECT &PLUMBING", "PRODUCE"])
 
-# Each is asked of both libraries.
+# Both libraries answer each of these queries.
 QUERIES = {
     "everything": "{}",
-    "condition on an index of an enrichment": "dict(conditions=(C('MAILER') == 'A') & (C('DEPARTMENT') == 'CNTRL/STORE SUP'))",
-    "one frame a department": "dict(partition_by='DEPARTMENT', payload_columns=['UNITS', 'SALES_VALUE', 'PRICE', 'DISPLAY'])",
-    "projection": "dict(dimension_columns=['STORE_ID', 'WEEK'], payload_columns=['VISITS', 'KIDS_SHARE', 'STORE_CLASS'])",
-    "condition on payload of the seed": (
-        "dict(conditions=(C('SALES_VALUE') > 20.0) & (C('STORE_CLASS') == 'A'), payload_columns=['UNITS', 'LAST_SOLD', 'COUPONS'])"
+    "condition on an index of an enrichment": (
+        "dict(conditions=(C('MAILER') == 'A') & (C('DEPARTMENT') == 'CNTRL/STORE SUP'))"
     ),
-    "groups of a partition and an index column": "dict(partition_by=['PERIOD', 'CAMPAIGN_TYPE'], conditions=C('WEEK') > 5, payload_columns=['REACH'])",
+    "one frame a department": (
+        "dict(partition_by='DEPARTMENT', payload_columns=['UNITS', 'SALES_VALUE', 'PRICE', 'DISPLAY'])"
+    ),
+    "projection": (
+        "dict(dimension_columns=['STORE_ID', 'WEEK'], payload_columns=['VISITS', 'KIDS_SHARE', 'STORE_CLASS'])"
+    ),
+    "condition on payload of the seed": (
+        "dict(conditions=(C('SALES_VALUE') > 20.0) & (C('STORE_CLASS') == 'A'), "
+        "payload_columns=['UNITS', 'LAST_SOLD', 'COUPONS'])"
+    ),
+    "groups of a partition and an index column": (
+        "dict(partition_by=['PERIOD', 'CAMPAIGN_TYPE'], conditions=C('WEEK') > 5, payload_columns=['REACH'])"
+    ),
 }
 
 
 def cube_json() -> str:
-    """The cube for the command line."""
+    """The cube in the options of the command line."""
     names = (
         "dimension_columns",
         "partition_columns",
@@ -91,12 +98,12 @@ def group_of(store_ids: Any) -> Any:
 
 
 def moments(numbers: Any) -> Any:
-    """Whole seconds of 2017."""
+    """Random whole seconds of 2017."""
     return pd.to_datetime("2017-01-01") + pd.to_timedelta(np.asarray(numbers) * 1237, unit="s")
 
 
 def cells(periods: Any, share: float, seed: int) -> pd.DataFrame:
-    """Some of the cells of some periods, with their partition columns."""
+    """Some cells of some periods, with their partition columns."""
     grid = [
         (p, s, w)
         for w in range(1, 4 * max(periods) + 1)
@@ -125,7 +132,7 @@ def sales(periods: Any = PERIODS, share: float = 0.65, seed: int = 1) -> pd.Data
 
 
 def promotions(periods: Any = PERIODS, seed: int = 2) -> pd.DataFrame:
-    """Promotions of the main stores alone, also of cells that were never sold."""
+    """Promotions of the main stores only, some of them for cells without sales."""
     frame, rng = cells(periods, 0.2, seed), np.random.default_rng(seed)
     frame = frame[frame["STORE_GROUP"] == "MAIN"].reset_index(drop=True)
     display, mailer = (
@@ -135,7 +142,7 @@ def promotions(periods: Any = PERIODS, seed: int = 2) -> pd.DataFrame:
 
 
 def coupons(periods: Any = PERIODS) -> pd.DataFrame:
-    """By product and week."""
+    """Coupons by product and week."""
     frame = (
         cells(periods, 0.3, 3)[["PRODUCT_ID", "WEEK", "PERIOD"]]
         .drop_duplicates(["PRODUCT_ID", "WEEK"])
@@ -148,7 +155,7 @@ def coupons(periods: Any = PERIODS) -> pd.DataFrame:
 
 
 def traffic(periods: Any = PERIODS) -> pd.DataFrame:
-    """By store and week."""
+    """Traffic by store and week."""
     frame = (
         cells(periods, 1.0, 4)[["STORE_ID", "WEEK", "PERIOD", "STORE_GROUP"]]
         .drop_duplicates(["STORE_ID", "WEEK"])
@@ -159,17 +166,17 @@ def traffic(periods: Any = PERIODS) -> pd.DataFrame:
 
 
 def first_delivery() -> dict[str, pd.DataFrame]:
-    """What the cube is built of."""
+    """The datasets for `build_cube`."""
     return {"sales": sales(), "products": products(), "stores": stores()}
 
 
 def enrichments() -> dict[str, pd.DataFrame]:
-    """What it is extended by."""
+    """The datasets for `extend_cube`."""
     return {"promotions": promotions(), "coupons": coupons(), "traffic": traffic()}
 
 
 def next_delivery(period: int, seed: int) -> dict[str, pd.DataFrame]:
-    """One more period, with newer rows for some cells that are there."""
+    """One more period, with newer rows for some existing cells."""
     again = sales(share=0.65).iloc[:: 200 + seed].assign(UNITS=900 + seed)
     new = sales([period], 0.1, seed)
     return {"sales": pd.concat([new, again], ignore_index=True), "promotions": promotions([period], seed)}

@@ -1,6 +1,4 @@
-"""What holds for the action of a verb on every kind of session: progress in the calling thread,
-Ctrl-C, errors.
-"""
+"""The action of a verb on every session: progress in the calling thread, Ctrl-C, errors."""
 
 from __future__ import annotations
 
@@ -48,11 +46,11 @@ def active_jobs(spark):
 
 
 class JobBehaviour:
-    """Give it the fixtures ``spark`` and ``store_url``."""
+    """A subclass provides the fixtures ``spark`` and ``store_url``."""
 
     @pytest.fixture
     def server(self):
-        """A place that a task calls and where it gets no answer: it waits until it is killed."""
+        """A port that a task calls without an answer: the task waits until it is killed."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(300)
             yield server
@@ -62,7 +60,7 @@ class JobBehaviour:
         with options(progress=lambda event: ticks.append((event.done, event.total, threading.current_thread()))):
             build_cube_from_spark(rows(spark), CUBE, store_url)
         done, totals, threads = zip(*ticks, strict=True)
-        # Behind the tasks of Spark comes what the driver itself does for the commit.
+        # The driver's own steps for the commit come after the tasks of Spark.
         end = next(i for i, total in enumerate(totals) if done[i] == total)
         assert totals[end] >= 2
         assert list(done[: end + 1]) == sorted(done[: end + 1])

@@ -1,4 +1,4 @@
-"""Random tables whose columns are keys."""
+"""Random tables of key columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for movers: pairs of an old and a new example, and the tables of names."""
+"""The page on moving: pairs of an old and a new example, and the tables of names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.doc_blocks import blocks_in
 
 PAGE = REPOSITORY / "docs" / "moving.md"
 LIBRARIES = {"kartothek": "kartothek 5.3", "plateau": "plateau 4.6"}
-# Modules that have all names of some old modules.
+# Modules with all names of some old modules.
 HOMES = [
     "kartothek_cube.cli",
     *(f"kartothek_cube.api.{name}" for name in ("cube", "dataset", "discover", "consistency", "serialization")),
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What was written for the old library, and what is written now."""
+    """Code for the old library, and the same code for this one."""
 
     old: str
     new: str
@@ -31,9 +31,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Names of old modules and where they are now; a row without names covers all others of the
-    modules.
-    """
+    """Names of old modules and their new places. A row without names covers the rest."""
 
     modules: tuple[str, ...]
     names: tuple[str, ...]
@@ -46,12 +44,12 @@ def text() -> str:
 
 
 def section(title: str) -> str:
-    """The text below one heading of the second level."""
+    """The text below a heading of the second level."""
     return text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def pairs_of(library: str) -> list[Pair]:
-    """Each old example with the new one that follows it; some are both."""
+    """Each old example with the new one after it; some examples are both."""
     blocks = list(blocks_in(text()))
     pairs = []
     for n, block in enumerate(blocks):
@@ -63,7 +61,7 @@ def pairs_of(library: str) -> list[Pair]:
 
 
 def rows() -> list[Row]:
-    """The two tables of names: modules that kept their names, and what has changed."""
+    """The two tables of names: the modules with the same names, and the changes."""
     lines = section("Every name").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| `")]
     return [_row(left, right) for left, right in cells]
@@ -84,9 +82,7 @@ def names_of(library: str) -> dict[str, list[str]]:
 
 
 def heirs_of(module: str, name: str) -> tuple[str, ...] | None:
-    """Where a name is now: in the row that names it, else in that of its whole module; None if the
-    page lacks both.
-    """
+    """The new place of a name, from its own row or its module's row; None if there is none."""
     found = [row for row in rows() if module in row.modules]
     for row in sorted(found, key=lambda row: not row.names):
         if name in row.names or (not row.names and not row.is_same):
@@ -97,7 +93,7 @@ def heirs_of(module: str, name: str) -> tuple[str, ...] | None:
 
 
 def exists(dotted: str) -> bool:
-    """Whether a module, or a name in one, can be imported."""
+    """Whether a module, or a name of a module, can be imported."""
     module, _, name = dotted.rpartition(".")
     try:
         return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(dotted) is not None
@@ -106,7 +102,7 @@ def exists(dotted: str) -> bool:
 
 
 def frames_of(namespace: dict[str, Any]) -> dict[str, list[Any]]:
-    """The frames among variables, and lists of frames."""
+    """The frames among the variables, and the lists of frames."""
     import pandas as pd
 
     lists = {

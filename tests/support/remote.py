@@ -1,6 +1,4 @@
-"""An S3 server in a thread of the process, for tests of code that uses an object store: with
-latency, a log of requests, and faults.
-"""
+"""An S3 server in a thread, for tests of object stores: with latency, a request log, and faults."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ __all__ = ["RemoteFault", "RemoteRequest", "RemoteStandIn"]
 STOP_SECONDS: Final = 60
 
 RemoteFault: TypeAlias = Literal["before", "after", "close", "close_after", "throttle"] | None
-"""What goes wrong with a request, see `RemoteStandIn`."""
+"""The fault of a request, see `RemoteStandIn`."""
 
 _ANSWERS: Final = {
     "before": failure(500, "InternalError", "We encountered an internal error. Please try again."),
@@ -64,7 +62,8 @@ class RemoteStandIn:
     --------
     >>> from pyarrow.fs import S3FileSystem
     >>> with RemoteStandIn() as remote:
-    ...     s3 = S3FileSystem(access_key="any", secret_key="any", endpoint_override=remote.endpoint, scheme="http", region="us-east-1")
+    ...     at = {"scheme": "http", "endpoint_override": remote.endpoint, "region": "us-east-1"}
+    ...     s3 = S3FileSystem(access_key="any", secret_key="any", **at)
     ...     with s3.open_output_stream("sales/uuid/COUNTRY_CODE=DE.parquet") as file:
     ...         _ = file.write(b"PAR1")
     ...     with s3.open_input_file("sales/uuid/COUNTRY_CODE=DE.parquet") as file:
@@ -161,9 +160,7 @@ class RemoteStandIn:
             raise self._errors[0]
 
     def respond(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer | None:
-        """Log a request, let it wait, and carry it out as far as it shall succeed; None closes the
-        connection.
-        """
+        """Log a request, wait, and carry it out up to its fault; None closes the connection."""
         request = self._log(method, target, headers, len(body))
         self._stopping.wait(self.latency)
         fault = None if self.fail is None else self.fail(request)
@@ -173,7 +170,7 @@ class RemoteStandIn:
         return _ANSWERS.get(str(fault))
 
     def remember(self, error: BaseException) -> None:
-        """Keep an error of the function `fail` for the end of the ``with`` block."""
+        """Keep an error of the function `fail`; the end of the ``with`` block raises it."""
         self._errors.append(error)
 
     def _log(self, method: str, target: str, headers: dict[str, str], size: int) -> RemoteRequest:
@@ -189,7 +186,7 @@ class RemoteStandIn:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows its open connections, so that it leaves no thread and no socket behind."""
+    """Knows its open connections, so that no thread and no socket is left behind."""
 
     request_queue_size = 128
     daemon_threads = True
@@ -212,9 +209,7 @@ class _Server(ThreadingHTTPServer):
             self._closed.notify_all()
 
     def hang_up(self) -> None:
-        """End the connections that clients keep open, and wait until their threads have let go of
-        them.
-        """
+        """End the connections that clients keep open, and wait for the end of their threads."""
         with self._closed:
             for connection in self._open:
                 _end(connection)
@@ -222,7 +217,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         error = sys.exception()
-        if error is not None and not isinstance(error, ConnectionError):  # a client that went away is none
+        if error is not None and not isinstance(error, ConnectionError):  # a client that left is no error
             self.remote.remember(error)
 
 
@@ -275,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _read(file: io.BufferedIOBase, size: int) -> bytes:
     data = bytes(file.read(size))
-    if len(data) < size:  # nothing is done for a client that is gone
+    if len(data) < size:  # the client is gone: do nothing
         raise ConnectionResetError
     return data
 

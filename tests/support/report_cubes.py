@@ -1,6 +1,4 @@
-"""A cube in which a report has something of everything to show: partitions that lack datasets,
-small files, garbage, a lost index, hostile names.
-"""
+"""A cube that fills a report: lacking partitions, small files, garbage, a lost index, bad names."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def full_store():
 
 
 def many_partitions(n):
-    """A cube with one dataset of `n` partitions and one that has half of them."""
+    """A cube with a dataset of `n` partitions and a dataset of half of them."""
     store, cube = MemoryStore(), Cube(["x"], ["p"], "many")
     half = n // 2
     build_cube(

@@ -1,5 +1,6 @@
-"""The S3 protocol over a dictionary, as far as clients of objects use it: requests in, answers out,
-no sockets.
+"""The S3 protocol over a dictionary, as far as clients of objects use it.
+
+Requests come in and answers go out, without sockets.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class RemoteRequest:
 
     @property
     def conditional(self) -> bool:
-        """Whether it asks for something only under a condition."""
+        """Whether the request has a condition."""
         return not _CONDITIONS.isdisjoint(self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, headers and body; an answer to HEAD keeps the body, whose length its header tells."""
+    """Status, headers and body. An answer to HEAD keeps its body, for the length in the headers."""
 
     status: int
     body: bytes = b""
@@ -76,9 +77,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """Bytes with what identifies them: the ETag of S3 (equal for equal bytes), the generation of
-    GCS (never used twice).
-    """
+    """Bytes with an ETag (equal for equal bytes) and a generation (never used twice)."""
 
     data: bytes
     etag: str
@@ -87,7 +86,7 @@ class StoredObject:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that describe it."""
+        """The headers that describe the object."""
         return {
             "ETag": self.etag,
             "Last-Modified": format_datetime(self.modified, usegmt=True),
@@ -98,7 +97,7 @@ class StoredObject:
 
 
 def operation_of(method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
-    """Name what a request asks for."""
+    """Name the operation of a request."""
     if not key:
         return "unknown" if method == "POST" and "delete" not in query else _OF_BUCKETS.get(method, "unknown")
     if "uploadId" in query:
@@ -134,10 +133,11 @@ class StoredObjects:
 
     Examples
     --------
-    >>> objects = StoredObjects()
-    >>> objects.answer(RemoteRequest("put", "sales", "COUNTRY_CODE=DE/1.parquet", headers={"if-none-match": "*"}), b"PAR1").status
+    >>> objects, create = StoredObjects(), {"if-none-match": "*"}
+    >>> request = RemoteRequest("put", "sales", "COUNTRY_CODE=DE/1.parquet", headers=create)
+    >>> objects.answer(request, b"PAR1").status
     200
-    >>> objects.answer(RemoteRequest("put", "sales", "COUNTRY_CODE=DE/1.parquet", headers={"if-none-match": "*"}), b"PAR1").status
+    >>> objects.answer(request, b"PAR1").status
     412
     """
 
@@ -286,7 +286,8 @@ class StoredObjects:
         delimiter = request.query.get("delimiter", "")
         if stored is None or (delimiter and delimiter in name[len(request.query.get("prefix", "")) :]):
             return f"<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>"
-        about = f"<LastModified>{_time(stored)}</LastModified><ETag>{escape(stored.etag)}</ETag><Size>{len(stored.data)}</Size>"
+        about = f"<LastModified>{_time(stored)}</LastModified><ETag>{escape(stored.etag)}</ETag>"
+        about += f"<Size>{len(stored.data)}</Size>"
         return f"<Contents><Key>{shown}</Key>{about}<StorageClass>STANDARD</StorageClass></Contents>"
 
 
@@ -321,7 +322,7 @@ def _refusal(headers: Mapping[str, str], stored: StoredObject | None) -> Answer 
 
 
 def _part(stored: StoredObject, header: str) -> Answer:
-    """The whole object, or the range of it that was asked for."""
+    """The whole object, or the range that the request asks for."""
     match = _RANGE.fullmatch(header)
     size = len(stored.data)
     if match is None or not any(match.groups()):
@@ -336,7 +337,7 @@ def _part(stored: StoredObject, header: str) -> Answer:
 
 
 def _cut(keys: Iterable[str], prefix: str, delimiter: str) -> Iterator[str]:
-    """The keys, with all that agree up to a delimiter behind the prefix as one name."""
+    """The keys; those that agree up to a delimiter behind the prefix are one name."""
     last = None
     for key in keys:
         end = key.find(delimiter, len(prefix)) if delimiter else -1

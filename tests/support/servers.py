@@ -29,7 +29,7 @@ __all__ = ["AZURE_ACCOUNT", "AZURE_KEY", "ServerProcess", "azure_server", "gcs_s
 REPOSITORY: Final = Path(__file__).parents[2]
 
 AZURITE_VERSION: Final = "3.35.0"
-# The account that Azurite has out of the box; its documentation prints the key.
+# The default account of Azurite; its documentation prints the key.
 AZURE_ACCOUNT: Final = "devstoreaccount1"
 AZURE_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -39,9 +39,12 @@ POLL_SECONDS: Final = 0.02
 
 _ADDRESS: Final = re.compile(r"https?://127\.0\.0\.1:[1-9]\d*")
 _AZURITE_MAIN: Final = Path("node_modules", "azurite", "dist", "src", "blob", "main.js")
-# Without it the newest client libraries are refused.
+# Without this flag Azurite refuses the newest client libraries.
 _AZURITE_FLAGS: Final = ("--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry")
-_END_WITH_STDIN: Final = "process.stdin.resume(); process.stdin.on('end', () => process.exit(0)); process.stdin.on('error', () => process.exit(0));\n"
+_END_WITH_STDIN: Final = (
+    "process.stdin.resume(); "
+    "process.stdin.on('end', () => process.exit(0)); process.stdin.on('error', () => process.exit(0));\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class ServerProcess:
     _make_bucket: Callable[[str, str], None]
 
     def new_bucket(self) -> str:
-        """Make an empty bucket (a container of Azure) and return its name, which nobody else has."""
+        """Make an empty bucket (in Azure a container) with a new name, and return the name."""
         name = f"bucket-{uuid.uuid4().hex}"
         self._make_bucket(self.endpoint, name)
         return name
@@ -75,7 +78,7 @@ class ServerProcess:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[ServerProcess]:
-    """Run moto's S3 server, with one lock around everything that writes: moto compares first and stores later.
+    """Run moto's S3 server with one lock around writes: moto compares first and stores later.
 
     Parameters
     ----------
@@ -102,7 +105,9 @@ def s3_server(folder: Path) -> Iterator[ServerProcess]:
 
 @contextmanager
 def gcs_server(folder: Path) -> Iterator[ServerProcess]:
-    """Run a stand-in for Google Cloud Storage: what clients send for objects, with generations as versions. It is no proof of what Google does.
+    """Run a stand-in for Google Cloud Storage: the requests for objects, generations as versions.
+
+    The stand-in proves nothing about Google's own server.
 
     Parameters and errors are those of `s3_server`; it needs no package.
 
@@ -143,12 +148,13 @@ def azure_server(folder: Path, node_folder: Path = Path(".node")) -> Iterator[Se
     >>> with azure_server(Path("logs"), node_folder=Path("nowhere")) as server:
     ...     container = server.new_bucket()
     Traceback (most recent call last):
-    kartothek_cube.errors.Unsupported: The test server of Azure needs Node and its package azurite@3.35.0 in nowhere: make system-deps
+    kartothek_cube.errors.Unsupported: The test server of Azure needs Node and its package ...
     """
     node, main = shutil.which("node"), node_folder.absolute() / _AZURITE_MAIN
     if node is None or not main.exists():
         raise Unsupported(
-            f"The test server of Azure needs Node and its package azurite@{AZURITE_VERSION} in {node_folder}: make system-deps"
+            f"The test server of Azure needs Node and its package azurite@{AZURITE_VERSION} in {node_folder}: "
+            "make system-deps"
         )
     if importlib.util.find_spec("azure") is None or importlib.util.find_spec("azure.storage.blob") is None:
         raise Unsupported(
@@ -186,7 +192,7 @@ def _running(
 
 @contextmanager
 def _process(command: Sequence[str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
-    # `-m tests.support.servers` is found wherever the tests were started.
+    # The child finds `-m tests.support.servers` from any working directory.
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     }
@@ -204,7 +210,7 @@ def _process(command: Sequence[str], output: Any) -> Iterator[subprocess.Popen[b
 
 
 def _address(name: str, process: subprocess.Popen[bytes], log: Path) -> str:
-    """Wait until the server has said which port it got and answers there."""
+    """Wait until the server has printed its port and answers on the port."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         found = _ADDRESS.search(log.read_text(errors="replace"))

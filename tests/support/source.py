@@ -1,4 +1,4 @@
-"""The source of the package as the tests about its layers and its shape see it."""
+"""The source of the package, for the tests of its layers and its shape."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Module:
 
     @property
     def is_package(self) -> bool:
-        """Whether it is the ``__init__`` of a folder."""
+        """Whether the file is the ``__init__`` of a folder."""
         return self.path.name == "__init__.py"
 
 
@@ -45,9 +45,7 @@ MODULES = {module.name: module for module in map(read_module, sorted(PACKAGE.rgl
 
 
 def imports(module: Module) -> Iterator[str]:
-    """Full names of the modules that it imports anywhere: at the top, in functions, for type
-    checking only.
-    """
+    """Full names of all imported modules: at the top, in functions, for type checking only."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

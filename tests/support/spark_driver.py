@@ -1,6 +1,4 @@
-"""The verbs of Spark behind the protocol of `kartothek_cube.testing.driver`, so that `DriverTests`
-runs on any session.
-"""
+"""The verbs of Spark as a driver, so that `DriverTests` runs on any session."""
 
 from __future__ import annotations
 
@@ -37,7 +35,8 @@ class SparkDriver:
     >>> from kartothek_cube.api.cube import C, Cube
     >>> from tests.support.spark_driver import SparkDriver
     >>> driver, cube = SparkDriver(spark), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = driver.build_cube({"seed": pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})}, cube, "hfs://driven")
+    >>> seed = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = driver.build_cube({"seed": seed}, cube, "hfs://driven")
     >>> driver.query_cube(cube, "hfs://driven", conditions=C("PRODUCT_ID") > 1).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
@@ -133,7 +132,7 @@ class SparkDriver:
         return {name: self._frame(table) for name, table in data.items()}
 
     def _frame(self, table: pa.Table) -> DataFrame:
-        """The rows, with a schema: Spark would have to guess, and shifts times then.
+        """The rows with a schema: without a schema Spark guesses, and shifts times.
 
         A column without a type stays one.
         """

@@ -1,4 +1,4 @@
-"""How the suite starts Spark: what the environment says, and the settings of its sessions."""
+"""The suite's Spark: its environment, and the settings of its sessions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SPARK_CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.log.level": "ERROR",
-    # Neither UTC nor the zone of most machines: finds every slip of a time zone.
+    # Neither UTC nor the zone of most machines, to find every slip of a time zone.
     "spark.sql.session.timeZone": "America/New_York",
 }
 
 
 def prepare() -> None:
-    """Set what Spark's processes inherit; before PySpark is imported."""
+    """Set the environment of Spark's processes; call this before PySpark is imported."""
     from kartothek_cube.spark.java import ensure_java
 
     ensure_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Functions of the tests are pickled by name: workers find them wherever they were started.
+    # Functions of tests are pickled by name: workers find the modules from any working directory.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])
     )
@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def started(builder: Any, folder: Path, **settings: str) -> Any:
-    """The session with the settings of the suite; what it writes for itself goes below a folder."""
+    """The session with the settings of the suite; Spark's own files go below a folder."""
     for key, value in {
         **SPARK_CONF,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -1,4 +1,4 @@
-"""How often each verb calls the store: the cases that hold the page *Calls to the store*."""
+"""The cases behind the page *Calls to the store*: how often each verb calls the store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kartothek_cube.core.stores.memory import MemoryStore
 UUID = "uuid"
 NOW = options(grace=timedelta(0), retain=timedelta(0))
 
-# P partitions that are there, N that are written, I secondary indices, T tables, H commits, G files
-# of garbage, K files in each physical partition, D datasets. `I` of a cube counts the indices of
-# all of its datasets.
+# P existing partitions, N written ones, I secondary indices, T tables, H commits, G files of
+# garbage, K files per physical partition, D datasets. `I` of a cube counts the indices of all of
+# its datasets.
 DATASETS = [
     {"P": 1, "N": 1, "I": 0, "T": 1, "H": 1, "G": 1, "K": 2},
     {"P": 4, "N": 1, "I": 2, "T": 1, "H": 1, "G": 1, "K": 2},
@@ -78,7 +78,7 @@ class Case:
 
 
 def rows(count: int, columns: int, start: int = 0) -> pa.Table:
-    """One row for each value of `p`."""
+    """One row per value of `p`."""
     indexed = {f"i{n}": [n] * count for n in range(columns)}
     return pa.table({"x": range(start, start + count), "p": range(count), **indexed, "v1": [1.0] * count})
 
@@ -109,7 +109,7 @@ def stored_msgpack(s: Any, z: Z) -> None:
 
 
 def stored_large(s: Any, z: Z) -> None:
-    """Files that do not come with the request for their end."""
+    """Files that the request for their tail does not cover."""
     data = pa.table({"p": range(z.P), "v1": [os.urandom(200_000) for _ in range(z.P)]})
     dataset_api.store_dataframes_as_dataset(s, UUID, [data], partition_on="p")
 
@@ -520,7 +520,7 @@ DATASET_CASES = [
 
 
 def another(make: Callable[[Any, Z], object], z: Z) -> MemoryStore:
-    """A prepared store beside the one that is counted."""
+    """A prepared store beside the counted one."""
     store = MemoryStore()
     make(store, z)
     return store

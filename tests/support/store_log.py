@@ -1,6 +1,4 @@
-"""A store that writes what is asked of it to a file which all processes share, and what a cube of
-some files needs to be asked about.
-"""
+"""A store that logs its calls to a file shared by all processes, and queries of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from kartothek_cube.core.stores.wrappers import StoreView
 
 
 class LoggedStore(StoreView):
-    """Appends one line for each call to a log: process, operation, key.
+    """Appends one line per call to a log: process, operation, key.
 
     As an object store it has no local paths, so that column chunks are asked for.
     """
@@ -35,7 +33,7 @@ class LoggedStore(StoreView):
 
 
 class Log:
-    """The calls in a log so far."""
+    """The calls in the log so far."""
 
     def __init__(self, path):
         self.path = Path(path)
@@ -47,7 +45,7 @@ class Log:
         self.path.unlink(missing_ok=True)
 
     def by_file(self, folder):
-        """Operations on each key that begins so, with how often."""
+        """The number of each operation on keys with this prefix."""
         found = defaultdict(Counter)
         for _, operation, key in self.lines():
             if key.startswith(folder):

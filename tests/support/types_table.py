@@ -1,6 +1,4 @@
-"""What becomes of a column of each type: the truth that the tests check and from which the page on
-types is made.
-"""
+"""The fate of a column of each type: tests check these rows, the page on types shows them."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ TEXT = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One type of columns: how they are made, in what type they are stored, and in which roles they can be.
+    """A type of columns: how to make a column, its stored type, and its possible roles.
 
     ``stored`` and ``key`` are the types of a payload column and of a partition column; None where
     it is refused. ``advice`` are words of that message, ``instead`` what the page says.
@@ -74,7 +72,7 @@ def arrow(
 
 
 def usable(kind: Kind, key: pa.DataType | None = None) -> Kind:
-    """The same in every role."""
+    """The same type in every role."""
     return replace(kind, key=key or kind.stored, index=True)
 
 
@@ -97,7 +95,7 @@ def dictionary(
 
 
 def spelled(kind: pa.DataType) -> str:
-    """The name of a type as pyarrow's functions have it."""
+    """The name of a type as pyarrow spells it."""
     text = str(kind)
     for theirs, ours in (
         ("halffloat", "float16"),
@@ -137,7 +135,7 @@ def _interval(values: Sequence[Any]) -> pa.Array:
 SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 STRUCT = pa.struct([("a", pa.int8()), ("b", pa.large_string())])
-# Younger than the oldest pyarrow.
+# Newer than the oldest supported pyarrow.
 SMALL_DECIMALS = [getattr(pa, name)(6, 2) for name in ("decimal32", "decimal64") if hasattr(pa, name)]
 
 ARROW = [
@@ -357,7 +355,7 @@ PANDAS = [
         "`Sparse`", lambda values: pd.Series(pd.arrays.SparseArray(values)), [0, 1], "to_dense", "`.sparse.to_dense()`"
     ),
 ]
-# The Arrow-backed ones that pandas can make.
+# The Arrow-backed types that pandas can make.
 BACKED = [
     replace(
         kind,
@@ -412,7 +410,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def kinds_table(title: str, kinds: Sequence[Kind]) -> str:
-    """One row for neighbours that are treated alike."""
+    """One row for neighbours of equal treatment."""
     rows: list[list[str]] = []
     for kind in kinds:
         fate = fate_of(kind)
@@ -431,7 +429,7 @@ def fate_of(kind: Kind) -> list[str]:
 
 
 def frames_table() -> str:
-    """Numbers of a kind share a row; a frame without rows has the dtypes of one without nulls."""
+    """Numbers of one kind share a row; a frame without rows has the dtypes of one without nulls."""
     rows: list[list[str]] = []
     for kind, (_, plain, nullable, empty) in FRAMES.items():
         assert plain == empty
@@ -453,7 +451,7 @@ def shown(kind: pa.DataType, dtype: str) -> str:
 
 
 def tables() -> Iterator[tuple[str, str]]:
-    """Name and text of every generated part of the page."""
+    """The name and text of every generated part of the page."""
     yield "arrow types", kinds_table("Arrow type", ARROW)
     yield "pandas types", kinds_table("pandas dtype", PANDAS)
     yield "pandas results", frames_table()

@@ -1,4 +1,4 @@
-"""A writer of the format, made from docs/format.md alone, like the reader beside it."""
+"""A writer of the format, written from docs/format.md alone, as is the reader beside it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def write_partitions(
 def write_index(
     store: Path, uuid: str, column: str, type_: pa.DataType, parts: dict[str, pa.Table], found: dict[Any, set[str]]
 ) -> str:
-    """A new index file: what was found before, and the values of these partitions."""
+    """A new index file: the values of the old one and of these partitions."""
     for label, rows in parts.items():
         for value in rows[column].drop_null().unique().to_pylist():
             if value == value:  # noqa: PLR0124 - NaN is in no index
@@ -136,7 +136,7 @@ def write_index(
 
 
 def write_document(store: Path, uuid: str, document: dict[str, Any], *, packed: bool | None = None) -> None:
-    """The document in its encoding: a dataset keeps the one that it has."""
+    """The document in the encoding that the dataset has."""
     as_json, as_msgpack = (f"{uuid}{suffix}" for suffix in DOCUMENTS)
     if (store / as_msgpack).exists() if packed is None else packed:
         put(store, as_msgpack, zstandard.compress(msgpack.packb(document)))
@@ -154,7 +154,7 @@ def write_dataset(
     packed: bool = False,
     **more: Any,
 ) -> None:
-    """A new dataset from rows of stored types; ``more`` is user metadata."""
+    """A new dataset from rows in stored types; ``more`` is user metadata."""
     parts = dict(split(rows, partition_keys))
     partitions = write_partitions(store, uuid, parts, partition_keys)
     write_schema(store, uuid, rows.schema, partition_keys)
@@ -185,7 +185,7 @@ def append_rows(store: Path, uuid: str, rows: pa.Table) -> None:
 def write_cube(
     store: Path, prefix: str, datasets: dict[str, pa.Table], seed: str, dimensions: list[str], partition_keys: list[str]
 ) -> None:
-    """The datasets of a cube, all of them partitioned alike."""
+    """The datasets of a cube, all with the same partitioning."""
     for name, rows in datasets.items():
         more = {
             "ktk_cube_is_seed": name == seed,

@@ -1,1 +1,1 @@
-"""The commands, one file each: `command` is the click command."""
+"""One module a command, imported when the command is called."""

@@ -1,11 +1,12 @@
-"""The command `check-migration`: what reads equally, differently, or not at all in a store of kartothek."""
+"""The command `check-migration`: which data of kartothek read equally, differently, not at all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
@@ -36,16 +37,15 @@ __all__ = [
 ]
 
 Outcome: TypeAlias = Literal["equal", "different", "unreadable"]
+Weight: TypeAlias = Literal["note", "difference", "error"]
 
 OUTCOMES: tuple[Outcome, ...] = ("equal", "different", "unreadable")
-
 _VERIFY = 'docs, page "Verify: is it whole?"'
 
-# True of every dataset that another library has written. What follows from it is looked for in the
-# files: narrow types.
+# True for every dataset of another library. Its consequence, narrow types, is checked in the files.
 _SUPPRESSED = frozenset({"foreign-dataset"})
 
-# Good to know, but no answer is another one.
+# Findings that change no answer.
 _NOTES = frozenset(
     {
         "foreign-between",
@@ -66,12 +66,10 @@ _NOTES = frozenset(
     }
 )
 
-Weight: TypeAlias = Literal["note", "difference", "error"]
-
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing that is different, wrong or good to know, and the page of the documentation that tells of it."""
+    """A difference, an error or a note, with the page of the documentation that explains it."""
 
     check: str
     text: str
@@ -92,7 +90,7 @@ class Verdict:
 def outcome_of(
     name: str, kind: Literal["dataset", "cube"], findings: Iterable[Finding], more: Sequence[Remark] = ()
 ) -> Verdict:
-    """The verdict from what a verification found, and from other remarks."""
+    """The verdict from the findings of a verification, and from other remarks."""
     remarks = (*(_remark(finding) for finding in findings if finding.check not in _SUPPRESSED), *more)
     weights = {remark.weight for remark in remarks}
     return Verdict(
@@ -101,12 +99,12 @@ def outcome_of(
 
 
 def unreadable(name: str, kind: Literal["dataset", "cube"], reason: str) -> Verdict:
-    """The verdict of what cannot even be verified."""
+    """The verdict on a dataset or cube that cannot be verified."""
     return Verdict(name, kind, "unreadable", (Remark("unreadable", " ".join(reason.split()), weight="error"),))
 
 
 def of_members(prefix: str, members: Sequence[Verdict]) -> tuple[Remark, ...]:
-    """What holds for a cube because it holds for some of its datasets."""
+    """The remarks on a cube that follow from the verdicts on its datasets."""
     weights: dict[Outcome, Weight] = {"different": "difference", "unreadable": "error"}
     named = {
         outcome: [verdict.name.removeprefix(f"{prefix}++") for verdict in members if verdict.outcome == outcome]
@@ -122,36 +120,22 @@ def of_members(prefix: str, members: Sequence[Verdict]) -> tuple[Remark, ...]:
 
 def _remark(finding: Finding) -> Remark:
     page = "" if "docs, page" in finding.message else f" ({_VERIFY}, {finding.check})"
-    return Remark(
-        finding.check, finding.message.replace("deep=True", "--deep") + page, finding.column, _weight(finding)
-    )
-
-
-def _weight(finding: Finding) -> Weight:
+    weight: Weight = "note" if finding.check in _NOTES else "difference"
     if finding.severity == "error":
-        return "error"
-    return "note" if finding.check in _NOTES else "difference"
+        weight = "error"
+    return Remark(finding.check, finding.message.replace("deep=True", "--deep") + page, finding.column, weight)
 
 
 def documents(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """The verdicts as plain values."""
-    return {"counts": _counts(verdicts), "verdicts": [_plain(verdict) for verdict in verdicts]}
+    return {"counts": _counts(verdicts), "verdicts": [asdict(verdict) for verdict in verdicts]}
 
 
 def _counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
     return {outcome: sum(verdict.outcome == outcome for verdict in verdicts) for outcome in OUTCOMES}
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
-    remarks = [
-        {"check": remark.check, "text": remark.text, "column": remark.column, "weight": remark.weight}
-        for remark in verdict.remarks
-    ]
-    return {"name": verdict.name, "kind": verdict.kind, "outcome": verdict.outcome, "remarks": remarks}
-
-
 _MARKS: Mapping[Weight, str] = {"note": "·", "difference": "≠", "error": "✗"}
-
 _WORDS: Mapping[Outcome, str] = {
     "equal": "reads equally",
     "different": "reads differently",
@@ -172,23 +156,23 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _remarks(remarks: Iterable[Remark]) -> Iterator[str]:
-    """A line for each thing that is said, with all columns of which it is said."""
+    """One line for each text, with all columns that it applies to."""
     columns: dict[tuple[Weight, str, str], list[str]] = {}
     for remark in remarks:
-        columns.setdefault((remark.weight, remark.check, remark.text), []).extend(
-            [remark.column] if remark.column else []
-        )
+        names = columns.setdefault((remark.weight, remark.check, remark.text), [])
+        if remark.column:
+            names.append(remark.column)
     for (weight, check, text), names in columns.items():
-        where = f" [{', '.join(names)}]" if names else ""
-        yield f"  {_MARKS[weight]} {check}{where}: {text}"
+        shown = f" [{', '.join(names)}]" if names else ""
+        yield f"  {_MARKS[weight]} {check}{shown}: {text}"
 
 
-# What reading a damaged dataset may raise. Errors of the store itself are none of its faults.
+# Errors that a damaged dataset may cause. Errors of the store, such as OSError, are no damage.
 DAMAGE = (KartothekCubeError, ValueError, LookupError)
 
 SEEDLESS = (
-    "No dataset says that it is the seed: kartothek's build_dataset_indices drops what makes a dataset one of a cube. It can be said again"
-    ' (docs, page "Moving from kartothek, plateau and dask", A cube that has lost its seed)'
+    "No dataset says that it is the seed: kartothek's build_dataset_indices drops what makes a dataset one of a cube. "
+    'It can be said again (docs, page "Moving from kartothek, plateau and dask", A cube that has lost its seed)'
 )
 
 
@@ -217,7 +201,7 @@ def command(ctx: click.Context, deep: bool) -> None:
 
 
 def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
-    """The verdicts of all datasets and cubes of a store, or of one cube: datasets first, by name."""
+    """The verdicts on all datasets and cubes of a store, or of one cube: datasets first."""
     from kartothek_cube.core.dataset.inspect import list_datasets
     from kartothek_cube.core.runtime.executor import map_in_threads
     from kartothek_cube.core.runtime.progress import Phase
@@ -233,12 +217,8 @@ def verdicts_of(store: Store, cube: str | None, *, deep: bool) -> list[Verdict]:
         *(partial(_cube, store, prefix, sorted(uuids), deep=deep) for prefix, uuids in members.items()),
         *(partial(_single, store, uuid, deep=deep) for uuid in single),
     ]
-    found = [
-        verdict
-        for verdicts in map_in_threads(lambda task: task(), tasks, phase=Phase("verify", "datasets"))
-        for verdict in verdicts
-    ]
-    return sorted(found, key=lambda verdict: (verdict.kind != "dataset", verdict.name))
+    results = map_in_threads(lambda task: task(), tasks, phase=Phase("verify", "datasets"))
+    return sorted(chain.from_iterable(results), key=lambda verdict: (verdict.kind != "dataset", verdict.name))
 
 
 def _single(store: Store, uuid: str, *, deep: bool) -> list[Verdict]:
@@ -252,7 +232,7 @@ def _single(store: Store, uuid: str, *, deep: bool) -> list[Verdict]:
 
 
 def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> list[Verdict]:
-    """Each dataset of a cube, and whether they make one."""
+    """The verdicts on each dataset of a cube, and on the cube."""
     from kartothek_cube.cube.verbs.discover import discover_cube
     from kartothek_cube.cube.verbs.verify import verify_cube
 
@@ -261,34 +241,29 @@ def _cube(store: Store, prefix: str, uuids: Sequence[str], *, deep: bool) -> lis
     except DAMAGE as error:
         singles = [verdict for uuid in uuids for verdict in _single(store, uuid, deep=deep)]
         return [*singles, unreadable(prefix, "cube", _reason(store, prefix, singles, error))]
-    # That datasets do not fit together is no fault of one of them.
-    own = [finding for finding in findings if finding.dataset == prefix or finding.check.startswith("cube-")]
+    # Datasets that do not fit together are a fault of the cube, not of one of them.
+    of_cube = [finding for finding in findings if finding.dataset == prefix or finding.check.startswith("cube-")]
+    others = [finding for finding in findings if finding not in of_cube]
     members = [
-        _dataset(
-            store, uuid, [finding for finding in findings if finding.dataset == uuid and finding not in own], deep=deep
-        )
-        for uuid in uuids
+        _dataset(store, uuid, [finding for finding in others if finding.dataset == uuid], deep=deep) for uuid in uuids
     ]
     try:
         discover_cube(prefix, store)
     except DAMAGE as error:
         return [*members, unreadable(prefix, "cube", _reason(store, prefix, members, error))]
-    return [*members, outcome_of(prefix, "cube", own, of_members(prefix, members))]
+    return [*members, outcome_of(prefix, "cube", of_cube, of_members(prefix, members))]
 
 
 def _reason(store: Store, prefix: str, members: Sequence[Verdict], error: Exception) -> str:
-    """Why datasets make no cube; where all can be read and none says that it is the seed, how that came about."""
+    """Why datasets are no cube: the error, or that a lost seed flag causes it."""
     from kartothek_cube.cube.cube import KTK_CUBE_METADATA_KEY_IS_SEED
     from kartothek_cube.cube.verbs.discover import discover_datasets_unchecked
 
     if any(verdict.outcome == "unreadable" for verdict in members):
         return one_line(error)
     datasets = discover_datasets_unchecked(prefix, store).values()
-    return (
-        one_line(error)
-        if any(dataset.metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED) for dataset in datasets)
-        else SEEDLESS
-    )
+    has_seed = any(dataset.metadata.get(KTK_CUBE_METADATA_KEY_IS_SEED) for dataset in datasets)
+    return one_line(error) if has_seed else SEEDLESS
 
 
 def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool) -> Verdict:
@@ -300,47 +275,32 @@ def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool
         return unreadable(uuid, "dataset", one_line(error))
 
 
-# --- types that kartothek gives back as they are in the files ---------------------------------------------------------
-
-
 def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
-    """Columns whose files have other types than the dataset: kartothek returns those of the file.
-
-    The first file of each table is looked at.
-    """
+    """Columns of another type in the first file of each table than in the dataset."""
     from kartothek_cube.core.snapshots.loader import load_snapshot
 
     snapshot = load_snapshot(store, uuid)
-    narrow: dict[str, str] = {}
+    stored_types: dict[str, tuple[str, str]] = {}
     for table, schema in snapshot.schemas.items():
         keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
-        for key in keys[:1]:
-            narrow |= _differences(_stored(store, key, uuid), schema)
+        if keys and keys[0].endswith(".parquet"):
+            stored_types |= _narrow_types(store, keys[0], uuid, schema)
+    # kartothek returns the types of the file.
     text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "Differences from kartothek", 20)'
-    yield from (
-        Remark("narrow-type", text.format(*pair.split(" → ")), column) for column, pair in sorted(narrow.items())
-    )
+    yield from (Remark("narrow-type", text.format(*types), column) for column, types in sorted(stored_types.items()))
 
 
-def _stored(store: Store, key: str, uuid: str) -> pa.Schema | None:
-    """The types in a Parquet file; None for other kinds of files."""
-    if not key.endswith(".parquet"):
-        return None
+def _narrow_types(store: Store, key: str, uuid: str, schema: pa.Schema) -> dict[str, tuple[str, str]]:
+    """Column → type in a Parquet file and type of the dataset, for numbers where they differ."""
+    import pyarrow.types as pt
+
     from kartothek_cube.core.io.parquet_source import open_file
 
     with open_file(store, key, uuid) as source:
-        return source.metadata.schema.to_arrow_schema()
-
-
-def _differences(stored: pa.Schema | None, schema: pa.Schema) -> Mapping[str, str]:
-    import pyarrow.types as pt
-
-    if stored is None:
-        return {}
+        stored = source.metadata.schema.to_arrow_schema()
     pairs = [(field.name, field.type, schema.field(field.name).type) for field in stored if field.name in schema.names]
-    numbers = [
-        (name, own, said)
-        for name, own, said in pairs
-        if (pt.is_integer(own) or pt.is_floating(own)) and not own.equals(said)
-    ]
-    return {name: f"{own} → {said}" for name, own, said in numbers}
+    return {
+        name: (str(stored_type), str(schema_type))
+        for name, stored_type, schema_type in pairs
+        if (pt.is_integer(stored_type) or pt.is_floating(stored_type)) and not stored_type.equals(schema_type)
+    }

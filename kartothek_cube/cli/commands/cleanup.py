@@ -1,4 +1,4 @@
-"""The command `cleanup`: removing files that nothing names."""
+"""The command `cleanup`: removes unreferenced files."""
 
 from __future__ import annotations
 
@@ -41,37 +41,27 @@ def command(session: Session, grace: timedelta | None, retain: timedelta | None,
     They are named by no dataset, nor by the history that is kept. On a terminal it asks before;
     without one it does not.
     """
-    loaded, settings = _loaded(session), _settings(grace, retain)
+    from kartothek_cube.core.runtime.options import options
+
+    with working(session):
+        loaded = load_cube(session)
+    ages: dict[str, Any] = {name: age for name, age in (("grace", grace), ("retain", retain)) if age is not None}
+    settings = options(**ages)
     if dry_run:
-        found = description(_cleaned(session, loaded, settings, dry_run=True))
-        show(session, found, lambda: cleanup_lines(found))
+        report = description(_clean_up(session, loaded, settings, dry_run=True))
+        show(session, report, lambda: cleanup_lines(report))
         return
     if not yes and sys.stdin.isatty():
-        planned = _cleaned(session, loaded, settings, dry_run=True)
+        planned = _clean_up(session, loaded, settings, dry_run=True)
         if planned.removed:
-            confirm(
-                f"Remove {pluralize(len(planned.removed), 'file')} ({size(planned.bytes)}) of cube {session.prefix}?",
-                loaded.store,
-                yes=yes,
-            )
-    removed = _cleaned(session, loaded, settings, dry_run=False)
+            files = f"{pluralize(len(planned.removed), 'file')} ({size(planned.bytes)})"
+            confirm(f"Remove {files} of cube {session.prefix}?", loaded.store, yes=yes)
+    removed = _clean_up(session, loaded, settings, dry_run=False)
     if session.json:
         show(session, description(removed), tuple)
 
 
-def _loaded(session: Session) -> LoadedCube:
-    with working(session):
-        return load_cube(session)
-
-
-def _settings(grace: timedelta | None, retain: timedelta | None) -> Overrides:
-    from kartothek_cube.core.runtime.options import options
-
-    given: dict[str, Any] = {name: value for name, value in (("grace", grace), ("retain", retain)) if value is not None}
-    return options(**given)
-
-
-def _cleaned(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_run: bool) -> CleanupReport:
+def _clean_up(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_run: bool) -> CleanupReport:
     from kartothek_cube.cube.verbs.cleanup import cleanup_cube
 
     with working(session), settings:
@@ -79,7 +69,7 @@ def _cleaned(session: Session, loaded: LoadedCube, settings: Overrides, *, dry_r
 
 
 def description(report: CleanupReport) -> dict[str, Any]:
-    """A report as plain values. Settings of the library are called as the options are."""
+    """A report as plain values, with options of the library named as those of the command."""
     return {
         "dry_run": report.dry_run,
         "removed": [_file(e) for e in report.removed],
@@ -88,16 +78,13 @@ def description(report: CleanupReport) -> dict[str, Any]:
 
 
 def _file(entry: Entry) -> dict[str, Any]:
-    return {
-        "key": entry.key,
-        "bytes": entry.size,
-        "why": _OF_LIBRARY.sub(r"--\1", getattr(entry, "why", None) or "") or None,
-    }
+    why = _OF_LIBRARY.sub(r"--\1", getattr(entry, "why", None) or "")
+    return {"key": entry.key, "bytes": entry.size, "why": why or None}
 
 
-def cleanup_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """What would be removed, and what waits, as text."""
-    for heading, files in (("Would be removed:", found["removed"]), ("Waits:", found["waiting"])):
+def cleanup_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """The files that would be removed, and those that wait, as text."""
+    for heading, files in (("Would be removed:", report["removed"]), ("Waits:", report["waiting"])):
         total = sum(file["bytes"] or 0 for file in files)
         yield f"{bold(heading)} {pluralize(len(files), 'file')}, {size(total)}"
         yield from (f"  - {file['key']}  {size(file['bytes'] or 0)}  {file['why'] or ''}".rstrip() for file in files)

@@ -1,4 +1,4 @@
-"""The command `compact`: fewer, larger files."""
+"""The command `compact`: merges small files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from kartothek_cube.api.dataset import CompactionReport
 
 __all__ = ["command", "compaction_lines"]
+
+# The fields of a report that the JSON document shows.
+_FIELDS = (
+    "files_before",
+    "files_after",
+    "rows_before",
+    "rows_after",
+    "bytes_before",
+    "bytes_after",
+    "partitions",
+    "commit",
+)
 
 
 @cube_command("compact", "--dry-run", "--where 'WEEK >= 10' --target_rows 5000000")
@@ -44,37 +56,26 @@ def command(
 
     with working(session):
         loaded = load_cube(session)
-        # Without conditions all datasets are meant; with them those which have the columns, unless
-        # some are named.
-        names = (
-            chosen_datasets(loaded.datasets, include, exclude) if include is not None or exclude is not None else None
-        )
+        # None: all datasets, or those that have the columns of the conditions.
+        names: list[str] | None = None
+        if include is not None or exclude is not None:
+            names = chosen_datasets(loaded.datasets, include, exclude)
         conditions = conditions_of(where, loaded) if where else None
-        reports = (
-            {} if names == [] else compact_cube(loaded.cube, loaded.store, target_rows, conditions, names, dry_run)
-        )
-    found = {"dry_run": dry_run, "datasets": {name: _description(report) for name, report in reports.items()}}
-    show(session, found, lambda: compaction_lines(found))
+        reports: Mapping[str, CompactionReport] = {}
+        if names != []:
+            reports = compact_cube(loaded.cube, loaded.store, target_rows, conditions, names, dry_run)
+    datasets = {name: {field: getattr(report, field) for field in _FIELDS} for name, report in reports.items()}
+    result = {"dry_run": dry_run, "datasets": datasets}
+    show(session, result, lambda: compaction_lines(result))
 
 
-def _description(report: CompactionReport) -> dict[str, Any]:
-    names = (
-        "files_before",
-        "files_after",
-        "rows_before",
-        "rows_after",
-        "bytes_before",
-        "bytes_after",
-        "partitions",
-        "commit",
-    )
-    return {name: getattr(report, name) for name in names}
-
-
-def compaction_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def compaction_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """One line a dataset."""
-    verb = "would be merged into" if found["dry_run"] else "merged into"
-    for name, report in found["datasets"].items():
+    verb = "would be merged into" if result["dry_run"] else "merged into"
+    for name, report in result["datasets"].items():
+        if not report["files_before"]:
+            yield f"{bold(f'{name}:')} nothing to do"
+            continue
+        files = f"{pluralize(report['files_before'], 'file')} {verb} {report['files_after']:,}"
         after = "" if report["bytes_after"] is None else f" → {size(report['bytes_after'])}"
-        figures = f"{pluralize(report['files_before'], 'file')} {verb} {report['files_after']:,}, {report['rows_before']:,} rows, {size(report['bytes_before'])}{after}"
-        yield f"{bold(f'{name}:')} {figures if report['files_before'] else 'nothing to do'}"
+        yield f"{bold(f'{name}:')} {files}, {report['rows_before']:,} rows, {size(report['bytes_before'])}{after}"

@@ -1,4 +1,4 @@
-"""The command `copy`: the cube in another store."""
+"""The command `copy`: copies a cube to another store."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["Plan", "command", "plan_lines"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a copy does: the datasets that are deleted in the target before, and those that are copied.
+    """The datasets that a copy deletes in the target first, and those that it copies.
 
-    ``skips`` says that a cube is in the target and stays where it is not replaced.
+    ``skips``: the target has a cube, and is not cleaned up.
     """
 
     copied: tuple[str, ...]
@@ -79,16 +79,12 @@ def command(
         target = _target(session, tgt_store, tgt_url)
         names = chosen_datasets(loaded.datasets, include, exclude)
         existing = _existing(session, target) if overwrite else frozenset()
-        plan = Plan(
-            tuple(names), tuple(sorted(existing & set(names))) if cleanup else (), skips=bool(existing) and not cleanup
-        )
+        replaced = sorted(existing.intersection(names))
+        plan = Plan(tuple(names), tuple(replaced) if cleanup else (), skips=bool(existing) and not cleanup)
         _check(loaded, target, plan, overwrite=overwrite, dry_run=dry_run)
-    if not dry_run and existing & set(names):
-        confirm(
-            f"Replace {', '.join(sorted(existing & set(names)))} of cube {session.prefix} in the target store?",
-            target,
-            yes=yes,
-        )
+    if not dry_run and replaced:
+        question = f"Replace {', '.join(replaced)} of cube {session.prefix} in the target store?"
+        confirm(question, target, yes=yes)
     if not session.json:
         for line in plan_lines(plan):
             echo(line)
@@ -99,7 +95,7 @@ def command(
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """What is about to happen, as text."""
+    """The plan as text."""
     if plan.deleted:
         yield f"Deleting existing datasets {','.join(plan.deleted)} from target store..."
     elif plan.skips:
@@ -122,7 +118,7 @@ def _target(session: Session, name: str | None, url: str | None) -> Store:
 
 
 def _existing(session: Session, target: Store) -> frozenset[str]:
-    """Ids of the datasets of the cube in the target; none if there is no cube that could be read."""
+    """Ids of the datasets of the cube in the target; none if the target has no readable cube."""
     from kartothek_cube.cube.verbs.discover import discover_cube
     from kartothek_cube.errors import KartothekCubeError
 
@@ -133,7 +129,7 @@ def _existing(session: Session, target: Store) -> frozenset[str]:
 
 
 def _check(loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool, dry_run: bool) -> None:
-    """Refuse what cannot work before anything is deleted or said."""
+    """Raise for a copy that cannot succeed, before it deletes anything."""
     from kartothek_cube.core.commit.commit import check_store_can_commit
     from kartothek_cube.cube.verbs.copy import check_other_store, plan_cube_copy
     from kartothek_cube.errors import InvalidInput, KartothekCubeError
@@ -150,13 +146,13 @@ def _check(loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool, dr
     if plan.copied and overwrite:
         try:
             copies = plan_cube_copy(loaded.cube, snapshots, loaded.store, target, overwrite=overwrite)
-            _refuse_missing(loaded, {name: list(copy.plan.files) for name, copy in copies.items()})
+            _check_files_exist(loaded, {name: list(copy.plan.files) for name, copy in copies.items()})
         except KartothekCubeError as error:
             raise _failed(error) from error
 
 
 def _is_same_directory(source: Store, target: Store) -> bool:
-    """Whether two local stores are one directory, e.g. through a link: seen without writing."""
+    """Whether two local stores are one directory, e.g. by a link; checked without writing."""
     from kartothek_cube.core.stores.local import LocalStore
 
     if not (isinstance(source, LocalStore) and isinstance(target, LocalStore)):
@@ -164,14 +160,15 @@ def _is_same_directory(source: Store, target: Store) -> bool:
     return os.path.realpath(source.root) == os.path.realpath(target.root)
 
 
-def _refuse_missing(loaded: LoadedCube, files: Mapping[str, Sequence[str]]) -> None:
-    """What is in the target may be all there is of a dataset whose source has lost files."""
+def _check_files_exist(loaded: LoadedCube, files: Mapping[str, Sequence[str]]) -> None:
+    # If the source has lost files, the target may be the only copy of the dataset.
     for name, keys in files.items():
-        there = set(loaded.store.list(f"{loaded.datasets[name].uuid}/", recursive=True).keys)
-        missing = [key for key in keys if key not in there and not loaded.store.contains(key)]
+        listed = set(loaded.store.list(f"{loaded.datasets[name].uuid}/", recursive=True).keys)
+        missing = [key for key in keys if key not in listed and not loaded.store.contains(key)]
         if missing:
             raise Failure(
-                f"Failed to copy cube: the source store lacks {pluralize(len(missing), 'file')} of dataset {name}, first {missing[0]}. Nothing was changed."
+                f"Failed to copy cube: the source store lacks {pluralize(len(missing), 'file')} of dataset {name}, "
+                f"first {missing[0]}. Nothing was changed."
             )
 
 
@@ -192,6 +189,5 @@ def _run(session: Session, loaded: LoadedCube, target: Store, plan: Plan, *, ove
 def _failed(error: Exception) -> Failure:
     from kartothek_cube.errors import AlreadyExists
 
-    return Failure(
-        f"Failed to copy cube: {one_line(error)}{'; --overwrite replaces it' if isinstance(error, AlreadyExists) else ''}"
-    )
+    hint = "; --overwrite replaces it" if isinstance(error, AlreadyExists) else ""
+    return Failure(f"Failed to copy cube: {one_line(error)}{hint}")

@@ -1,4 +1,4 @@
-"""The command `delete`: removing datasets of a cube, or all of it."""
+"""The command `delete`: deletes a cube, or some of its datasets."""
 
 from __future__ import annotations
 
@@ -26,23 +26,29 @@ def command(session: Session, include: str | None, exclude: str | None, dry_run:
     The files of the chosen datasets are deleted, and their history with them. On a terminal it asks
     before; without one it does not.
     """
+    from kartothek_cube.cube.verbs.delete import delete_cube
+
     with working(session):
         loaded = load_cube(session)
         names = chosen_datasets(loaded.datasets, include, exclude)
+        # The plan costs store calls, so it is made only if it is shown.
         planned = _planned(loaded, names) if dry_run or session.json or sys.stdin.isatty() else {}
     if not dry_run and names:
-        _delete(session, loaded, names, planned, yes=yes)
+        files = pluralize(sum(map(len, planned.values())), "file")
+        confirm(f"Delete {', '.join(names)} of cube {session.prefix} ({files})?", loaded.store, yes=yes)
+        with working(session):
+            delete_cube(loaded.cube, loaded.store, names)
     if dry_run or session.json:
         show(session, {"dry_run": dry_run, "datasets": planned}, lambda: deletion_lines(planned))
 
 
 def _planned(loaded: LoadedCube, names: Sequence[str]) -> dict[str, list[str]]:
-    """Dataset → the keys that go, in their order."""
+    """Dataset → its keys, in the order of deletion."""
     from kartothek_cube.cube.verbs.delete import plan_cube_deletion
 
     plans = plan_cube_deletion(loaded.cube, loaded.store, names)
     ids = {loaded.cube.ktk_dataset_uuid(name): name for name in names}
-    # A document is deleted in both encodings, so that none is left; one of them is there.
+    # A plan names the document in both encodings, of which one exists.
     absent = {key for plan in plans.values() for key in plan.documents if not loaded.store.contains(key)}
     return {
         ids[uuid]: [key for phase in plan.phases() for key in phase if key not in absent]
@@ -50,19 +56,8 @@ def _planned(loaded: LoadedCube, names: Sequence[str]) -> dict[str, list[str]]:
     }
 
 
-def _delete(
-    session: Session, loaded: LoadedCube, names: Sequence[str], planned: Mapping[str, Sequence[str]], *, yes: bool
-) -> None:
-    from kartothek_cube.cube.verbs.delete import delete_cube
-
-    count = sum(map(len, planned.values()))
-    confirm(f"Delete {', '.join(names)} of cube {session.prefix} ({pluralize(count, 'file')})?", loaded.store, yes=yes)
-    with working(session):
-        delete_cube(loaded.cube, loaded.store, names)
-
-
 def deletion_lines(planned: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What would be deleted, as text."""
+    """The files that would be deleted, as text."""
     for name, keys in planned.items():
         yield f"{bold('Would be deleted:')} {name}, {pluralize(len(keys), 'file')}"
         yield from (f"  - {key}" for key in keys)

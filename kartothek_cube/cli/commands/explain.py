@@ -1,4 +1,4 @@
-"""The command `explain`: how a query would be answered."""
+"""The command `explain`: shows the plan of a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `files`: the data files of a cube, or of a query."""
+"""The command `files`: lists the data files of a cube, or of a query."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ def command(session: Session, where: tuple[str, ...], include: str | None, exclu
     with working(session):
         loaded = load_cube(session)
         names = chosen(loaded.datasets, include, exclude)
-        keys = _keys(loaded, where)
-        found = {name: _sized(loaded, name, keys[name]) for name in names if name in keys}
-    show(session, {"datasets": found}, lambda: files_lines(found))
+        if where:
+            from kartothek_cube.cube.verbs.query import plan_cube_query
 
-
-def _keys(loaded: LoadedCube, where: tuple[str, ...]) -> dict[str, list[str]]:
-    """Dataset → keys of its data files."""
-    if not where:
-        return {name: dataset.snapshot.files.to_pylist() for name, dataset in loaded.datasets.items()}
-    from kartothek_cube.cube.verbs.query import plan_cube_query
-
-    return plan_cube_query(loaded.cube, loaded.store, conditions_of(where, loaded)).files()
+            keys = plan_cube_query(loaded.cube, loaded.store, conditions_of(where, loaded)).files()
+        else:
+            keys = {name: dataset.snapshot.files.to_pylist() for name, dataset in loaded.datasets.items()}
+        files = {name: _sized(loaded, name, keys[name]) for name in names if name in keys}
+    show(session, {"datasets": files}, lambda: files_lines(files))
 
 
 def _sized(loaded: LoadedCube, name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -48,9 +44,9 @@ def _sized(loaded: LoadedCube, name: str, keys: Sequence[str]) -> list[dict[str,
     return [{"key": key, "bytes": sizes.get(key)} for key in keys]
 
 
-def files_lines(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+def files_lines(datasets: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     """One line a file."""
-    for name, files in found.items():
+    for name, files in datasets.items():
         yield f"{bold(f'{name}:')} {pluralize(len(files), 'file')}, {size(sum(file['bytes'] or 0 for file in files))}"
         yield from (
             f"  - {file['key']}  {'missing' if file['bytes'] is None else size(file['bytes'])}" for file in files

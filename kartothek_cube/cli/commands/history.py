@@ -1,4 +1,4 @@
-"""The command `history`: the commits of the datasets of a cube."""
+"""The command `history`: lists the commits of the datasets of a cube."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def command(session: Session, dataset: str | None) -> None:
 
 
 def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
-    """The known commits of one dataset or of all, the newest first.
+    """The kept commits of one dataset or of all, the newest first.
 
     Raises
     ------
     Failure
-        If there is no such dataset.
+        If the dataset does not exist.
     """
     from kartothek_cube.core.dataset.history import history
 
     if dataset is not None and dataset not in loaded.datasets:
         raise missing("dataset", dataset, loaded.datasets)
     names = sorted(loaded.datasets) if dataset is None else [dataset]
-    found = [
+    rows = [
         _row(name, row)
         for name in names
         for row in history(loaded.datasets[name].uuid, loaded.store).to_dict("records")
     ]
-    return sorted(found, key=lambda row: row["time"] or "", reverse=True)
+    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
 
 
 def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:
-    """The id of the one commit, or write to the cube, that a text begins.
+    """The id of the only commit, or write to the cube, that begins with a text.
 
     Raises
     ------
@@ -67,50 +67,45 @@ def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:
 
     Examples
     --------
-    >>> resolved([{"commit": "0f1e2d3c", "cube": None}, {"commit": "0f1e9a8b", "cube": "77aa0011"}], "0f1e2")
+    >>> first = {"commit": "0f1e2d3c", "cube": None}
+    >>> second = {"commit": "0f1e9a8b", "cube": "77aa0011"}
+    >>> resolved([first, second], "0f1e2")
     '0f1e2d3c'
     """
-    known = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
-    found = sorted(name for name in known if name.startswith(text)) if len(text) >= _SHORTEST else []
-    if text in known or len(found) == 1:
-        return text if text in known else found[0]
-    if found:
-        raise Failure(f"Several commits begin with {text}: {', '.join(found)}.")
+    ids = {name for row in commits for name in (row["commit"], row["cube"]) if name is not None}
+    if text in ids:
+        return text
+    matching = sorted(name for name in ids if name.startswith(text)) if len(text) >= _SHORTEST else []
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise Failure(f"Several commits begin with {text}: {', '.join(matching)}.")
     raise Failure(f"Could not find commit {text}; `history` lists those that are kept.")
 
 
 def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The commits as a terminal shows them: times to the second, and no more of the ids than tells them apart.
+    """The commits for a terminal: times to the second, ids cut to a unique length.
 
     Examples
     --------
-    >>> row = {"time": "2024-05-01T12:00:00.123456+00:00", "commit": "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "cube": None}
-    >>> shortened([row])
+    >>> commit = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+    >>> shortened([{"time": "2024-05-01T12:00:00.123456+00:00", "commit": commit, "cube": None}])
     [{'time': '2024-05-01T12:00:00Z', 'commit': '0f1e2d3c', 'cube': None}]
     """
     ids = {row[name] for row in commits for name in ("commit", "cube") if row[name] is not None}
     length = next((n for n in range(_SHORT, 32) if len({name[:n] for name in ids}) == len(ids)), 32)
-    return [
-        {
-            **row,
-            "time": _seconds(row["time"]),
-            **{name: row[name] and row[name][:length] for name in ("commit", "cube")},
-        }
-        for row in commits
-    ]
-
-
-def _seconds(time: str | None) -> str | None:
-    return time and datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    rows = [{**row, **{name: row[name] and row[name][:length] for name in ("commit", "cube")}} for row in commits]
+    for row in rows:
+        if row["time"]:
+            row["time"] = datetime.fromisoformat(row["time"]).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rows
 
 
 def _row(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     import pandas as pd
 
-    values = {
-        name: None if pd.isna(row[name]) else row[name]
-        for name in ("time", "commit", "parent", "added", "removed", "cube", "kept")
-    }
+    names = ("time", "commit", "parent", "added", "removed", "cube", "kept")
+    values = {name: None if pd.isna(row[name]) else row[name] for name in names}
     numbers = {name: int(row[name]) for name in ("added", "removed") if values[name] is not None}
     time = None if values["time"] is None else values["time"].isoformat()
     return {"dataset": dataset, **values, **numbers, "time": time, "kept": bool(values["kept"])}

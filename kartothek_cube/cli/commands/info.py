@@ -1,4 +1,4 @@
-"""The command `info`: columns, datasets and metadata of a cube."""
+"""The command `info`: shows columns, datasets and metadata of a cube."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["command", "description", "info_lines"]
 def command(session: Session) -> None:
     """Show columns with their types, datasets and metadata."""
     with working(session):
-        found = description(load_cube(session))
-    show(session, found, lambda: info_lines(found))
+        info = description(load_cube(session))
+    show(session, info, lambda: info_lines(info))
 
 
 def description(loaded: LoadedCube) -> dict[str, Any]:
-    """What there is to say of a cube, as plain values."""
+    """Columns, datasets and metadata of a cube as plain values."""
     cube, types = loaded.cube, loaded.types
     return {
         "uuid_prefix": cube.uuid_prefix,
@@ -57,17 +57,17 @@ def _columns(names: Iterable[str], types: Mapping[str, Any]) -> list[dict[str, s
     return [{"name": name, "type": str(types[name])} for name in names]
 
 
-def info_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def info_lines(info: Mapping[str, Any]) -> Iterator[str]:
     """The description as text."""
     yield section("Infos")
-    yield f"{bold('UUID Prefix:')}        {found['uuid_prefix']}"
-    yield from _list("Dimension Columns:", found["dimension_columns"])
-    yield from _list("Partition Columns:", found["partition_columns"])
-    yield from _list("Index Columns:", found["index_columns"])
-    if not found["index_columns"]:
+    yield f"{bold('UUID Prefix:')}        {info['uuid_prefix']}"
+    yield from _list("Dimension Columns:", info["dimension_columns"])
+    yield from _list("Partition Columns:", info["partition_columns"])
+    yield from _list("Index Columns:", info["index_columns"])
+    if not info["index_columns"]:
         yield ""
-    yield f"{bold('Seed Dataset:')}      {found['seed_dataset']}"
-    for dataset in found["datasets"]:
+    yield f"{bold('Seed Dataset:')}      {info['seed_dataset']}"
+    for dataset in info["datasets"]:
         yield from _dataset_lines(dataset)
 
 
@@ -77,7 +77,8 @@ def _dataset_lines(dataset: Mapping[str, Any]) -> Iterator[str]:
     yield from _list("Partition Keys:", dataset["partition_keys"])
     yield f"{bold('Partitions:')} {dataset['partitions']}"
     yield bold("Metadata:")
-    yield from _indented(dataset["metadata"])
+    metadata = json.dumps(dataset["metadata"], indent=2, sort_keys=True, separators=(",", ": "), default=str)
+    yield from (f"  {line}" for line in metadata.splitlines())
     yield from _list("Dimension Columns:", dataset["dimension_columns"])
     yield from _list("Payload Columns:", dataset["payload_columns"])
 
@@ -85,8 +86,3 @@ def _dataset_lines(dataset: Mapping[str, Any]) -> Iterator[str]:
 def _list(heading: str, columns: Iterable[Mapping[str, str]]) -> Iterator[str]:
     yield bold(heading)
     yield from (f"  - {column['name']}: {column['type']}" for column in columns)
-
-
-def _indented(metadata: Mapping[str, Any]) -> Iterator[str]:
-    text = json.dumps(metadata, indent=2, sort_keys=True, separators=(",", ": "), default=str)
-    yield from (f"  {line}" for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""The cubes of a store."""
+"""Lists the cubes of a store: what the program does without a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show_cubes(session: Session) -> None:
 
     store = open_source(session)
     with working(session):
-        found = list_cubes(store)
-    if not found and not session.json:
+        prefixes = list_cubes(store)
+    if not prefixes and not session.json:
         click.echo(escaped(f"There is no cube in this store.{missing_directory(store)}"), err=True)
-    show(session, {"cubes": found}, lambda: found)
+    show(session, {"cubes": prefixes}, lambda: prefixes)

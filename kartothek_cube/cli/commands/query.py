@@ -1,4 +1,4 @@
-"""The command `query`: in rounds of conditions and a shell, or once, into a file."""
+"""The command `query`: interactively, or once, into a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ __all__ = ["command"]
     "--output",
     metavar="<file>",
     shell_complete=completion.files,
-    help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by in its name, one file a group.  [default: -]",
+    help="A file that ends in .parquet or .csv, or - for CSV on stdout; with {COLUMN} for each column of --by "
+    "in its name, one file a group.  [default: -]",
 )
 @click.pass_obj
 def command(

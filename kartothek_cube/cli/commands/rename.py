@@ -1,4 +1,4 @@
-"""The command `rename`: another name for a cube, or for one of its datasets."""
+"""The command `rename`: renames a cube, or one of its datasets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
     with working(session):
         loaded = load_cube(session)
         names = new_uuids(loaded, new_name, dataset)
-        _refuse_taken(loaded, names, None if dataset is not None else new_name)
+        _check_free(loaded, names, None if dataset is not None else new_name)
     if not dry_run:
         confirm(f"Rename {', '.join(f'{old} to {new}' for old, new in names.items())}?", loaded.store, yes=yes)
         with working(session):
@@ -51,7 +51,7 @@ def command(session: Session, new_name: str, dataset: str | None, dry_run: bool,
 
 
 def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[str, str]:
-    """Uuid → new uuid, in the order in which it happens."""
+    """Uuid → new uuid, in the order of renaming."""
     cube = loaded.cube
     if dataset is not None and dataset not in loaded.datasets:
         raise missing("dataset", dataset, loaded.datasets)
@@ -62,14 +62,14 @@ def new_uuids(loaded: LoadedCube, new_name: str, dataset: str | None) -> dict[st
     if dataset is not None:
         return {cube.ktk_dataset_uuid(dataset): cube.ktk_dataset_uuid(new_name)}
     renamed = cube.copy(uuid_prefix=new_name)
-    # While the seed is there, so is the cube, and the next call goes on.
+    # The cube exists as long as its seed: after an interruption, the next call continues.
     order = sorted(loaded.datasets, key=lambda name: (name == cube.seed_dataset, name))
     return {cube.ktk_dataset_uuid(name): renamed.ktk_dataset_uuid(name) for name in order}
 
 
-def _refuse_taken(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
-    """A new name must be free, unless an earlier call was interrupted while it deleted the original."""
-    from kartothek_cube.core.maintenance.copy import is_nearly_renamed
+def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None) -> None:
+    """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
+    from kartothek_cube.core.maintenance.rename import is_nearly_renamed
     from kartothek_cube.core.snapshots.document_store import dataset_exists
 
     new_to_old = {new: old for old, new in names.items()}
@@ -85,18 +85,16 @@ def _refuse_taken(loaded: LoadedCube, names: Mapping[str, str], prefix: str | No
 
 
 def _seed_of(store: Store, prefix: str) -> set[str]:
-    """The seed of another cube.
-
-    What an interrupted call has brought has none yet: the seed comes last.
-    """
+    """The seed of the cube of this name, if any."""
+    # The copies of an interrupted call have no seed yet: it comes last.
     from kartothek_cube.cube.verbs.discover import discover_cube
     from kartothek_cube.errors import KartothekCubeError
 
     try:
-        found, _ = discover_cube(prefix, store)
+        cube, _ = discover_cube(prefix, store)
     except KartothekCubeError:
         return set()
-    return {found.ktk_dataset_uuid(found.seed_dataset)}
+    return {cube.ktk_dataset_uuid(cube.seed_dataset)}
 
 
 def rename_lines(names: Mapping[str, str], *, dry_run: bool) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The command `report`: a cube as one HTML page."""
+"""The command `report`: writes a cube as one HTML page."""
 
 from __future__ import annotations
 

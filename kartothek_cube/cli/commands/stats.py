@@ -1,4 +1,4 @@
-"""The command `stats`: partitions, files, bytes and rows of the datasets."""
+"""The command `stats`: counts partitions, files, bytes and rows of the datasets."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def command(session: Session, include: str | None, exclude: str | None) -> None:
 
     with working(session):
         loaded = load_cube(session)
-        found = collect_stats(loaded.cube, loaded.store, chosen(loaded.datasets, include, exclude))
-    show(session, {"datasets": found, "total": total_of(found)}, lambda: stats_lines(found))
+        stats = collect_stats(loaded.cube, loaded.store, chosen(loaded.datasets, include, exclude))
+    show(session, {"datasets": stats, "total": total_of(stats)}, lambda: stats_lines(stats))
 
 
-def total_of(found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def total_of(stats: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """Sums over all datasets."""
-    return {name: sum(figures[name] for figures in found.values()) for name in _TOTAL}
+    return {name: sum(figures[name] for figures in stats.values()) for name in _TOTAL}
 
 
-def stats_lines(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+def stats_lines(stats: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """The figures as text."""
-    for name in sorted(found):
+    for name in sorted(stats):
         yield section(name)
-        yield from (figure(key, found[name][key]) for key in sorted(found[name]))
+        yield from (figure(key, stats[name][key]) for key in sorted(stats[name]))
         yield ""
-    if not found:
+    if not stats:
         yield ""
     yield section("__total__")
-    yield from (figure(key, number) for key, number in sorted(total_of(found).items()))
+    yield from (figure(key, number) for key, number in sorted(total_of(stats).items()))

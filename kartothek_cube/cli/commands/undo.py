@@ -1,4 +1,4 @@
-"""The command `undo`: taking a commit back."""
+"""The command `undo`: takes a commit back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["command", "taken_back", "undo_lines"]
 @click.option(
     "--commit",
     metavar="ID",
-    help="The commit, or the write to several datasets, or how its id begins; `history` lists them.  [default: the newest]",
+    help="The commit, or the write to several datasets, or how its id begins; `history` lists them."
+    "  [default: the newest]",
 )
 @dry_run()
 @yes
@@ -34,44 +35,46 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
     the cube that --commit names, in every dataset that has it. What came after it stays. An undo
     can be undone.
     """
+    from kartothek_cube.core.dataset.undo import undo
+
     with working(session):
         loaded = load_cube(session)
         commits = taken_back(commits_of(loaded, dataset), dataset, commit, seed=loaded.cube.seed_dataset)
         _check(loaded, commits)
     if not dry_run:
         confirm(f"Take back {', '.join(map(_words, commits))}?", loaded.store, yes=yes)
-        _run(session, loaded, commits)
-    found = {
-        "dry_run": dry_run,
-        "undone": [{name: row[name] for name in ("dataset", "commit", "added", "removed")} for row in commits],
-    }
-    show(session, found, lambda: undo_lines(commits, dry_run=dry_run))
+        with working(session):
+            for row in commits:
+                undo(loaded.datasets[row["dataset"]].uuid, loaded.store, row["commit"])
+    undone = [{name: row[name] for name in ("dataset", "commit", "added", "removed")} for row in commits]
+    show(session, {"dry_run": dry_run, "undone": undone}, lambda: undo_lines(commits, dry_run=dry_run))
 
 
 def taken_back(
     commits: Sequence[Mapping[str, Any]], dataset: str | None, commit: str | None, *, seed: str
 ) -> list[Mapping[str, Any]]:
-    """The commits that are meant, one for each dataset; the seed's first, so that no row is seen without its enrichments.
+    """The commits to take back, one for each dataset.
 
     Raises
     ------
     Failure
-        If there is none, or it is not said which.
+        If there is none, or none was named.
     """
     if commit is None and dataset is None:
         raise click.UsageError("Name a DATASET, or a write to the cube with --commit.")
-    wanted = None if commit is None else resolved(commits, commit)
-    found: dict[str, Mapping[str, Any]] = {}
+    commit_id = None if commit is None else resolved(commits, commit)
+    by_dataset: dict[str, Mapping[str, Any]] = {}
     for row in commits:
-        if wanted is None or wanted in (row["commit"], row["cube"]):
-            found.setdefault(row["dataset"], row)
-    if not found:
+        if commit_id is None or commit_id in (row["commit"], row["cube"]):
+            by_dataset.setdefault(row["dataset"], row)
+    if not by_dataset:
         raise Failure("There is no commit that could be undone.")
-    return sorted(found.values(), key=lambda row: (row["dataset"] != seed, row["dataset"]))
+    # The seed first, so that readers see no row without its enrichments.
+    return sorted(by_dataset.values(), key=lambda row: (row["dataset"] != seed, row["dataset"]))
 
 
 def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse before the first dataset is changed what one of them would refuse."""
+    """Raise before the first dataset changes if one of them cannot be undone."""
     from kartothek_cube.core.dataset.undo import plan_undo
     from kartothek_cube.errors import InvalidInput
 
@@ -79,17 +82,8 @@ def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
         try:
             plan_undo(loaded.store, loaded.datasets[row["dataset"]].snapshot, row["commit"])
         except InvalidInput as error:
-            raise Failure(
-                one_line(error).replace("delete_dataset deletes it", f"`delete --include {row['dataset']}` deletes it")
-            ) from error
-
-
-def _run(session: Session, loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
-    from kartothek_cube.core.dataset.undo import undo
-
-    with working(session):
-        for row in commits:
-            undo(loaded.datasets[row["dataset"]].uuid, loaded.store, row["commit"])
+            command_line = f"`delete --include {row['dataset']}` deletes it"
+            raise Failure(one_line(error).replace("delete_dataset deletes it", command_line)) from error
 
 
 def _words(row: Mapping[str, Any]) -> str:
@@ -99,5 +93,5 @@ def _words(row: Mapping[str, Any]) -> str:
 def undo_lines(commits: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Iterator[str]:
     """One line a dataset."""
     for row in commits:
-        what = "" if row["added"] is None else f": {row['added']:,} partitions go, {row['removed']:,} come back"
-        yield f"{bold('Would be undone:' if dry_run else 'Undone:')} {_words(row)}{what}"
+        effect = "" if row["added"] is None else f": {row['added']:,} partitions go, {row['removed']:,} come back"
+        yield f"{bold('Would be undone:' if dry_run else 'Undone:')} {_words(row)}{effect}"

@@ -1,4 +1,4 @@
-"""The command `verify`: what is wrong with a cube."""
+"""The command `verify`: checks a cube."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(ctx: click.Context, deep: bool) -> None:
 
 
 def with_commands(report: VerifyReport, prefix: str) -> VerifyReport:
-    """The report with the commands that mend what it found, where there are such, instead of the calls."""
+    """The report with commands instead of calls for repairs, where there is such a command."""
     return replace(report, findings=tuple(replace(finding, mend=_mend(finding, prefix)) for finding in report.findings))
 
 
@@ -52,11 +52,8 @@ def _mend(finding: Finding, prefix: str) -> str:
         return shlex.join(["kartothek_cube", prefix, "cleanup"])
     if finding.check == "overridden-cells":
         return shlex.join(["kartothek_cube", prefix, "compact", "--include", name])
-    if (
-        column is not None
-        and finding.mend == rebuild(finding.dataset, column)
-        and not is_glob(column)
-        and "," not in column
-    ):
+    is_index = column is not None and finding.mend == rebuild(finding.dataset, column)
+    # Globs and commas have a meaning in the argument of `index`.
+    if column is not None and is_index and not is_glob(column) and "," not in column:
         return shlex.join(["kartothek_cube", prefix, "index", name, column])
     return finding.mend

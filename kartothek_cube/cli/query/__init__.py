@@ -1,1 +1,1 @@
-"""The query command: conditions as text, results into files, the interactive rounds."""
+"""Queries on the command line: their options, export into files, and the interactive shell."""

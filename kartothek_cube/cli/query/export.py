@@ -1,6 +1,6 @@
-"""The query of a script: rows into Parquet, CSV or JSON as they are read.
+"""A query into Parquet, CSV or JSON, written as the rows are read.
 
-A file appears when it is whole.
+A file appears when it is complete.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
 
 
 def kind_of(output: str) -> Literal["csv", "parquet", "stdout"]:
-    """What a name of a file asks for.
+    """The format of an output by its name.
 
     Raises
     ------
     Failure
-        If it is none that can be written.
+        If there is no such format.
     """
     if output == "-":
         return "stdout"
@@ -61,12 +61,12 @@ def kind_of(output: str) -> Literal["csv", "parquet", "stdout"]:
 
 
 def place_of(output: str) -> Path:
-    """Where a file may be written.
+    """The path of an output file.
 
     Raises
     ------
     StoreFailure
-        If a directory lies there, or none above it.
+        If the path is a directory, or its directory does not exist.
     """
     path = Path(output)
     if path.is_dir():
@@ -77,9 +77,9 @@ def place_of(output: str) -> Path:
 
 
 class Sink(ABC):
-    """Takes batches of rows.
+    """Writes batches of rows.
 
-    As a context manager it ends what it writes; after an error nothing is left of a file.
+    A context manager: completes the output at its end, and removes a file after an error.
     """
 
     @abstractmethod
@@ -88,24 +88,24 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what comes after the rows."""
+        """Complete the output."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Forget what was written, as far as nobody has it yet."""
+        """Remove the incomplete output, if it is a file."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if error_type is None:
             self.close()
         else:
             self.discard()
 
 
 class _FileSink(Sink):
-    """A file that has another name until it is whole."""
+    """A file with a temporary name until it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -148,7 +148,7 @@ class CsvSink(_FileSink):
 
         self._is_file = isinstance(target, Path)
         super().__init__(target if isinstance(target, Path) else Path("stdout"))
-        _refuse_nested(schema)
+        _check_flat(schema)
         self._writer = pyarrow.csv.CSVWriter(str(self._partial) if self._is_file else target, schema)
 
     def close(self) -> None:
@@ -162,35 +162,36 @@ class CsvSink(_FileSink):
             super().discard()
 
 
-def _refuse_nested(schema: pa.Schema) -> None:
+def _check_flat(schema: pa.Schema) -> None:
     import pyarrow.types as pt
 
     for field in schema:
         if pt.is_nested(field.type) or pt.is_binary(field.type):
             raise Failure(
-                f"CSV cannot hold column {field.name} of type {field.type}; write a .parquet file, or leave it out with --columns."
+                f"CSV cannot hold column {field.name} of type {field.type}; "
+                "write a .parquet file, or leave it out with --columns."
             )
 
 
 class TerminalStream(io.RawIOBase):
-    """Writes to a terminal what rows hold, with control characters written out."""
+    """Writes to a terminal, with control characters escaped."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def writable(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def write(self, data: Any) -> int:
-        """Write bytes of UTF-8, wherever they are cut."""
-        given = bytes(data)
-        self._stream.write(escaped(self._decode(given)).encode())
-        return len(given)
+        """Write bytes of UTF-8, which may end inside of a character."""
+        chunk = bytes(data)
+        self._stream.write(escaped(self._decode(chunk)).encode())
+        return len(chunk)
 
     def flush(self) -> None:
-        """Let it be seen."""
+        """Flush the terminal."""
         self._stream.flush()
 
 
@@ -220,7 +221,7 @@ class JsonSink(Sink):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query as the options say it."""
+    """The options of a query."""
 
     where: tuple[str, ...] = ()
     columns: str | None = None
@@ -235,26 +236,28 @@ def query_once(session: Session, question: Question, output: str) -> None:
     Raises
     ------
     Failure
-        If the query cannot be asked so, or the kind of file cannot hold the columns.
+        If the query is invalid, or the file format cannot hold the columns.
     """
     import pyarrow as pa
 
-    kind = kind_of(output)
-    placeholders = _placeholders(output, groups_of(question.by))
-    # A bar between the rows on a terminal would be no progress.
-    quiet = kind == "stdout" and sys.stdout.isatty()
+    from kartothek_cube.cube.verbs.stream import run_plan
+
+    to_stdout = kind_of(output) == "stdout"
+    has_placeholders = _has_placeholders(output, groups_of(question.by))
+    # On a terminal, a progress bar would mix with the rows.
+    quiet = to_stdout and sys.stdout.isatty()
     with nullcontext() if quiet else working(session):
         loaded = load_cube(session)
         plan = plan_of(loaded, question.where, question.columns, question.by, question.as_of)
         try:
-            written = (
-                _write_groups(plan, loaded, question, output)
-                if placeholders
-                else _write(session, plan, loaded, question, output)
-            )
+            if has_placeholders:
+                written = _write_groups(plan, loaded, question, output)
+            else:
+                with _sink(session, output, plan.schema) as sink:
+                    written = {output: _pour(first_rows(run_plan(plan, loaded.store), question.limit), sink)}
         except pa.ArrowException as error:
             raise Failure(f"Could not write {output}: {one_line(error)}") from error
-    if kind != "stdout":
+    if not to_stdout:
         show(
             session,
             {"rows": sum(written.values()), "files": written},
@@ -262,16 +265,8 @@ def query_once(session: Session, question: Question, output: str) -> None:
         )
 
 
-def _write(session: Session, plan: QueryPlan, loaded: LoadedCube, question: Question, output: str) -> dict[str, int]:
-    """All rows into one place; file → rows."""
-    from kartothek_cube.cube.verbs.stream import run_plan
-
-    with _sink(session, output, plan.schema) as sink:
-        return {output: _pour(first_rows(run_plan(plan, loaded.store), question.limit), sink)}
-
-
 def _write_groups(plan: QueryPlan, loaded: LoadedCube, question: Question, output: str) -> dict[str, int]:
-    """Each group into a file of its own; file → rows."""
+    """Write each group to its own file; return the number of rows of each file."""
     from kartothek_cube.cube.execute.run import iter_groups
 
     written: dict[str, int] = {}
@@ -282,7 +277,8 @@ def _write_groups(plan: QueryPlan, loaded: LoadedCube, question: Question, outpu
         name = group_file(output, key)
         if name in written:
             raise Failure(
-                f"--output {output}: several groups would be written to {name}; put something that is in no value between the places."
+                f"--output {output}: several groups would be written to {name}; "
+                "put something that is in no value between the places."
             )
         with _file_sink(name, table.schema) as sink:
             written[name] = _pour(first_rows(table.to_batches(), left), sink)
@@ -299,7 +295,7 @@ def _pour(batches: Iterable[pa.RecordBatch], sink: Sink) -> int:
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The batches of the first rows; what comes after them is not asked for."""
+    """The first rows of some batches; later batches are not read."""
     if limit is None:
         yield from batches
         return
@@ -323,22 +319,18 @@ def _file_sink(name: str, schema: pa.Schema) -> Sink:
     return ParquetSink(path, schema) if kind_of(name) == "parquet" else CsvSink(path, schema)
 
 
-# --- names of files ---------------------------------------------------------------------------------------------------
-
-
-def _placeholders(output: str, by: list[str]) -> bool:
-    """Whether the name has a place for the value of every column of ``--by``."""
+def _has_placeholders(output: str, by: list[str]) -> bool:
+    """Whether the name has placeholders: for every column of ``--by`` and no other."""
     try:
-        found = {name for _, name, _, _ in Formatter().parse(output) if name is not None}
-        if found == set(by):
-            group_file(output, dict.fromkeys(by, "value"))
+        placeholders = {name for _, name, _, _ in Formatter().parse(output) if name is not None}
+        if placeholders == set(by):
+            group_file(output, dict.fromkeys(by, "value"))  # raises for an invalid format
     except ValueError as error:
         raise Failure(f"--output {output}: {error}") from error
-    if found and found != set(by):
-        raise Failure(
-            f"--output {output} should have a place for each column of --by and no other: {', '.join(f'{{{name}}}' for name in by) or 'none'}"
-        )
-    return bool(found)
+    if placeholders and placeholders != set(by):
+        places = ", ".join(f"{{{name}}}" for name in by) or "none"
+        raise Failure(f"--output {output} should have a place for each column of --by and no other: {places}")
+    return bool(placeholders)
 
 
 def group_file(output: str, key: dict[str, Any]) -> str:
@@ -349,9 +341,9 @@ def group_file(output: str, key: dict[str, Any]) -> str:
     >>> group_file("sales_{COUNTRY_CODE}.parquet", {"COUNTRY_CODE": "DE/BY"})
     'sales_DE%2FBY.parquet'
     """
-    return output.format_map({name: _quoted(str(value)) for name, value in key.items()})
-
-
-def _quoted(value: str) -> str:
-    """A value as a part of a path that cannot lead elsewhere."""
-    return quote(value, safe=" ") if value.strip(".") else value.replace(".", "%2E")
+    values = {}
+    for name, value in key.items():
+        # Neither a slash nor the names `.` and `..` may lead to another directory.
+        text = str(value)
+        values[name] = quote(text, safe=" ") if text.strip(".") else text.replace(".", "%2E")
+    return output.format_map(values)

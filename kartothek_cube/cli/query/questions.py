@@ -1,4 +1,4 @@
-"""A query as text: conditions, columns, groups, a moment; and the options that hold them."""
+"""A query as text, and its options: conditions, columns, groups, a commit or time."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _JOINED = re.compile(r"\s(?:and|or|[|]+)\s+(\S+?)\s*(?:[=!<>]|in\b|not\s+in\b)", re.IGNORECASE)
 
+# Stands for all payload columns.
 ALL = "__all__"
-"""Stands for all payload columns."""
 
 
 def where(function: F) -> F:
     """``--where``."""
     text = "Conditions, e.g. 'COUNTRY_CODE == DE & UNITS > 3'; what is given several times has to hold together."
-    return click.option("--where", multiple=True, metavar="<conditions>", shell_complete=completion.columns, help=text)(
-        function
+    option = click.option(
+        "--where", multiple=True, metavar="<conditions>", shell_complete=completion.columns, help=text
     )
+    return option(function)
 
 
 def question(function: F) -> F:
@@ -51,12 +52,9 @@ def question(function: F) -> F:
 
     by = "Indexed columns: the result comes group by group."
     columns = "Payload columns: comma separated globs; an empty text for none.  [default: all]"
-    function = as_of(function)
-    function = click.option("--by", metavar="<columns>", shell_complete=completion.partition_columns, help=by)(function)
-    function = click.option("--columns", metavar="<patterns>", shell_complete=completion.columns, help=columns)(
-        function
-    )
-    return where(function)
+    by_option = click.option("--by", metavar="<columns>", shell_complete=completion.partition_columns, help=by)
+    columns_option = click.option("--columns", metavar="<patterns>", shell_complete=completion.columns, help=columns)
+    return where(columns_option(by_option(as_of(function))))
 
 
 def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
@@ -67,7 +65,7 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
     Failure
         If a text is no condition on a column of the cube.
     """
-    from kartothek_cube.core.expressions.conjunction import Conjunction
+    from kartothek_cube.core.expressions.conditions import Conjunction
 
     try:
         parsed = [conditions_in(text, loaded.types) for text in texts]
@@ -77,37 +75,38 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
 
 
 def conditions_in(text: str, types: Mapping[str, Any]) -> Conjunction:
-    """The conditions of one text, as somebody means them who types it: what has no quotes and looks like more than a value is none.
+    """The conditions of one text; unquoted values that may mean something else are refused.
 
     Raises
     ------
     ValueError
-        If the text is no condition, or a doubtful one.
+        If the text is no condition, or an ambiguous one.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> print(conditions_in("BRAND == 'NULL' & WEEK > 3", {"BRAND": pa.string(), "WEEK": pa.int64()}))
+    >>> types = {"BRAND": pa.string(), "WEEK": pa.int64()}
+    >>> print(conditions_in("BRAND == 'NULL' & WEEK > 3", types))
     (BRAND == NULL) & (WEEK > 3)
-    >>> conditions_in("BRAND == NULL", {"BRAND": pa.string()})
+    >>> conditions_in("BRAND == NULL", types)
     Traceback (most recent call last):
-    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared with a null. For the text, write 'NULL' in quotes.
+    kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared...
     """
-    from kartothek_cube.core.expressions.conjunction import Conjunction
+    from kartothek_cube.core.expressions.conditions import Conjunction
     from kartothek_cube.errors import InvalidInput
 
-    found = Conjunction.from_string(text, types)
-    for column, op, given in found.predicate or ():
+    conjunction = Conjunction.from_string(text, types)
+    for column, op, given in conjunction.predicate or ():
         for value in given if isinstance(given, tuple) else (given,):
             if doubt := _doubt(value, text, types):
                 raise InvalidInput(
                     f'Condition "{column} {op} {given}": {doubt}. For the text, write {value!r} in quotes.'
                 )
-    return found
+    return conjunction
 
 
 def _doubt(value: object, text: str, columns: Collection[str]) -> str | None:
-    """What a text without quotes may have been meant to be."""
+    """Why an unquoted text may not be meant as a value."""
     if not isinstance(value, str) or f"'{value}'" in text or f'"{value}"' in text:
         return None
     if value.casefold() == "null" or value == "None":
@@ -126,13 +125,11 @@ def payload_names(loaded: LoadedCube) -> list[str]:
 
 
 def payload_of(pattern: str | None, loaded: LoadedCube) -> list[str] | None:
-    """The payload columns that a pattern names; None for all.
-
-    Dimension and partition columns are in every result, so they may be named, too.
-    """
+    """The payload columns that a pattern names; None for all."""
     if pattern is None or pattern.strip() == ALL:
         return None
     payload = payload_names(loaded)
+    # Dimension and partition columns are in every result, so a pattern may name them.
     always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
     return sorted(matches(pattern, {*payload, *always}, "column") - always) if pattern.strip() else []
 
@@ -149,13 +146,12 @@ def plan_of(
     from kartothek_cube.cube.verbs.query import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
-    return plan_cube_query(
-        loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=_moment(as_of, loaded)
-    )
+    groups, moment = groups_of(by) or None, _moment(as_of, loaded)
+    return plan_cube_query(loaded.cube, loaded.store, conditions, None, None, groups, payload, as_of=moment)
 
 
 def _moment(text: str | None, loaded: LoadedCube) -> str | None:
-    """A time, or the id of a commit, whole or as it begins."""
+    """A time as it is, or the id of the commit that begins with a text."""
     from kartothek_cube.cli.commands.history import commits_of, resolved
     from kartothek_cube.core.snapshots.time_travel import check_as_of
 

@@ -1,10 +1,10 @@
-"""The interactive query: prompts, the query, a shell with its result, and again."""
+"""The interactive query: prompts, the query and a shell with its result, repeated."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,18 +21,26 @@ __all__ = ["Prompt", "parse_payload", "query_rounds", "shown_payload"]
 
 T = TypeVar("T")
 
-_UNASKED = "\nThere are no more answers. A script says what it wants with --where, --columns, --limit or --output; --output - prints all rows."
+_UNASKED = (
+    "\nThere are no more answers. A script says what it wants with --where, --columns, --limit or --output; "
+    "--output - prints all rows."
+)
 
 
 class Prompt:
-    """One question that is asked again and again.
+    """One question, asked repeatedly.
 
-    On a terminal prompt_toolkit asks, which comes with IPython; else lines are read as they are.
+    A terminal uses prompt_toolkit, which comes with IPython; other inputs are read line by line.
     """
 
     def __init__(self, message: str, words: Sequence[str]) -> None:
         self._message, self._words = message, words
-        self._session = _terminal_session() if sys.stdin.isatty() else None
+        self._session: Any = None
+        if sys.stdin.isatty():
+            with suppress(ImportError):
+                from prompt_toolkit import PromptSession
+
+                self._session = PromptSession()
 
     def ask(self, default: str, parse: Callable[[str], T]) -> T:
         """Ask until the answer parses; ``parse`` raises ``ValueError`` for one that does not."""
@@ -41,20 +49,12 @@ class Prompt:
         return parse(_ask_terminal(self._session, self._message, default, self._words, parse))
 
 
-def _terminal_session() -> Any:
-    try:
-        from prompt_toolkit import PromptSession
-    except ImportError:
-        return None
-    return PromptSession()
-
-
 def _ask_terminal(session: Any, message: str, default: str, words: Sequence[str], parse: Callable[[str], Any]) -> str:
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.validation import ValidationError, Validator
 
     class Parses(Validator):  # type: ignore[misc, unused-ignore]
-        """What `parse` takes."""
+        """Accepts texts that `parse` accepts."""
 
         def validate(self, document: Any) -> None:
             try:
@@ -85,7 +85,7 @@ def _ask_plainly(message: str, default: str, parse: Callable[[str], T]) -> T:
 
 
 def query_rounds(session: Session) -> None:
-    """Ask and answer until the user interrupts.
+    """Ask and answer queries until the user interrupts.
 
     Raises
     ------
@@ -96,22 +96,29 @@ def query_rounds(session: Session) -> None:
     """
     with working(session):
         loaded = load_cube(session)
-    embed = _embed()
+    try:
+        import IPython
+    except ImportError as error:
+        raise Failure(
+            f"Could not load IPython: {error}. It comes with pip install 'kartothek-cube[interactive]'."
+        ) from error
+    import pandas as pd
+
     payload = payload_names(loaded)
     conditions_prompt = Prompt("Conditions: ", sorted(loaded.types))
     payload_prompt = Prompt("Payload Columns: ", [ALL, *sorted(loaded.types)])
     always = {*loaded.cube.dimension_columns, *loaded.cube.partition_columns}
     conditions, columns = "", ""
-    with _whole_frames():
+    with pd.option_context("display.width", None, "display.max_rows", 0):
         while True:
             conjunction = conditions_prompt.ask(conditions, lambda text: conditions_in(text, loaded.types))
             selection = payload_prompt.ask(columns, lambda text: parse_payload(text, payload, always))
             conditions, columns = str(conjunction), shown_payload(selection, payload)
-            _answer(session, loaded, conjunction, selection, embed)
+            _show_result(session, loaded, conjunction, selection, IPython.embed)
 
 
 def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ()) -> list[str]:
-    """The payload columns that a text names; those that are in every result may be named, too.
+    """The payload columns that a text names; columns of every result may be named, too.
 
     Raises
     ------
@@ -132,8 +139,8 @@ def parse_payload(text: str, known: Sequence[str], always: Collection[str] = ())
     names = {name for part in text.split(",") if (name := part.replace(" ", ""))}
     unknown = sorted(names.difference(known, always))
     if unknown:
-        close = did_you_mean(unknown, {*known, *always})
-        raise ValueError(f"Unknown: {', '.join(unknown)}{close and '.'}{close}")
+        hint = did_you_mean(unknown, {*known, *always})
+        raise ValueError(f"Unknown: {', '.join(unknown)}{hint and '.'}{hint}")
     return sorted(names.intersection(known))
 
 
@@ -142,7 +149,7 @@ def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
     return ALL if sorted(selection) == sorted(known) else ",".join(selection)
 
 
-def _answer(
+def _show_result(
     session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
 ) -> None:
     from kartothek_cube.cube.verbs.query import query_cube
@@ -155,30 +162,11 @@ def _answer(
     _shell(frames[0], embed)
 
 
-def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - used by whoever types into the shell
-    """The shell sees the variables of the function that opens it: ``df``."""
+def _shell(df: object, embed: Callable[..., Any]) -> None:  # noqa: ARG001 - the user of the shell reads it
+    """Open a shell, which sees the variables of this function: ``df``."""
     try:
         embed(banner1="Shell:")
     except Exception as error:
         if type(error).__name__ == "KillEmbedded":
             raise click.Abort from error
         raise
-
-
-def _embed() -> Callable[..., Any]:
-    try:
-        import IPython
-    except ImportError as error:
-        raise Failure(
-            f"Could not load IPython: {error}. It comes with pip install 'kartothek-cube[interactive]'."
-        ) from error
-    embed: Callable[..., Any] = IPython.embed
-    return embed
-
-
-@contextmanager
-def _whole_frames() -> Iterator[None]:
-    import pandas as pd
-
-    with pd.option_context("display.width", None, "display.max_rows", 0):
-        yield

@@ -1,1 +1,4 @@
-"""Making a change visible: changes as values, rebase, one compare-and-swap for all who wait."""
+"""Committing: changes as values, rebase onto newer states, and one compare-and-swap per group.
+
+Rows are staged in `core.write`; nothing here plans reads.
+"""

@@ -34,13 +34,13 @@ from kartothek_cube.errors import CommitConflict, InvalidInput
 
 __all__ = ["UNWRITTEN", "AppliedChange", "NextState", "apply_change", "rebase_and_apply"]
 
-# Stands for the key of an index file that is not written yet.
+# Instead of the key of an index file that is not written yet.
 UNWRITTEN = None
 
 
 @dataclass(frozen=True, slots=True)
 class NextState:
-    """What a change makes of a dataset.
+    """The state of a dataset after a change.
 
     Attributes
     ----------
@@ -49,11 +49,11 @@ class NextState:
     schemas : Mapping[str, pyarrow.Schema]
         The schema of each table.
     indices : Mapping[str, SecondaryIndex]
-        The indices that have to be written.
+        The indices to be written.
     gone : pyarrow.Array
         The labels that are removed or replaced.
     appends : bool
-        Whether all partitions of the base stay, in front of the new ones.
+        Whether all partitions of the base are kept, before the new ones.
     """
 
     document: Document
@@ -65,7 +65,7 @@ class NextState:
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
-    """A change after it was rebased onto a state and applied to it. Nothing is written yet.
+    """A change that was rebased onto a state and applied to it. Nothing is written yet.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class AppliedChange:
     next : NextState
         The state after it.
     entry : HistoryEntry
-        What history keeps of it.
+        The history entry of the commit.
     reapplied : bool
         Whether only ``on_conflict="reapply"`` let it come after this state.
     """
@@ -89,14 +89,15 @@ class AppliedChange:
 
     @property
     def indices(self) -> dict[str, SecondaryIndex]:
-        """The indices of the next state, as far as they are in memory."""
+        """The indices of the next state that are in memory."""
         if self.base is None or self.change.replace:
             return dict(self.next.indices)
         kept = {c: index for c, index in self.base.indices.items() if c not in self.change.dropped}
         return {**kept, **self.next.indices}
 
     def snapshot(self, document: Document, token: Hashable) -> Snapshot:
-        """The next state with the document as it was written; partition values of the base are not decoded again."""
+        """The next state, with the document as it was written."""
+        # Partition values of the base need not be decoded again.
         known = self.base.values if self.base is not None and self.next.appends else None
         key = self.change.key_onto(self.base)
         return make_snapshot(document, key, token, self.next.schemas, known=known).with_indices(self.indices)
@@ -104,7 +105,7 @@ class AppliedChange:
     def unwritten_snapshot(self) -> Snapshot:
         """The next state for a change that shares the swap with this one."""
         indices = {**self.next.document.indices, **dict.fromkeys(self.next.indices, UNWRITTEN)}
-        # Without a version, so that no cache takes it for a stored state.
+        # Without a version token, so that no cache mistakes it for a stored state.
         return self.snapshot(replace(self.next.document, indices=indices), None)
 
 
@@ -114,16 +115,16 @@ def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | N
     Raises
     ------
     CommitConflict
-        If the change does not go together with what was committed since ``base``, or the dataset is
-        being renamed or converted.
+        If the change contradicts a commit since ``base``, or the dataset is being renamed or
+        converted.
     InvalidInput
-        If the change does not even fit ``base``.
+        If the change does not fit ``base`` either.
     """
     if newest is not None and MOVING_KEY in newest.document.metadata:
         raise CommitConflict(
-            f"Dataset {change.uuid!r} is being renamed, or the encoding of {newest.key!r} is being changed. If nobody does so "
-            "now, it was interrupted: repeat it, or call convert_metadata_format with the present encoding to free the dataset. "
-            "Nothing of this write is visible."
+            f"Dataset {change.uuid!r} is being renamed, or the encoding of {newest.key!r} is being changed. If nobody "
+            "does so now, it was interrupted: repeat it, or call convert_metadata_format with the present encoding to "
+            "free the dataset. Nothing of this write is visible."
         )
     newest, now = minus_own_files(change, base, newest), datetime.now(UTC)
     rebased = rebase(change, base, newest)
@@ -141,9 +142,9 @@ def rebase_and_apply(change: Change, base: Snapshot | None, newest: Snapshot | N
 
 
 def apply_change(change: Change, base: Snapshot | None, now: datetime | None = None) -> NextState:
-    """The state after the change; ``now`` is UTC.
+    """The state after a change; ``now`` is UTC.
 
-    If the change adds or removes partitions, ``base`` must have every secondary index loaded.
+    If the change adds or removes partitions, ``base`` must have all secondary indices loaded.
     """
     start = None if change.replace else base
     schemas = _new_schemas(change, start)
@@ -163,21 +164,20 @@ def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
     old = {} if base is None else dict(base.schemas)
     if old and change.receipts and set(old) != set(change.schemas):
         raise InvalidInput(
-            f"Input partitions for update have different tables than dataset {change.uuid!r}: {sorted(change.schemas)}, not {sorted(old)}."
+            f"Input partitions for update have different tables than dataset {change.uuid!r}: "
+            f"{sorted(change.schemas)}, not {sorted(old)}."
         )
-    new = {t: ordered(_merged(change, t, old.get(t), s), change.partition_keys) for t, s in change.schemas.items()}
+    new = {}
+    for table, schema in change.schemas.items():
+        if table in old:
+            owner = f"dataset {change.uuid!r}"
+            owner = owner if table == SINGLE_TABLE else f"table {table!r} of {owner}"
+            added = [f for f in schema if change.add_columns and f.name not in old[table].names]
+            schema = unify([pa.schema([*old[table], *added]), schema], owner)  # noqa: PLW2901
+        new[table] = ordered(schema, change.partition_keys)
     schemas = with_key_types({**old, **new}, change.partition_keys, change.uuid)
     check_shared_columns(schemas, change.uuid)
     return schemas
-
-
-def _merged(change: Change, table: str, old: pa.Schema | None, new: pa.Schema) -> pa.Schema:
-    if old is None:
-        return new
-    where = f"dataset {change.uuid!r}" if table == SINGLE_TABLE else f"table {table!r} of dataset {change.uuid!r}"
-    if change.add_columns:
-        old = pa.schema([*old, *(f for f in new if f.name not in old.names)])
-    return unify([old, new], where)
 
 
 def _gone_labels(change: Change, base: Snapshot | None) -> pa.Array:
@@ -185,7 +185,7 @@ def _gone_labels(change: Change, base: Snapshot | None) -> pa.Array:
     if base is None or not change.receipts:
         return change.removed
     new, old = pa.array(change.labels, type=pa.string()), base.partitions.labels
-    # Looking for few among many is ten times as fast as the other way round.
+    # Searching the many in the few first is ten times as fast as the other way round.
     replaced = new.filter(pc.is_in(new, value_set=old.filter(pc.is_in(old, value_set=new))))
     return pa.concat_arrays([change.removed, replaced]) if len(replaced) else change.removed
 
@@ -194,62 +194,53 @@ def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> Pa
     if not change.explicit and not change.receipts:
         return None
     old = base.partitions if base is not None else empty_partitions()
-    stays = (
-        ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False)
-        if len(gone)
-        else np.ones(len(old), dtype=bool)
-    )
-    new = _staged_partitions(change)
-    joined = _joined(old, new) if len(new) else old
+    stays = np.ones(len(old), dtype=bool)
+    if len(gone):
+        stays = ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False)
+    new, joined = _staged_partitions(change), old
+    if len(new):
+        tables = dict.fromkeys([*old.files, *new.files])
+        files = {t: pa.concat_arrays([old.file_column(t), new.file_column(t)]) for t in tables}
+        joined = PartitionColumns(pa.concat_arrays([old.labels, new.labels]), files)
     if not stays.all() or change.places:
         joined = joined.take(_order(change, old, new, stays))
-    # A table without any file is not written to the document, so the fingerprint must not include
-    # it.
-    return (
-        joined
-        if stays.all() and not len(new)
-        else replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
-    )
+    if stays.all() and not len(new):
+        return joined
+    # A document does not name a table without files, so the fingerprint must not include it.
+    return replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
 
 
 def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: np.ndarray[Any, Any]) -> Any:
-    """Positions in old and new partitions, one after the other: those that stay, and each new one where it belongs."""
+    """Positions in the old and then the new partitions, in the order of the next state."""
     before = pa.array([change.places.get(label) for label in new.labels.to_pylist()], type=pa.string())
-    found = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)
-    places = np.where(pc.fill_null(pc.equal(before, ""), False).to_numpy(zero_copy_only=False), -1, found)
+    predecessors = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)
+    places = np.where(pc.fill_null(pc.equal(before, ""), False).to_numpy(zero_copy_only=False), -1, predecessors)
     kept = np.flatnonzero(stays)
     rows = np.concatenate([kept, np.arange(len(old), len(old) + len(new))])
     return rows[np.argsort(np.concatenate([kept, places]), kind="stable")]
 
 
-def _joined(old: PartitionColumns, new: PartitionColumns) -> PartitionColumns:
-    tables = dict.fromkeys([*old.files, *new.files])
-    files = {t: pa.concat_arrays([old.file_column(t), new.file_column(t)]) for t in tables}
-    return PartitionColumns(pa.concat_arrays([old.labels, new.labels]), files)
-
-
 def _staged_partitions(change: Change) -> PartitionColumns:
     labels = change.labels
     position = {label: i for i, label in enumerate(labels)}
-    # One list for each table, not for each receipt: a list is as long as there are labels.
-    files: dict[str, list[str | None]] = {
-        table: [None] * len(labels) for table in dict.fromkeys(r.table for r in change.receipts)
-    }
+    # One list per table, not per receipt: a list has an item for every label.
+    tables = dict.fromkeys(r.table for r in change.receipts)
+    files: dict[str, list[str | None]] = {table: [None] * len(labels) for table in tables}
     for receipt in change.receipts:
         keys, i = files[receipt.table], position[receipt.label]
         if keys[i] is not None:
             raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
         keys[i] = receipt.key
-    return PartitionColumns(
-        pa.array(labels, type=pa.string()), {t: pa.array(keys, type=pa.string()) for t, keys in files.items()}
-    )
+    columns = {t: pa.array(keys, type=pa.string()) for t, keys in files.items()}
+    return PartitionColumns(pa.array(labels, type=pa.string()), columns)
 
 
 def _new_indices(
     change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array
 ) -> dict[str, SecondaryIndex]:
-    """The indices that differ from what is stored."""
+    """The indices that differ from the stored ones."""
     if base is not None and not change.receipts and not len(gone):
+        # Without a change of partitions only indices that the dataset does not have yet.
         first = [c for c in change.index_columns if c not in base.document.indices and c not in change.built]
         return {**change.built, **{c: _new_index(change, base, schemas, gone, c) for c in first}}
     return {c: _new_index(change, base, schemas, gone, c) for c in change.index_columns}
@@ -258,23 +249,22 @@ def _new_indices(
 def _new_index(
     change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array, column: str
 ) -> SecondaryIndex:
-    kind = index_type(type_of_column(schemas, column, change.uuid), column, change.uuid)
-    fresh = build_index(column, kind, [(values, label) for label, values in _entries(change, column, kind).items()])
-    if base is None or column not in base.indices:
-        return fresh
-    return merge_indices([drop_labels(base.indices[column], gone), fresh])
-
-
-def _entries(change: Change, column: str, kind: pa.DataType) -> dict[str, pa.Array]:
-    """The values of each new partition; those of several tables are one set."""
-    found: dict[str, list[pa.Array]] = {}
+    data_type = index_type(type_of_column(schemas, column, change.uuid), column, change.uuid)
+    values_of: dict[str, list[pa.Array]] = {}
     for receipt in change.receipts:
         if column in receipt.entries:
             values = receipt.entries[column]
-            found.setdefault(receipt.label, []).append(values if values.type.equals(kind) else values.cast(kind))
-    return {
-        label: arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays)) for label, arrays in found.items()
-    }
+            values = values if values.type.equals(data_type) else values.cast(data_type)
+            values_of.setdefault(receipt.label, []).append(values)
+    # The values of several tables of a partition are one set.
+    entries = (
+        (arrays[0] if len(arrays) == 1 else pc.unique(pa.chunked_array(arrays)), label)
+        for label, arrays in values_of.items()
+    )
+    fresh = build_index(column, data_type, entries)
+    if base is None or column not in base.indices:
+        return fresh
+    return merge_indices([drop_labels(base.indices[column], gone), fresh])
 
 
 def _new_metadata(
@@ -291,10 +281,9 @@ def _new_metadata(
     metadata.setdefault("creation_time", now.replace(tzinfo=None).isoformat(timespec="microseconds"))
     chain = base.chain if base is not None else ()
     foreign = base is not None and base.has_foreign_commit
-    metadata[COMMITS_KEY] = extend_chain(
-        chain, Commit(change.commit, None, fingerprint(partitions), now, change.cube), foreign=foreign
-    )
+    commit = Commit(change.commit, None, fingerprint(partitions), now, change.cube)
+    metadata[COMMITS_KEY] = extend_chain(chain, commit, foreign=foreign)
     metadata[SCHEMA_KEY] = embedded_schemas(schemas)
-    # Numbers survive `replace`, too: a write that was applied must never be applied again.
+    # Numbers survive `replace`, too: no write may ever be applied twice.
     metadata.update(with_txn(change.txn, {} if base is None else base.document.metadata))
     return metadata

@@ -1,4 +1,4 @@
-"""A change of one dataset as a value: what is added, removed and set, and how it may be rebased."""
+"""A change of one dataset as a value: what it adds, removes and sets, and how it may be rebased."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_on_conflict(value: object) -> OnConflict:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Staged partitions, removed labels and metadata, to be committed onto a snapshot (None: a new dataset).
+    """Staged partitions, removed labels and metadata, to be committed onto a snapshot.
 
     Attributes
     ----------
@@ -62,23 +62,22 @@ class Change:
         Returns ``metadata`` and ``forgotten`` for any state (None: no dataset). Without it both are
         the same for every state.
     places : Mapping[str, str]
-        New label → the label of the base, kept or removed, that it comes after; ``""``: before all.
-        Others come last.
+        New label → the label of the base, kept or removed, after which it comes; ``""``: before
+        all. Others come last.
     on_conflict : {"raise", "reapply"}
-        What happens if another commit has changed what this one removes or replaces.
+        Whether to fail if another commit changed what this one removes or replaces.
     built : Mapping[str, SecondaryIndex]
-        Whole new indices, made for exactly the partitions of the base.
+        Whole new indices, built for exactly the partitions of the base.
     dropped : frozenset[str]
         Columns whose indices are dropped; none of them is among ``index_columns``.
     replace : bool
-        Start from nothing: the old partitions, indices, schema and user metadata are dropped.
+        Drop the old partitions, indices, schema and user metadata first.
     creates : bool
-        For a new dataset: fail if another writer has created it since. False: add the rows to
-        whatever is there by then.
+        For a new dataset: fail if another writer created it since. False: add the rows to it.
     explicit : bool
         False: a header, whose document lists no partitions.
     add_columns : bool
-        Columns that the dataset lacks are added to its schema.
+        Add columns that the dataset lacks to its schema.
     msgpack : bool
         The encoding of a new document; an existing document keeps its own.
     commit : str
@@ -86,7 +85,7 @@ class Change:
     cube : CubeCommit | None
         The write to a cube that this change is a part of.
     txn : Txn | None
-        A numbered write, which is skipped if the dataset has this number or a later one.
+        The number of the write. It is skipped if the dataset has this number or a later one.
     """
 
     uuid: str

@@ -1,4 +1,4 @@
-"""Committing: make a change visible by one compare-and-swap of the metadata document, on the newest state that allows it."""
+"""Committing: make a change visible by one compare-and-swap of the metadata document."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CommitLost(Exception):
 
 
 def check_store_can_commit(store: Store) -> None:
-    """Refuse a store that cannot be written to or cannot compare and swap, before anything is prepared for it."""
+    """Refuse a store that is read-only or cannot compare and swap."""
     if not store.capabilities.writable:
         raise ReadOnlyStore(f"The store {store.name} cannot be written to.")
     if not store.capabilities.conditional_put and current_options().require_atomic:
@@ -61,10 +61,10 @@ def check_store_can_commit(store: Store) -> None:
 
 
 def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> PreparedCommit | None:
-    """Raise what `commit_change` would raise now, without writing anything; None if the change is applied already.
+    """Raise what `commit_change` would raise now, without writing anything.
 
-    `commit_change` takes the result and does not repeat the work if the dataset has not changed in
-    between.
+    `commit_change` takes the result, and repeats the work only if the dataset has changed since.
+    None: the change is applied already.
     """
     newest = base if base is not None and is_current(store, base) else find_snapshot(store, change.uuid)
     if newest is not None and is_applied(change.txn, newest.document.metadata):
@@ -76,7 +76,7 @@ def prepare_commit(store: Store, change: Change, base: Snapshot | None) -> Prepa
 def commit_change(
     store: Store, change: Change, base: Snapshot | None, prepared: PreparedCommit | None = None
 ) -> Snapshot:
-    """Commit a change that was made for the snapshot ``base``, or rebase it onto the newest one if the two go together.
+    """Commit a change that was made for ``base``, or rebase it onto the newest state.
 
     Order of writes: for a new dataset the schema file; index files under new keys and the history
     entry; the document, by compare-and-swap; the schema file if it differs. Commits of other
@@ -110,7 +110,7 @@ def commit_change(
     return group_commit((store.identity, change.uuid), pending, partial(_commit_all, store))
 
 
-# --- attempts ---------------------------------------------------------------------------------------------------------
+# --- attempts -------------------------------------------------------------------------------------
 
 
 def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
@@ -154,7 +154,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
 
 
 def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingCommit], attempt: int) -> None:
-    """Apply the changes of a group one after the other, write the last state with one swap, and set the outcomes."""
+    """Apply the changes of a group in turn, write the last state with one swap, set outcomes."""
     if not group:
         return
     prepared = group[0].prepared
@@ -166,8 +166,7 @@ def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingC
     repeated = []
     for pending in group:
         with pending.own_errors():
-            # Another change of this group has the same number. It becomes visible with the swap,
-            # not before.
+            # Another change of this group has the same number; it becomes visible with the swap.
             if steps and state is not None and is_applied(pending.change.txn, state.document.metadata):
                 repeated.append(pending)
                 continue
@@ -187,21 +186,19 @@ def _commit_onto(store: Store, newest: Snapshot | None, group: Sequence[PendingC
 
 
 def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) -> Snapshot | None:
-    """The newest state.
-
-    The first attempt of a single commit needs one look if its base is still the newest state.
-    """
     base, uuid = group[0].base, group[0].change.uuid
+    # The first attempt of a single commit only checks whether its base is still the newest state.
     if attempt > 1 or len(group) > 1:
         return find_snapshot(store, uuid)
-    # If partitions are not listed, files may have come although the document is the same.
+    # If the document lists no partitions, there may be new files although it is the same.
     if base is not None and (base.document.partitions is None or not is_current(store, base)):
         return find_snapshot(store, uuid)
     return base
 
 
 def _earlier_outcome(change: Change, newest: Snapshot | None, attempt: int) -> Snapshot | None:
-    """The outcome of a change that is visible already: by a leader that was interrupted, or by an earlier write of its number."""
+    """The outcome of a change that is visible already, else None."""
+    # An interrupted leader may have committed it, or its number was written before.
     if newest is None:
         return None
     if change.commit in [c.id for c in newest.chain]:
@@ -218,35 +215,30 @@ def _with_needed_indices(store: Store, newest: Snapshot | None, changes: Sequenc
 
 
 def _apply(store: Store, pending: PendingCommit, state: Snapshot | None) -> AppliedChange:
-    """Apply one change to a state, or take what was prepared for this very state."""
+    """Apply one change to a state, unless that was prepared."""
     check_staged(store, pending.change)
     prepared = pending.prepared
     if prepared is not None and prepared.change is pending.change and prepared.loaded is state:
         return prepared.applied
     if state is not None and state.chain and state.has_foreign_commit:
-        _warn_of_foreign_commit(store, state)
+        seen = (store.identity, state.uuid, state.chain[-1].id, state.token)
+        if seen not in _warned:  # once per foreign commit
+            _warned.add(seen)
+            warnings.warn(
+                f"Dataset {state.uuid!r} was changed by a library without commit ids (kartothek, plateau) after commit "
+                f"{state.chain[-1].id}. Such a writer removes what others commit while it works; verify_dataset finds "
+                "what it left behind.",
+                ForeignWriterWarning,
+                stacklevel=2,
+            )
     return rebase_and_apply(pending.change, pending.base, state)
 
 
-def _warn_of_foreign_commit(store: Store, state: Snapshot) -> None:
-    """Warn once of each foreign commit: kartothek and plateau overwrite what others commit while they work."""
-    seen = (store.identity, state.uuid, state.chain[-1].id, state.token)
-    if seen not in _warned:
-        _warned.add(seen)
-        warnings.warn(
-            f"Dataset {state.uuid!r} was changed by a library without commit ids (kartothek, plateau) after commit "
-            f"{state.chain[-1].id}. Such a writer removes what others commit while it works; verify_dataset finds what it "
-            "left behind.",
-            ForeignWriterWarning,
-            stacklevel=2,
-        )
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]) -> Snapshot:
-    """Write everything that belongs to one swap; the state after it."""
+    """Write all files of one swap and the document; return the state after it."""
     last = steps[-1]
     uuid, schemas = last.change.uuid, last.next.schemas
     if newest is None:
@@ -259,36 +251,37 @@ def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]
             return load_snapshot(store, uuid)
         return last.snapshot(document, None)
     for table, schema in schemas.items():
-        with suppress(Exception):  # the commit has landed, and the next one looks at this copy of the schema again
+        with suppress(Exception):  # the commit has landed, and the next one checks this copy again
             update_schema_file(store, schema_key(uuid, table), schema)
     return remember(store, last.snapshot(document, token))
 
 
 def _put_companions(store: Store, steps: Sequence[AppliedChange]) -> Document:
     """Write index files and history entries, and return the document that names the index files."""
+
+    def put_entry(entry: HistoryEntry) -> str:
+        # The key belongs to this commit alone, so this replaces at most an attempt that was lost.
+        key = history_key(uuid, entry.commit)
+        store.put(key, encode_entry(entry))
+        return key
+
     last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
-    known, document, uuid = last.indices, last.next.document, last.change.uuid
+    indices, document, uuid = last.indices, last.next.document, last.change.uuid
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
-    tasks = [lambda c=c: put_index(store, uuid, known[c], now) for c in columns]
-    tasks += [lambda e=step.entry: _put_entry(store, uuid, e) for step in steps]
+    tasks = [lambda c=c: put_index(store, uuid, indices[c], now) for c in columns]
+    tasks += [lambda e=step.entry: put_entry(e) for step in steps]
     keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
     return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
 
 
-def _put_entry(store: Store, uuid: str, entry: HistoryEntry) -> str:
-    # The key belongs to this commit alone, so this replaces only an earlier attempt that was lost.
-    key = history_key(uuid, entry.commit)
-    store.put(key, encode_entry(entry))
-    return key
-
-
 def index_bytes(index: SecondaryIndex) -> memoryview:
-    """The index file."""
+    """The bytes of an index file."""
     return memoryview(ParquetFormat(compression="ZSTD", chunk_size=INDEX_ROWS).encode(index_table(index)))
 
 
 def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) -> str:
-    """Write an index file under a key that nobody else has: if the key exists, try the next microsecond."""
+    """Write an index file under a new key, and return the key."""
+    # Keys have the time: if one exists, the next microsecond is tried.
     data = index_bytes(index)
     while True:
         key = index_key(uuid, index.column, when)
@@ -303,13 +296,13 @@ def put_index(store: Store, uuid: str, index: SecondaryIndex, when: datetime) ->
             return key
 
 
-# --- the swap ---------------------------------------------------------------------------------------------------------
+# --- the swap -------------------------------------------------------------------------------------
 
 
 def swap(store: Store, change: Change, base: Snapshot | None, document: Document) -> Hashable:
-    """Put the document if the one of ``base`` is still there; return its version, or None if later commits follow it already.
+    """Put the document if that of ``base`` is still current, and return its version.
 
-    ``change`` is the last one that the document includes.
+    ``change`` is the last one that the document includes. None: later commits follow it already.
 
     Raises
     ------
@@ -356,23 +349,19 @@ def _check_certainly_lost(change: Change, base: Snapshot | None, result: SwapRes
     is_full = len(chain) == LENGTH and chain[0].parent is not None
     if is_full or (parent is not None and not isinstance(result.error, VersionMismatch)):
         raise CommitOutcomeUnknown(
-            f"Dataset {change.uuid!r}: the store answered {result.error!r} to {change.describe()}, and so many commits have "
-            f"followed that {key!r} does not say any more what became of it. Look whether its partitions are there before "
-            "writing again."
+            f"Dataset {change.uuid!r}: the store answered {result.error!r} to {change.describe()}, and so many commits "
+            f"have followed that {key!r} does not say any more what became of it. Look whether its partitions are "
+            "there before writing again."
         ) from result.error
 
 
 def _find_stale_twin(store: Store, change: Change, base: Snapshot | None) -> Hashable:
-    """Version of the msgpack document that an old library left beside the JSON one; None if there is none.
-
-    Before a dataset is created there is no stale document: another writer has created the same
-    dataset since.
-    """
+    """Version of the msgpack document that an old library left beside the JSON one, or None."""
     json_key, msgpack_key = document_key(change.uuid), document_key(change.uuid, msgpack=True)
     if change.key_onto(base) != json_key:
         return None
     if base is None:
-        if store.contains(msgpack_key):
+        if store.contains(msgpack_key):  # not stale: another writer has just created the dataset
             raise conflict(change, base, None, f"{msgpack_key!r} was created")
         return None
     try:
@@ -383,9 +372,8 @@ def _find_stale_twin(store: Store, change: Change, base: Snapshot | None) -> Has
 
 def _delete_stale_twin(store: Store, uuid: str, twin: Hashable) -> None:
     key = document_key(uuid, msgpack=True)
-    with suppress(Exception):  # the commit has landed; the next one looks again
-        # If the document is not the one from before the swap, somebody may have changed the
-        # dataset's encoding since.
+    with suppress(Exception):  # the commit has landed, and the next one checks again
+        # If the document changed during the swap, the dataset's encoding may have been changed.
         if twin is None or store.changed(key, twin):
             return
         store.delete(key)
@@ -395,26 +383,26 @@ def _delete_stale_twin(store: Store, uuid: str, twin: Hashable) -> None:
 
 
 def _withdraw_from_twin(store: Store, change: Change, key: str) -> None:
-    """Two writers may create the dataset in different encodings.
-
-    Whichever sees the other's document withdraws its own.
-    """
+    """Delete the document of a new dataset if there is another one in the other encoding."""
+    # Two writers may create the dataset in different encodings; whichever sees the other's document
+    # withdraws.
     other = document_key(change.uuid, msgpack=key == document_key(change.uuid))
     try:
-        found = store.contains(other)
-        if found:
+        exists = store.contains(other)
+        if exists:
             store.delete(key)
     except Exception as error:
         raise CommitOutcomeUnknown(
-            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {other!r} was created at the "
-            f"same time cannot be asked now ({error!r}). Look which of them are there before writing again."
+            f"Dataset {change.uuid!r}: {key!r} was written by {change.describe()}, but whether {other!r} was created "
+            f"at the same time cannot be asked now ({error!r}). Look which of them are there before writing again."
         ) from error
-    if found:
+    if exists:
         raise conflict(change, None, None, f"{other!r} was created at the same time")
 
 
 def _check_not_shadowed(store: Store, change: Change) -> None:
-    """kartothek updates a msgpack document by a JSON one beside it, which hides later commits to the msgpack document."""
+    """Raise `CommitLost` if a JSON document hides the msgpack document with this change."""
+    # kartothek updates a msgpack document by a JSON one beside it, which wins.
     key = document_key(change.uuid)
     try:
         shadow = stored_chain(store.get(key), key)
@@ -422,8 +410,9 @@ def _check_not_shadowed(store: Store, change: Change) -> None:
         return
     except Exception as error:
         raise CommitOutcomeUnknown(
-            f"Dataset {change.uuid!r}: {change.describe()} was written to {document_key(change.uuid, msgpack=True)!r}, but "
-            f"whether {key!r} was put beside it cannot be asked now ({error!r}). Look whether it is there before writing again."
+            f"Dataset {change.uuid!r}: {change.describe()} was written to {document_key(change.uuid, msgpack=True)!r}, "
+            f"but whether {key!r} was put beside it cannot be asked now ({error!r}). Look whether it is there before "
+            "writing again."
         ) from error
     if change.commit not in [c.id for c in shadow]:
         raise CommitLost(key)

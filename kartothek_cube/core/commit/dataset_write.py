@@ -1,4 +1,4 @@
-"""Executing a write to one dataset: stage rows, merge the metadata, publish."""
+"""A write to one dataset: stage rows, merge the metadata, commit."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ Merger = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class MetadataArguments:
-    """``metadata`` (a dict or a callable that returns one) and ``metadata_merger`` of a writing verb."""
+    """The arguments ``metadata`` (a dict or a callable that makes one) and ``metadata_merger``."""
 
     metadata: Any = None
     merger: Merger | None = None
 
 
 def metadata_arguments(metadata: Any, merger: Any, uuid: str) -> MetadataArguments:
-    """Both arguments, checked as far as they can be before all rows are there."""
+    """Both arguments, checked as far as possible before the rows are read."""
     if merger is not None and not callable(merger):
         raise InvalidType(
-            f"metadata_merger for dataset {uuid!r} is called with a list of dicts and returns one; {type(merger).__name__} cannot be called."
+            f"metadata_merger for dataset {uuid!r} is called with a list of dicts and returns one; "
+            f"{type(merger).__name__} cannot be called."
         )
     if not callable(metadata):
         user_metadata(metadata, uuid)
@@ -69,7 +70,19 @@ def metadata_arguments(metadata: Any, merger: Any, uuid: str) -> MetadataArgumen
 
 @dataclass(frozen=True, slots=True)
 class StagedWrite:
-    """What staging leaves: the request as the data with_index_values it, receipts, schemas, and how many items there were."""
+    """Staged rows of one write.
+
+    Attributes
+    ----------
+    request : WriteRequest
+        The request, completed from the data.
+    receipts : tuple of Receipt
+        The staged files.
+    schemas : Mapping[str, pyarrow.Schema]
+        The schema of each table.
+    items : int
+        The number of items that the data had.
+    """
 
     request: WriteRequest
     receipts: tuple[Receipt, ...]
@@ -80,7 +93,7 @@ class StagedWrite:
 def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
     """Check and stage all rows.
 
-    What is in memory is checked whole before the first file; the rest as it comes.
+    Rows in memory are checked before the first file is written, those of a stream as they come.
     """
     check_store_can_commit(store)
     items, numbers = as_items(data), count()
@@ -94,8 +107,7 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
         check_final(schemas.request, schemas.tables)
         prepared = drain(checked)
     phase = Phase("write", "partitions")
-    # The request is that of `schemas` at the moment: an element of a stream may bring another
-    # index.
+    # `schemas.request` changes: an element of a stream may bring another index.
     staged = map_in_threads(
         lambda rows: stage_prepared(store, schemas.request, rows),
         prepared,
@@ -105,7 +117,7 @@ def stage_data(store: Store, request: WriteRequest, data: Any) -> StagedWrite:
     receipts = tuple(chain.from_iterable(staged))
     check_final(schemas.request, schemas.tables)
     if schemas.request != request:
-        # Files of a stream that were staged before an element brought another index.
+        # Files of a stream may have been staged before an element brought another index.
         receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, schemas.request, receipt), receipts))
     return StagedWrite(schemas.request, receipts, schemas.tables, next(numbers))
 
@@ -120,10 +132,20 @@ def stage_prepared(store: Store, request: WriteRequest, rows: PreparedRows) -> l
 
 @dataclass(frozen=True, slots=True)
 class CommitOptions:
-    """What a commit takes away, and what it tolerates.
+    """Which partitions a commit removes, and which other commits it tolerates.
 
-    ``delete_scope`` is the argument, ``scope`` what it means for the dataset as it was; ``creates``
-    says that nobody else may make the dataset first; ``txn`` is the number of the write.
+    Attributes
+    ----------
+    delete_scope : tuple
+        The argument of the verb.
+    scope : Scope
+        The argument, parsed for the state before.
+    on_conflict : {"raise", "reapply"}
+        What to do if another commit changed what this one removes or replaces.
+    creates : bool
+        Fail if another writer creates the dataset first.
+    txn : Txn | None
+        The number of the write.
     """
 
     delete_scope: tuple[Any, ...] = ()
@@ -133,25 +155,22 @@ class CommitOptions:
     txn: Txn | None = None
 
     def labels(self, state: Snapshot) -> pa.Array:
-        """The labels that go from any state of the dataset."""
+        """The labels to be removed from any state of the dataset."""
         return labels_in_scope(state, parse_scope(list(self.delete_scope), state))
 
 
 def update_options(delete_scope: Any, base: Snapshot | None, on_conflict: Any, txn: Any = None) -> CommitOptions:
-    """The options of a write that adds to a dataset; the arguments are checked.
-
-    A scope needs a state that it was made for.
-    """
-    given = as_list(delete_scope, "delete_scope")
-    return CommitOptions(
-        tuple(given), parse_scope(given, base), check_on_conflict(on_conflict), creates=bool(given), txn=parse_txn(txn)
-    )
+    """The options of a write that adds to a dataset, from checked arguments."""
+    scopes = as_list(delete_scope, "delete_scope")
+    scope, mode = parse_scope(scopes, base), check_on_conflict(on_conflict)
+    # A scope was made for a state, so no other writer may create the dataset meanwhile.
+    return CommitOptions(tuple(scopes), scope, mode, creates=bool(scopes), txn=parse_txn(txn))
 
 
 def commit_staged(store: Store, staged: StagedWrite, arguments: MetadataArguments, options: CommitOptions) -> Snapshot:
-    """Publish what was staged, and the removal of the partitions in the scope."""
+    """Commit the staged rows, and the removal of the partitions in the scope."""
     request = staged.request
-    # A callable is asked once, however often the commit is tried.
+    # A callable is called once, however often the commit is tried.
     arguments = replace(arguments, metadata=user_metadata(arguments.metadata, request.uuid))
 
     def merge(state: Snapshot | None) -> tuple[dict[str, Any], frozenset[str]]:
@@ -180,14 +199,14 @@ def commit_staged(store: Store, staged: StagedWrite, arguments: MetadataArgument
 
 
 def skipped(base: Snapshot | None, txn: Txn | None) -> Snapshot | None:
-    """The dataset as it is, if it has the number of a write, so that nothing needs to be staged for it; else None."""
+    """The dataset as it is, if a write with this number was applied; else None."""
     if base is None or not is_applied(txn, base.document.metadata):
         return None
     return replace(base, result=CommitResult(new_id(), 1, skipped=True))
 
 
 def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Array:
-    """Labels that go from the dataset as it was."""
+    """Labels to be removed from the state before."""
     if base is None:
         return pa.array([], type=pa.string())
     needed = sorted({clause.column for clauses in scope for clause in clauses} & base.secondary_columns)
@@ -197,27 +216,22 @@ def removed_labels(store: Store, base: Snapshot | None, scope: Scope) -> pa.Arra
 def merge_metadata(
     start: Snapshot | None, arguments: MetadataArguments, partitions: int, uuid: str
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """The user metadata to be set and the names to be removed.
-
-    A merger gets the present metadata and one empty dict a new partition, as it did in kartothek;
-    what it leaves out goes.
-    """
+    """The user metadata to be set, and the names to be removed."""
     current = dict(start.document.user_metadata) if start is not None else {}
-    merged = current if arguments.merger is None else _merged(arguments.merger, current, partitions, uuid)
+    merged = current
+    if arguments.merger is not None:
+        # As in kartothek: the present metadata and one empty dict per new partition. Names that the
+        # merger leaves out are removed.
+        merged = arguments.merger([deepcopy(current), *({} for _ in range(partitions))])
+        if not isinstance(merged, dict):
+            raise InvalidType(
+                f"The metadata_merger for dataset {uuid!r} should return a dict but returned {type(merged).__name__}."
+            )
     given = user_metadata(arguments.metadata, uuid)
-    wanted = {**merged, **given}
-    # What is given is set, also where it is so already: somebody may be changing it.
-    changed = {k: v for k, v in wanted.items() if k in given or k not in current or current[k] is not v}
-    return check_user_metadata(changed, f"dataset {uuid!r}"), frozenset(current) - set(wanted) - {"creation_time"}
-
-
-def _merged(merger: Merger, current: dict[str, Any], partitions: int, uuid: str) -> dict[str, Any]:
-    merged = merger([deepcopy(current), *({} for _ in range(partitions))])
-    if not isinstance(merged, dict):
-        raise InvalidType(
-            f"The metadata_merger for dataset {uuid!r} should return a dict but returned {type(merged).__name__}."
-        )
-    return merged
+    after = {**merged, **given}
+    # The argument is set even where the value is the same: another commit may be changing it.
+    changed = {k: v for k, v in after.items() if k in given or k not in current or current[k] is not v}
+    return check_user_metadata(changed, f"dataset {uuid!r}"), frozenset(current) - set(after) - {"creation_time"}
 
 
 def user_metadata(metadata: Any, uuid: str) -> dict[str, Any]:
@@ -230,7 +244,8 @@ T = TypeVar("T")
 
 
 def repeat_on_conflict(attempt: Callable[[], T]) -> T:
-    """An index is of exactly the partitions that it was built on: where others have come in between, it is built again, up to ``commit_retries`` times."""
+    """Repeat the build of an index after conflicts, up to ``commit_retries`` times."""
+    # An index has to cover exactly the partitions from which it was built.
     for _ in range(current_options().commit_retries):
         try:
             return attempt()

@@ -1,4 +1,4 @@
-"""Group commit: the threads of a process that commit to one dataset form a queue, and the first one commits for those behind it."""
+"""Group commit: threads that commit to one dataset queue, and the first commits for the others."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 
 __all__ = ["PendingCommit", "PreparedCommit", "group_commit"]
 
-# Commits of one swap: few enough that the chain still names all of them after another group has
-# been swapped in.
+# Commits of one swap: few enough that the chain still names all of them after the swap of another
+# group.
 _LARGEST_GROUP = LENGTH // 2
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """A change that was applied to a state of its dataset, so that an unchanged dataset spares doing it again.
+    """A change that was already applied to a state of its dataset.
+
+    It spares the work at the commit, if the dataset has not changed since.
 
     Attributes
     ----------
     change : Change
-        The change as it was given.
+        The original change.
     newest : Snapshot | None
-        The newest state when it was prepared.
+        The newest state at that time.
     loaded : Snapshot | None
         The same state with the indices that the change touches.
     applied : AppliedChange
-        What the change makes of it.
+        The state after the change.
     """
 
     change: Change
@@ -53,14 +55,13 @@ class PendingCommit:
     change : Change
         The change.
     base : Snapshot | None
-        The state that it was made for.
+        The state for which it was made.
     retries : int
-        How often it is tried again after other writers were faster.
+        How often to try again when other writers were faster.
     prepared : PreparedCommit | None
-        The change as it was prepared before.
+        The result of `prepare_commit`.
     outcome : Future
-        The snapshot that the commit left, or its error. Whoever leads the group sets it, exactly
-        once.
+        The snapshot after the commit, or its error. The leader of the group sets it, exactly once.
     """
 
     change: Change
@@ -71,7 +72,7 @@ class PendingCommit:
 
     @contextmanager
     def own_errors(self) -> Iterator[None]:
-        """Make an error inside the block the outcome of this commit, so that it does not stop the others of its group."""
+        """Make an error inside the block the outcome of this commit, so that others go on."""
         try:
             yield
         except Exception as error:
@@ -80,15 +81,15 @@ class PendingCommit:
 
 @dataclass(slots=True)
 class CommitQueue:
-    """Those who commit to one dataset.
+    """The commits of one dataset that wait.
 
-    Whoever holds ``turn`` leads; ``people`` counts the threads that are inside.
+    The thread that holds ``turn`` is the leader; ``members`` counts the threads in the queue.
     """
 
-    # Reentrant, for a callback that commits to the very dataset whose change is being committed.
+    # Reentrant: a callback of a change may commit to the same dataset.
     turn: Any = field(default_factory=threading.RLock)
     waiting: list[PendingCommit] = field(default_factory=list)
-    people: int = 0
+    members: int = 0
 
 
 class _CommitQueues:
@@ -98,10 +99,8 @@ class _CommitQueues:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all queues.
-
-        The lock is new, since the thread that held the old one may not exist any more.
-        """
+        """Drop all queues."""
+        # With a new lock: after a fork, the thread that held the old one may not exist.
         self._queues: dict[Hashable, CommitQueue] = {}
         self._guard = threading.Lock()
 
@@ -109,19 +108,19 @@ class _CommitQueues:
         with self._guard:
             queue = self._queues.setdefault(key, CommitQueue())
             queue.waiting.append(pending)
-            queue.people += 1
+            queue.members += 1
             return queue
 
     def waiting(self, key: Hashable) -> list[PendingCommit]:
         with self._guard:
             return list(self._queues[key].waiting) if key in self._queues else []
 
-    def take(self, queue: CommitQueue, own: PendingCommit) -> list[PendingCommit]:
-        """The own commit, so that a leader always learns of its errors, and those that have waited longest."""
+    def take(self, queue: CommitQueue, first: PendingCommit) -> list[PendingCommit]:
+        """The next group: the leader's own commit first, then those that have waited longest."""
         with self._guard:
-            others = [pending for pending in queue.waiting if pending is not own]
+            others = [pending for pending in queue.waiting if pending is not first]
             queue.waiting = others[_LARGEST_GROUP - 1 :]
-            return [own, *others[: _LARGEST_GROUP - 1]]
+            return [first, *others[: _LARGEST_GROUP - 1]]
 
     def give_back(self, queue: CommitQueue, group: list[PendingCommit]) -> None:
         with self._guard:
@@ -130,23 +129,23 @@ class _CommitQueues:
     def leave(self, key: Hashable, queue: CommitQueue, pending: PendingCommit) -> None:
         with self._guard:
             queue.waiting = [other for other in queue.waiting if other is not pending]
-            queue.people -= 1
-            if not queue.people:
+            queue.members -= 1
+            if not queue.members:
                 self._queues.pop(key, None)
 
 
 _queues = _CommitQueues()
 
 if hasattr(os, "register_at_fork"):
-    # In a forked child no thread exists that would finish a turn that began before the fork.
+    # A forked child has no thread that would finish a turn from before the fork.
     os.register_at_fork(after_in_child=_queues.clear)
 
 
 def group_commit(key: Hashable, pending: PendingCommit, commit_all: Callable[[list[PendingCommit]], None]) -> Snapshot:
     """Return the outcome of a commit.
 
-    Either this thread becomes the leader and calls ``commit_all`` with all commits that wait by
-    then, or the leader before it has committed ``pending`` already.
+    Either this thread becomes the leader and calls ``commit_all`` with the commits that wait, or an
+    earlier leader has committed ``pending`` already.
     """
     queue = _queues.join(key, pending)
     try:
@@ -156,8 +155,8 @@ def group_commit(key: Hashable, pending: PendingCommit, commit_all: Callable[[li
                 try:
                     commit_all(group)
                 finally:
-                    # A leader that is interrupted leaves the others to the next one, which first
-                    # looks for what has landed.
+                    # An interrupted leader leaves the others to the next one, which first checks
+                    # whether they have landed.
                     left = [p for p in group if not p.outcome.done() and p is not pending]
                     _queues.give_back(queue, left)
     finally:

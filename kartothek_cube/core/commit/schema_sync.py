@@ -1,4 +1,4 @@
-"""Schema files in a store: made for a new dataset, brought up to date after a commit."""
+"""Schema files in a store: created for a new dataset, updated after a commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["create_schema_file", "update_schema_file"]
 
 
 def create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
-    """The schema file of a new dataset; one that is there, of a crash or of another creator, waits for who wins."""
+    """Write the schema file of a new dataset, unless there is one."""
+    # Another creator or a crash may have left one. The commit that wins replaces it if necessary.
     data = common_metadata_bytes(schema)
     if not store.capabilities.conditional_put:
         store.put(key, data)
@@ -25,25 +26,18 @@ def create_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
 
 
 def update_schema_file(store: Store, key: str, schema: pa.Schema) -> None:
-    """Bring kartothek's copy of the schema up to date; it only ever changes after the document."""
+    """Update kartothek's copy of the schema, which only ever changes after the document."""
     token = None
     try:
         data, token = store.get_versioned(key)
-        if _covers(normal_schema(parse_common_metadata(data, key)), normal_schema(schema)) and is_plain(data):
-            return
+        stored, normal = normal_schema(parse_common_metadata(data, key)), normal_schema(schema)
+        # A commit that landed after this one may have added columns already.
+        with suppress(InvalidInput):
+            covers = stored.names == normal.names and unify([stored, normal], "").equals(stored)
+            if covers and is_plain(data):
+                return
     except (KeyNotFound, CorruptDocument, Unsupported):
-        pass  # to be written, or to be replaced
-    # A mismatch is another commit of ours that has just written it; the next one looks again.
+        pass  # it is written, or replaced
+    # On a mismatch another commit has just written it. The next commit checks again.
     with suppress(VersionMismatch):
         store.put_if(key, common_metadata_bytes(schema), token)
-
-
-def _covers(stored: pa.Schema, schema: pa.Schema) -> bool:
-    """Whether nothing is to be added.
-
-    A commit that landed after this one may have made the file wider already.
-    """
-    try:
-        return bool(stored.names == schema.names and unify([stored, schema], "").equals(stored))
-    except InvalidInput:
-        return False

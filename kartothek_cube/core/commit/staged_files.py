@@ -1,4 +1,4 @@
-"""Staged files that have waited for long: garbage collection may delete them, so they are copied before they are committed."""
+"""Staged files that have waited long: garbage collection may delete them, so commits copy them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,21 @@ from kartothek_cube.errors import KeyNotFound, StagedFilesLost
 
 __all__ = ["check_staged", "is_copy", "with_fresh_copies"]
 
-_READABLE = 200  # characters of a name that a copy keeps; a segment of a key has at most 255
+# Characters of a name that a copy keeps: a segment of a key has at most 255.
+_READABLE = 200
 
 
 def check_staged(store: Store, change: Change) -> None:
-    """Raise `StagedFilesLost` if files of the change are gone; files are looked for only if one has waited for long."""
+    """Raise `StagedFilesLost` if files of the change are gone."""
+    # No file is checked unless one of them is old.
     if _old_receipts(change):
         keys = [receipt.key for receipt in change.receipts]
-        _check_none_lost(
-            change,
-            [
-                key
-                for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True)
-                if not there
-            ],
-        )
+        exist = map_in_threads(store.contains, keys, store=store)
+        _check_none_lost(change, [key for key, exists in zip(keys, exist, strict=True) if not exists])
 
 
 def with_fresh_copies(store: Store, change: Change) -> Change:
-    """The change with new copies in place of files that have waited for long.
+    """The change with new copies instead of files that have waited long.
 
     Garbage collection may have decided to delete the old files already, even if they still exist.
 
@@ -47,9 +43,18 @@ def with_fresh_copies(store: Store, change: Change) -> Change:
     old = _old_receipts(change)
     if not old or not current_options().grace:  # without a grace period no file is safe
         return change
-    copies = {receipt.key: _copy_key(receipt.key) for receipt in old}
+    # Another name in the same folder, since the path has the partition values.
+    copies = {r.key: f"{_stem(r.key)}-{new_id()}{file_suffix(r.key)}" for r in old}
     now = datetime.now(UTC)
-    done = map_in_threads(lambda pair: _copied(store, *pair), copies.items())
+
+    def copy(pair: tuple[str, str]) -> bool:
+        try:
+            store.copy(*pair)
+        except KeyNotFound:
+            return False
+        return True
+
+    done = map_in_threads(copy, copies.items())
     _check_none_lost(change, [key for key, copied in zip(copies, done, strict=True) if not copied])
     receipts = (replace(r, key=copies[r.key], staged=now) if r.key in copies else r for r in change.receipts)
     return replace(change, receipts=tuple(receipts))
@@ -65,28 +70,15 @@ def is_copy(key: str, original: str) -> bool:
     return key.startswith(f"{_stem(original)}-") and "/" not in key[len(_stem(original)) :]
 
 
-def _copy_key(key: str) -> str:
-    """Another name in the same folder, since the path has the partition values."""
-    return f"{_stem(key)}-{new_id()}{file_suffix(key)}"
-
-
 def _stem(key: str) -> str:
     folder, slash, name = key.removesuffix(file_suffix(key)).rpartition("/")
     return f"{folder}{slash}{name[:_READABLE]}"
 
 
-def _copied(store: Store, source: str, target: str) -> bool:
-    try:
-        store.copy(source, target)
-    except KeyNotFound:
-        return False
-    return True
-
-
 def _check_none_lost(change: Change, lost: Sequence[str]) -> None:
     if lost:
         raise StagedFilesLost(
-            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in the store "
-            f"any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection. Nothing of it is "
-            "visible. Write the rows again."
+            f"Dataset {change.uuid!r}: {len(lost)} of {len(change.receipts)} files of {change.describe()} are not in "
+            f"the store any more, e.g. {lost[0]!r}: they waited longer than the grace period of garbage collection. "
+            "Nothing of it is visible. Write the rows again."
         )

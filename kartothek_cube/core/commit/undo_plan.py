@@ -1,4 +1,4 @@
-"""What it takes to undo a commit: which partitions go, which come back and where, and what contradicts it. Pure."""
+"""Undoing a commit: which partitions go or come back, where, and what contradicts it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.schema import unify
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.commit.rebase import changed_labels
+from kartothek_cube.core.commit.rebase import changed_labels, commits
 from kartothek_cube.core.metadata.commit_log import fingerprint
 from kartothek_cube.core.metadata.history_entry import HistoryEntry
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -23,18 +23,18 @@ __all__ = ["UndoPlan", "check_undoable", "old_places", "restored_metadata"]
 
 @dataclass(frozen=True, slots=True)
 class UndoPlan:
-    """A commit that is to be taken back.
+    """A commit that is to be undone.
 
     Attributes
     ----------
     entry : HistoryEntry
-        What it changed.
+        The history entry of the commit.
     before, after : Snapshot
-        The dataset without it and with it.
+        The dataset before and after the commit.
     newest : Snapshot
-        The dataset as it is.
+        The dataset now.
     later : tuple of HistoryEntry
-        What others changed since, the newest first.
+        The commits since, newest first.
     """
 
     entry: HistoryEntry
@@ -50,32 +50,31 @@ class UndoPlan:
 
     @property
     def changes_partitions(self) -> bool:
-        """Whether partitions come or go."""
+        """Whether the commit added or removed partitions."""
         return len(self.entry.added) > 0 or len(self.entry.removed) > 0
 
     @property
     def changes_header(self) -> bool:
-        """Whether the commit changed what all partitions share, so that the dataset has to become as it was as a whole."""
+        """Whether the commit changed what all partitions share: then all of it is restored."""
         before, after = self.before, self.after
         other_columns = before.partition_keys != after.partition_keys or dict(before.schemas) != dict(after.schemas)
         return other_columns or (self.changes_partitions and before.secondary_columns != after.secondary_columns)
 
     @property
     def restored(self) -> IntArray:
-        """Positions of the partitions that come back, among those before."""
+        """Positions before the commit of the partitions that come back."""
         positions: IntArray = np.sort(self.entry.positions.to_numpy(zero_copy_only=False))
         return positions
 
     @property
     def is_on_top(self) -> bool:
-        """Whether the dataset is but for its metadata as the commit left it: nothing came since, or it was undone."""
-        after, newest = self.after, self.newest
-        same_header = (after.partition_keys, after.secondary_columns, dict(after.schemas)) == (
-            newest.partition_keys,
-            newest.secondary_columns,
-            dict(newest.schemas),
-        )
-        return not self.later or (same_header and fingerprint(after.partitions) == fingerprint(newest.partitions))
+        """Whether the dataset is as the commit left it, apart from user metadata."""
+        if not self.later:
+            return True
+        # Commits since may have been undone, too.
+        headers = [(s.partition_keys, s.secondary_columns, dict(s.schemas)) for s in (self.after, self.newest)]
+        same_partitions = fingerprint(self.after.partitions) == fingerprint(self.newest.partitions)
+        return headers[0] == headers[1] and same_partitions
 
     def labels(self) -> pa.Array:
         """Labels of the partitions that come back."""
@@ -83,69 +82,60 @@ class UndoPlan:
 
 
 def check_undoable(undoing: UndoPlan) -> None:
-    """Refuse what later commits made impossible.
+    """Raise if later commits made it impossible to undo this one.
 
     Raises
     ------
     InvalidRequest
-        If the commit changed the schema or the partition keys, and later ones that are not undone
-        came since.
+        If the commit changed the schema, the partition keys or the indices, and is not the newest
+        that counts.
     CommitConflict
-        If a later one changed what it added, or uses what it removed.
+        If a later commit changed what this one added, or added what this one removed.
     """
     entry, newest = undoing.entry, undoing.newest
     if undoing.changes_header:
         if not undoing.is_on_top:
             raise InvalidRequest(
-                f"Commit {entry.commit} changed the schema, the partition keys or the indices of dataset {undoing.uuid!r}. Such a commit can be undone "
-                f"only while it is the newest, but {_commits(undoing.later)} came since. Undo them first, the newest first."
+                f"Commit {entry.commit} changed the schema, the partition keys or the indices of dataset "
+                f"{undoing.uuid!r}. Such a commit can be undone only while it is the newest, but "
+                f"{_commits(undoing.later)} came since. Undo them first, the newest first."
             )
         return
     changed = changed_labels(entry.added, undoing.after.partitions, newest.partitions)
     _raise_if(undoing, changed, "which the commit added, has been replaced or removed since")
     labels = undoing.labels()
-    there = pc.and_(
-        pc.is_in(labels, value_set=newest.partitions.labels), pc.invert(pc.is_in(labels, value_set=entry.added))
-    )
-    _raise_if(undoing, labels.filter(there), "which the commit removed, has been made again since")
-    if len(labels) and not _has_room(undoing.before, newest):
+    exists = pc.is_in(labels, value_set=newest.partitions.labels)
+    again = pc.and_(exists, pc.invert(pc.is_in(labels, value_set=entry.added)))
+    _raise_if(undoing, labels.filter(again), "which the commit removed, has been made again since")
+    before = undoing.before
+    fits = before.partition_keys == newest.partition_keys and before.schemas.keys() == newest.schemas.keys()
+    if len(labels) and not (fits and all(_covers(newest.schemas[t], schema) for t, schema in before.schemas.items())):
         raise CommitConflict(
-            f"Dataset {undoing.uuid!r}: commit {entry.commit} cannot be undone. What it removed does not fit the schema or the partition keys that the "
-            f"dataset has since {_commits(undoing.later)}."
+            f"Dataset {undoing.uuid!r}: commit {entry.commit} cannot be undone. What it removed does not fit the "
+            f"schema or the partition keys that the dataset has since {_commits(undoing.later)}."
         )
 
 
 def _raise_if(undoing: UndoPlan, labels: pa.Array, reason: str) -> None:
     if not len(labels):
         return
-    by = [
-        e
-        for e in undoing.later
-        if pc.any(pc.is_in(labels[:1], value_set=pa.concat_arrays([e.added, e.removed.labels]))).as_py()
-    ]
+    by = []
+    for entry in undoing.later:
+        touched = pa.concat_arrays([entry.added, entry.removed.labels])
+        if pc.any(pc.is_in(labels[:1], value_set=touched)).as_py():
+            by.append(entry)
     raise CommitConflict(
-        f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. The partition {labels[0].as_py()!r}, {reason}: {_commits(by)}. "
-        "Nothing was changed."
+        f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. The partition "
+        f"{labels[0].as_py()!r}, {reason}: {_commits(by)}. Nothing was changed."
     )
 
 
 def _commits(entries: Sequence[HistoryEntry]) -> str:
-    """Ids, the oldest first."""
-    ids = [entry.commit for entry in reversed(entries)]
-    return (
-        f"commit {ids[0]}" if len(ids) == 1 else f"commits {', '.join(ids[:3])}{' and others' if len(ids) > 3 else ''}"
-    )
-
-
-def _has_room(before: Snapshot, newest: Snapshot) -> bool:
-    """Whether the files of an older state can be read with the present schema."""
-    if before.partition_keys != newest.partition_keys or before.schemas.keys() != newest.schemas.keys():
-        return False
-    return all(_covers(newest.schemas[table], schema) for table, schema in before.schemas.items())
+    return commits([entry.commit for entry in reversed(entries)])  # the oldest first
 
 
 def _covers(schema: pa.Schema, older: pa.Schema) -> bool:
-    """Whether columns were only added."""
+    """Whether files of the older schema can be read with this one: columns were only added."""
     if not set(older.names) <= set(schema.names):
         return False
     shared = pa.schema([schema.field(name) for name in older.names])
@@ -168,11 +158,14 @@ def old_places(undoing: UndoPlan) -> dict[str, str]:
 def restored_metadata(
     before: Mapping[str, Any], after: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """User metadata to be set and names to be removed: what the commit changed, where nobody has changed it since.
+    """User metadata to be set and names to be removed to undo the changes of a commit.
+
+    What was changed again since stays as it is.
 
     Examples
     --------
-    >>> restored_metadata({"source": "till"}, {"source": "web", "week": 18}, {"source": "web", "week": 19})
+    >>> before, after = {"source": "till"}, {"source": "web", "week": 18}
+    >>> restored_metadata(before, after, {"source": "web", "week": 19})
     ({'source': 'till'}, frozenset())
     """
     changed = [k for k in {**before, **after} if _at(before, k) != _at(after, k) and _at(after, k) == _at(now, k)]

@@ -1,4 +1,4 @@
-"""Copying and renaming datasets."""
+"""Copy and rename a dataset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.maintenance.copy import copy_dataset as run_copy
-from kartothek_cube.core.maintenance.copy import rename_dataset as run_rename
+from kartothek_cube.core.maintenance.rename import rename_dataset as run_rename
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -27,25 +27,25 @@ def copy_dataset(
 ) -> dict[str, DatasetMetadata]:
     """Copy a dataset, under another name or to another store.
 
-    What is copied is the dataset as it is when the call begins, without garbage; the copy becomes
-    visible when all files are there. It keeps the encoding of the document and the metadata with
-    ``creation_time``; its history begins anew. Inside one store the store copies the files itself,
-    between two stores they are streamed.
+    The copy has the state at the begin of the call, without garbage, and becomes visible when all
+    files are stored. It keeps the encoding of the document and the metadata with
+    ``creation_time``; its history starts anew. Inside one store the store itself copies the files;
+    between two stores they are streamed. See the page *Maintenance*.
 
     Parameters
     ----------
     source_dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     target_dataset_uuid : str, optional
         Name of the copy; by default the same.
     target_store : str, path, store or callable, optional
-        Where the copy goes; by default the same store.
+        Store of the copy; by default the same.
     overwrite : bool, default False
-        Replace a dataset of this name. It keeps its encoding, and its files become garbage.
+        Replace an existing target. The target keeps its encoding; its files become garbage.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -55,15 +55,15 @@ def copy_dataset(
     Raises
     ------
     InvalidInput
-        If source and target are the same place, or a name is none.
+        If source and target are the same, or a name is not valid.
     DatasetNotFound
         If the dataset does not exist.
     AlreadyExists
-        If the target does, and ``overwrite`` is False.
+        If the target exists and ``overwrite`` is False.
     KeyNotFound
-        If a file has vanished since the call began; the copy does not exist then.
+        If a file vanished during the call. The copy does not exist then.
     CommitConflict
-        If somebody else wrote to the target while it was to be overwritten.
+        If another writer changed the target during the call.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def copy_dataset_on(
     *,
     overwrite: bool,
 ) -> dict[str, DatasetMetadata]:
-    """Copy a dataset as `copy_dataset` does, inside an operation; the executor copies the files."""
+    """`copy_dataset` inside an operation; the executor copies the files."""
     replaces = check_flag(overwrite, "overwrite")
     source = dataset_ref(source_dataset_uuid, store, None)
     target = source.store if target_store is None else open_instrumented(target_store)
@@ -102,22 +102,22 @@ def copy_dataset_on(
 def rename_dataset(
     dataset_uuid: str, store: StoreLike, new_uuid: str, *, options: Overrides | None = None
 ) -> DatasetMetadata:
-    """Give a dataset another name: copy it inside its store, then delete the original.
+    """Rename a dataset: copy it inside its store, then delete the original.
 
-    Nobody can commit onto the original any more when it goes. If the call is interrupted while the
-    original is being deleted, calling it again ends it; if it is interrupted before, both datasets
-    are whole, and the copy is in the way of another try.
+    The original is locked against commits before it is deleted. If the call is interrupted during
+    the deletion, call it again. If it is interrupted earlier, both datasets are complete; delete
+    the copy before the next attempt. See the page *Maintenance*.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     new_uuid : str
-        Its new name.
+        The new name.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -127,14 +127,14 @@ def rename_dataset(
     Raises
     ------
     InvalidInput
-        If the new name is none, or is the old one.
+        If the new name is not valid, or equals the old name.
     DatasetNotFound
         If the dataset does not exist.
     AlreadyExists
-        If there is a dataset of the new name. Nothing was changed.
+        If a dataset has the new name. Nothing was changed.
     CommitConflict
-        If the dataset was changed while it was being copied. It is still there; so is the copy of
-        its older state.
+        If the dataset changed while it was copied. Both exist then: the dataset, and a copy of the
+        older state.
 
     Examples
     --------

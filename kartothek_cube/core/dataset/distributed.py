@@ -1,115 +1,42 @@
-"""Writing partitions in one place and committing them in another."""
+"""Stage partitions in many processes, commit them in one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Iterable
+from dataclasses import replace
 
 from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.commit.dataset_write import (
-    CommitOptions,
-    StagedWrite,
     commit_staged,
     metadata_arguments,
-    removed_labels,
     skipped,
     stage_data,
     update_options,
 )
-from kartothek_cube.core.commit.staged_files import is_copy
 from kartothek_cube.core.dataset.reference import target_of
+from kartothek_cube.core.dataset.staged_partitions import (
+    StagedPartitions,
+    columns_of_new_dataset,
+    flatten,
+    merge_staged,
+    uncommitted,
+)
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.document import check_version
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
-from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import find_snapshot, load_snapshot
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.arguments import plan_update
-from kartothek_cube.core.write.input_rows import as_items, elements_in
-from kartothek_cube.core.write.prepare import Schemas, WriteRequest, check_final
-from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.core.write.register_files import receipts_of_files, with_index_values
+from kartothek_cube.core.write.prepare import WriteRequest
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.typing import Columns, DeleteScope, IntoItems, IntoMetadata, IntoTxn, MetadataMerger, StoreLike
 
-__all__ = [
-    "StagedPartitions",
-    "collected",
-    "commit_dataset",
-    "commit_receipts",
-    "flat",
-    "stage_partitions",
-    "staged_partitions",
-    "write_single_partition",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class StagedPartitions:
-    """Partitions whose files are written and that no document names yet; a small value that can be pickled.
-
-    Iterating gives one `StagedPartitions` for each partition. ``partition_on`` and
-    ``index_columns`` are what the rows were prepared for: a dataset that does not exist yet is made
-    with them.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from kartothek_cube.core.dataset.distributed import write_single_partition
-    >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
-    >>> from kartothek_cube.core.stores.open import open_store
-    >>> store = open_store("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"WEEK": [1], "UNITS": [3]})], partition_on="WEEK")
-    >>> staged = write_single_partition(store, "sales", pa.table({"WEEK": [2, 3], "UNITS": [4, 5]}))
-    >>> [part.label.split("/")[0] for part in staged]
-    ['WEEK=2', 'WEEK=3']
-    """
-
-    uuid: str
-    receipts: tuple[Receipt, ...]
-    partition_on: tuple[str, ...] = ()
-    index_columns: tuple[str, ...] = ()
-
-    @property
-    def labels(self) -> list[str]:
-        """Labels of the partitions, in order."""
-        return list(dict.fromkeys(r.label for r in self.receipts))
-
-    @property
-    def label(self) -> str:
-        """Label of the only partition; `AttributeError` if there are several."""
-        (label, *others) = self.labels or [""]
-        if others or not label:
-            raise AttributeError(f"These are {len(self.labels)} partitions of dataset {self.uuid!r}; look at `labels`.")
-        return label
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Table → key of the file of the only partition."""
-        return {r.table: r.key for r in self.receipts if r.label == self.label}
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __iter__(self) -> Iterator[StagedPartitions]:
-        found: dict[str, list[Receipt]] = {}
-        for receipt in self.receipts:
-            found.setdefault(receipt.label, []).append(receipt)
-        return (replace(self, receipts=tuple(receipts)) for receipts in found.values())
-
-    def __repr__(self) -> str:
-        rows = sum(r.rows for r in self.receipts)
-        return f"StagedPartitions(uuid={self.uuid!r}, partitions={len(self)}, rows={rows:,})"
+__all__ = ["commit_dataset", "commit_receipts", "stage_partitions", "write_single_partition"]
 
 
 def stage_partitions(
@@ -125,41 +52,41 @@ def stage_partitions(
     add_columns: bool = False,
     options: Overrides | None = None,
 ) -> StagedPartitions:
-    """Write the files of rows, and nothing else: no document, no schema, no index.
+    """Write only the data files of some rows: no document, no schema, no index.
 
-    Any number of processes can do so at the same time.
-
-    `commit_receipts` makes them visible: many writers, one committer. Until then they are safe from
-    garbage collection for its grace period. See the page *Many writers*.
+    Many processes can stage at the same time; `commit_receipts` in one process makes the files
+    visible. Garbage collection spares staged files for its grace period. See the page
+    *Many writers*.
 
     Parameters
     ----------
     data : rows or list of rows
         As ``dfs`` in `store_dataframes_as_dataset`.
     store, dataset_uuid, factory
-        Where the dataset lies. It need not exist yet; then all writers have to say the same
-        ``partition_on`` and ``secondary_indices``.
+        The dataset. If it does not exist yet, all writers must pass the same ``partition_on`` and
+        ``secondary_indices``.
     partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         As in `update_dataset_from_dataframes`.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     StagedPartitions
-        The receipts. They can be pickled, are as small as the list of the files and their index
-        values, and know nothing of the store.
+        The receipts: picklable, with the keys of the files and their index values, without the
+        store.
 
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If the rows do not fit the dataset as it is now.
+        If the rows do not fit the present dataset.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.core.stores.open import open_store
-    >>> stage_partitions(pa.table({"WEEK": [1, 2], "UNITS": [3, 4]}), open_store("hmemory://"), "sales", partition_on="WEEK")
+    >>> sales = pa.table({"WEEK": [1, 2], "UNITS": [3, 4]})
+    >>> stage_partitions(sales, open_store("hmemory://"), "sales", partition_on="WEEK")
     StagedPartitions(uuid='sales', partitions=2, rows=2)
     """
     with operation("stage_partitions", options):
@@ -168,11 +95,10 @@ def stage_partitions(
         request = plan_update(
             target.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         )
-        return staged_partitions(target.store, request, data)
+        return _stage(target.store, request, data)
 
 
-def staged_partitions(store: Store, request: WriteRequest, data: object) -> StagedPartitions:
-    """Write the files of rows for a request."""
+def _stage(store: Store, request: WriteRequest, data: object) -> StagedPartitions:
     staged = stage_data(store, request, data)
     return StagedPartitions(request.uuid, staged.receipts, request.partition_on, staged.request.index_columns)
 
@@ -191,43 +117,43 @@ def commit_receipts(
     txn: IntoTxn | None = None,
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Make visible what `stage_partitions` wrote, in one commit that reads and writes no data file.
+    """Commit what `stage_partitions` wrote, in one commit that reads and writes no data file.
 
-    A dataset that does not exist is made. Receipts that have been committed before are left out, so
-    that a call whose answer was lost can be repeated: it adds no row twice, and if nothing else is
-    left to do there is no commit.
+    The dataset is created if needed. Receipts that were committed before are skipped, so the call
+    can be repeated if its answer was lost: no row is added twice, and without other changes there
+    is no commit.
 
     Parameters
     ----------
     receipts : StagedPartitions or list of StagedPartitions
-        What the writers returned. Of a task that ran twice give the receipts of one run; the files
-        of the other one are garbage.
+        The results of the writers. If a task ran twice, pass the receipts of one run; the files of
+        the other run are garbage.
     store, dataset_uuid, factory
-        Where the dataset lies.
+        The dataset.
     delete_scope, metadata, metadata_merger, add_columns, on_conflict
         As in `update_dataset_from_dataframes`.
     txn : tuple of str and int, optional
         ``(application id, number)``: the commit is skipped if the dataset has a commit of this
-        application with this number or a later one. So the rows may be staged anew for a repeated
-        call, and are committed once. See the page *Exactly once*.
+        application with this number or a later one. A repeated call may then stage its rows again;
+        they are committed once. See the page *Exactly once*.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     DatasetMetadata
-        The dataset as it was committed; ``commit`` is None if there was nothing to commit, and
-        ``commit.skipped`` says that ``txn`` had been committed.
+        The dataset as it was committed. ``commit`` is None if there was nothing to commit;
+        ``commit.skipped`` is True if ``txn`` had been committed.
 
     Raises
     ------
     InvalidInput, InvalidType
-        If there is nothing to make a dataset from, or receipts are of another dataset, contradict
-        each other or do not fit the dataset.
+        If there are no rows to create a dataset from, or receipts belong to another dataset,
+        contradict each other or do not fit the dataset.
     CommitConflict
         As in `update_dataset_from_dataframes`.
     StagedFilesLost
-        If garbage collection has taken the files meanwhile.
+        If garbage collection has removed the staged files.
 
     Examples
     --------
@@ -240,121 +166,36 @@ def commit_receipts(
     2
     >>> commit_receipts(receipts, store, "sales").commit is None
     True
-    >>> [commit_receipts(stage_partitions(rows, store, "sales"), store, "sales", txn=("weekly", 3)).commit.skipped for rows in [weeks[0]] * 2]
-    [False, True]
+    >>> for _ in range(2):
+    ...     staged = stage_partitions(weeks[0], store, "sales")
+    ...     print(commit_receipts(staged, store, "sales", txn=("weekly", 3)).commit.skipped)
+    False
+    True
     """
     with operation("commit_receipts", options):
         target = target_of(store, dataset_uuid, factory)
-        items = _only_staged(receipts)
+        items = list(flatten(receipts))
+        staged = [item for item in items if isinstance(item, StagedPartitions)]
+        if len(staged) < len(items):
+            wrong = next(item for item in items if not isinstance(item, StagedPartitions))
+            raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong).__name__}.")
+        staged = [item for item in staged if item.receipts]
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
+        # Before any check of the rows: a repeated call must succeed even if the schema has changed.
         if (done := skipped(base, parse_txn(txn))) is not None:
             return DatasetMetadata.of(done)
-        request = plan_update(target.uuid, base, *_columns_of(items, base), add_columns=add_columns)
+        # An existing dataset has its own partition keys and index columns.
+        columns = columns_of_new_dataset(staged) if base is None else ([], [])
+        request = plan_update(target.uuid, base, *columns, add_columns=add_columns)
         rules = update_options(delete_scope, base, on_conflict, txn)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        new = _uncommitted(target.store, items, base, rules)
+        new = uncommitted(target.store, staged, base, rules)
         if base is not None and not (new or rules.scope or metadata or metadata_merger or rules.txn):
+            # Nothing to commit: the result of an earlier commit is not that of this call.
             return DatasetMetadata.of(replace(base, result=None))
-        return target.committed(commit_staged(target.store, collected(target.store, request, new), arguments, rules))
-
-
-def _only_staged(receipts: object) -> list[StagedPartitions]:
-    items = list(flat(receipts))
-    wrong = [item for item in items if not isinstance(item, StagedPartitions)]
-    if wrong:
-        raise InvalidType(f"Receipts are what stage_partitions returns, not {type(wrong[0]).__name__}.")
-    return [item for item in items if isinstance(item, StagedPartitions) and item.receipts]
-
-
-def _columns_of(items: Sequence[StagedPartitions], base: Snapshot | None) -> tuple[list[str], list[str]]:
-    """Partition keys and index columns that a dataset is made with; one that exists has its own."""
-    if base is not None:
-        return [], []
-    keys = {item.partition_on for item in items}
-    if len(keys) > 1:
-        raise InvalidInput(
-            f"Receipts of dataset {items[0].uuid!r} have different partition columns: {sorted(map(list, keys))}. Nothing was committed."
-        )
-    return list(next(iter(keys), ())), sorted({column for item in items for column in item.index_columns})
-
-
-def _uncommitted(
-    store: Store, items: Sequence[StagedPartitions], base: Snapshot | None, rules: CommitOptions
-) -> list[StagedPartitions]:
-    """Without partitions that the dataset has already, unless they are in the scope: what was removed and added in one commit stays when it is repeated."""
-    if base is None or base.document.partitions is None:
-        return list(items)
-    stays = pc.invert(pc.is_in(base.partitions.labels, value_set=removed_labels(store, base, rules.scope)))
-    wanted = pc.and_(
-        stays,
-        pc.is_in(
-            base.partitions.labels,
-            value_set=pa.array([label for item in items for label in item.labels], type=pa.string()),
-        ),
-    )
-    labels = base.partitions.labels.filter(wanted).to_pylist()
-    files = {
-        (table, label): key
-        for table, keys in base.partitions.files.items()
-        for label, key in zip(labels, keys.filter(wanted).to_pylist(), strict=True)
-    }
-
-    def is_new(receipt: Receipt) -> bool:
-        key = files.get((receipt.table, receipt.label))
-        return key is None or not (key == receipt.key or is_copy(key, receipt.key))
-
-    left = [replace(item, receipts=tuple(filter(is_new, item.receipts))) for item in items]
-    return [item for item in left if item.receipts]
-
-
-def flat(items: object) -> Iterator[object]:
-    """Staged partitions and other items out of nested lists."""
-    for item in [items] if isinstance(items, StagedPartitions) else as_items(items):
-        if isinstance(item, list) and not (item and isinstance(item[0], tuple)):
-            yield from flat(item)
-        elif item is not None:
-            yield item
-
-
-def collected(store: Store, request: WriteRequest, items: Sequence[object]) -> StagedWrite:
-    """What is to be committed, of staged partitions and of files that lie where their labels say."""
-    found = chain.from_iterable(map_in_threads(lambda item: _receipts(store, request, item), items))
-    distinct = _distinct(request, found)
-    receipts = tuple(map_in_threads(lambda receipt: with_index_values(store, request, receipt), distinct))
-    if request.base is None and not receipts:
-        raise InvalidInput(
-            f"Cannot store empty datasets: {request.uuid!r} does not exist, and there are no partitions to make it from."
-        )
-    by_label: dict[str, dict[str, pa.Schema]] = {}
-    for receipt in receipts:
-        by_label.setdefault(receipt.label, {})[receipt.table] = receipt.schema
-    schemas = Schemas(request)
-    for tables in by_label.values():
-        schemas.add(tables)
-    check_final(request, schemas.tables)
-    return StagedWrite(request, receipts, schemas.tables, len(items))
-
-
-def _receipts(store: Store, request: WriteRequest, item: object) -> Sequence[Receipt]:
-    if isinstance(item, StagedPartitions):
-        return item.receipts
-    return list(
-        chain.from_iterable(
-            receipts_of_files(store, request, partition) for partition in elements_in(item, request.uuid)
-        )
-    )
-
-
-def _distinct(request: WriteRequest, receipts: Iterable[Receipt]) -> list[Receipt]:
-    """The same partition twice is one; two different files of one label are not."""
-    found: dict[tuple[str, str], Receipt] = {}
-    for receipt in receipts:
-        if found.setdefault((receipt.label, receipt.table), receipt).key != receipt.key:
-            raise InvalidInput(
-                f"The labels {[receipt.label]} are duplicated. Nothing was committed to dataset {request.uuid!r}."
-            )
-    return list(found.values())
+        staged_write = merge_staged(target.store, request, new)
+        return target.committed(commit_staged(target.store, staged_write, arguments, rules))
 
 
 def write_single_partition(
@@ -372,22 +213,22 @@ def write_single_partition(
     *,
     options: Overrides | None = None,
 ) -> StagedPartitions:
-    """Write the files of one item of rows to an existing dataset, and nothing else: no document, no schema, no index.
+    """Write only the data files of one item of rows, to an existing dataset.
 
-    Any number of processes can do so at the same time; `commit_dataset` makes the partitions
-    visible. In a dataset whose document lists no partitions (`create_empty_dataset_header`) they
-    are visible at once.
+    Many processes can write at the same time; `commit_dataset` makes the partitions visible. In a
+    dataset whose document lists no partitions (`create_empty_dataset_header`) they are visible at
+    once. See the page *Many writers*.
 
     Parameters
     ----------
     store, dataset_uuid, factory
-        Where the dataset lies.
+        The dataset.
     data
-        One item, as in `store_dataframes_as_dataset`; rows are checked against the dataset's schema
+        One item, as in `store_dataframes_as_dataset`. Rows are checked against the dataset's schema
         before anything is written.
     partition_on, secondary_indices
-        As in `update_dataset_from_dataframes`; the values for all indices of the dataset are kept
-        in the result.
+        As in `update_dataset_from_dataframes`. The result has the values for all indices of the
+        dataset.
     df_serializer
         As in `store_dataframes_as_dataset`.
     metadata, overwrite, metadata_merger
@@ -395,7 +236,7 @@ def write_single_partition(
     metadata_version : int
         Only 4.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -407,7 +248,7 @@ def write_single_partition(
     DatasetNotFound
         If the dataset does not exist.
     InvalidType
-        If there is no data.
+        If ``data`` is None.
     InvalidInput
         If the rows do not fit the dataset.
 
@@ -418,14 +259,15 @@ def write_single_partition(
     >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
     >>> schema = pa.schema([("SALES_DATE", pa.string()), ("UNITS", pa.int64())])
-    >>> _ = create_empty_dataset_header(store, "sales", {"table": schema}, partition_on="SALES_DATE")
-    >>> staged = write_single_partition(store, "sales", pa.table({"SALES_DATE": ["2024-05-01"], "UNITS": [3]}))
+    >>> _ = create_empty_dataset_header(store, "sales", {"table": schema}, "SALES_DATE")
+    >>> sales = pa.table({"SALES_DATE": ["2024-05-01"], "UNITS": [3]})
+    >>> staged = write_single_partition(store, "sales", sales)
     >>> staged
     StagedPartitions(uuid='sales', partitions=1, rows=1)
     >>> len(commit_dataset(store, "sales", new_partitions=[staged]).partitions)
     1
     """
-    del metadata, overwrite, metadata_merger
+    del metadata, overwrite, metadata_merger  # kartothek's signature
     with operation("write_single_partition", options):
         check_version(metadata_version)
         if data is None:
@@ -433,7 +275,7 @@ def write_single_partition(
         target = target_of(store, dataset_uuid, factory)
         base = load_snapshot(target.store, target.uuid)
         request = plan_update(target.uuid, base, partition_on, secondary_indices, df_serializer)
-        return staged_partitions(target.store, request, [data])
+        return _stage(target.store, request, [data])
 
 
 def commit_dataset(
@@ -453,16 +295,18 @@ def commit_dataset(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Make partitions visible that were written before, remove others, set metadata: one commit that writes no data file.
+    """Commit stored partitions, remove others, set metadata: one commit without data files.
+
+    See the page *Many writers*.
 
     Parameters
     ----------
     store, dataset_uuid, factory
-        Where the dataset lies; one that does not exist is made.
+        The dataset; it is created if needed.
     new_partitions : list, optional
-        What `write_single_partition` returned, or ``{"label": ..., "data": {table: rows or None}}``
-        for files that lie under the keys which their labels say. Values for indices that a
-        partition lacks are read from its file.
+        Results of `write_single_partition`, or ``{"label": ..., "data": {table: rows or None}}``
+        for files that are stored under the key of their label. Missing index values are read from
+        the file.
     delete_scope, metadata, metadata_merger, partition_on, secondary_indices, on_conflict
         As in `update_dataset_from_dataframes`.
     output_dataset_uuid, df_serializer
@@ -470,7 +314,7 @@ def commit_dataset(
     default_metadata_version : int
         Only 4.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -480,8 +324,8 @@ def commit_dataset(
     Raises
     ------
     InvalidInput
-        If there is nothing to commit, or a partition is of another dataset or does not fit the
-        schema.
+        If there is nothing to commit, or a partition belongs to another dataset or does not fit
+        the schema.
     KeyNotFound
         If the file of a partition does not exist.
     CommitConflict
@@ -493,16 +337,17 @@ def commit_dataset(
     >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
     >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
-    >>> _ = store_dataframes_as_dataset(store, "sales", [pa.table({"WEEK": [1], "UNITS": [3]})], partition_on="WEEK")
-    >>> weeks = [write_single_partition(store, "sales", pa.table({"WEEK": [week], "UNITS": [week]})) for week in (2, 3)]
-    >>> len(commit_dataset(store, "sales", weeks, delete_scope=[{"WEEK": 1}], metadata={"source": "till"}).partitions)
+    >>> sales = [pa.table({"WEEK": [week], "UNITS": [week]}) for week in (1, 2, 3)]
+    >>> _ = store_dataframes_as_dataset(store, "sales", sales[:1], partition_on="WEEK")
+    >>> staged = [write_single_partition(store, "sales", rows) for rows in sales[1:]]
+    >>> len(commit_dataset(store, "sales", staged, delete_scope=[{"WEEK": 1}]).partitions)
     2
     """
-    del output_dataset_uuid, df_serializer
+    del output_dataset_uuid, df_serializer  # kartothek's signature
     with operation("commit_dataset", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
-        items = [] if new_partitions is None else list(flat(new_partitions))
+        items = [] if new_partitions is None else list(flatten(new_partitions))
         if not items and not delete_scope and not metadata and metadata_merger is None:
             raise InvalidInput(
                 "Need to provide either new data, new metadata or a delete scope. None of it was provided."
@@ -512,4 +357,6 @@ def commit_dataset(
         request = plan_update(target.uuid, base, partition_on, secondary_indices)
         rules = update_options(delete_scope, base, on_conflict)
         arguments = metadata_arguments(metadata, metadata_merger, target.uuid)
-        return target.committed(commit_staged(target.store, collected(target.store, request, items), arguments, rules))
+        return target.committed(
+            commit_staged(target.store, merge_staged(target.store, request, items), arguments, rules)
+        )

@@ -1,4 +1,4 @@
-"""The commits of a dataset as a frame."""
+"""The history of a dataset as a frame."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.metadata.commit_log import Commit
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.time_travel import PastState, states
+from kartothek_cube.core.snapshots.time_travel import states
 from kartothek_cube.errors import CorruptDocument
 from kartothek_cube.typing import StoreLike
 
@@ -51,31 +50,30 @@ def history(
     factory: DatasetFactory | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
-    """The commits of a dataset that are still known, the newest first.
+    """The known commits of a dataset, newest first. See the page *History*.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``. The newest state counts, whatever the factory has
         read.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     pandas.DataFrame
-        - ``commit``, ``parent``: ids; the parent is null for the first commit, and for the first
-          one after a library without commit ids.
-        - ``time``: when the commit was made, by the writer's clock (UTC); null if it is not known.
-        - ``added``, ``removed``: numbers of partitions, ``Int64``; null if they are not known any
-          more. One that was replaced counts in both.
-        - ``cube``: id of the write to several datasets of a cube that the commit is a part of, or
-          null.
-        - ``kept``: whether the state after the commit can be read with ``as_of=``.
+        - ``commit``, ``parent``: ids. The parent is null for the first commit, and for the first
+          commit after a library without commit ids.
+        - ``time``: time of the commit by the writer's clock (UTC), or null.
+        - ``added``, ``removed``: numbers of partitions, ``Int64``; null once history has expired. A
+          replaced partition counts in both.
+        - ``cube``: id of the cube write that contains the commit, or null.
+        - ``kept``: whether ``as_of=`` can read the state after the commit.
 
     Raises
     ------
@@ -86,11 +84,13 @@ def history(
     --------
     >>> import pandas as pd
     >>> from kartothek_cube import open_store
-    >>> from kartothek_cube.api.dataset import history, store_dataframes_as_dataset, update_dataset_from_dataframes
+    >>> from kartothek_cube.api.dataset import history, store_dataframes_as_dataset
+    >>> from kartothek_cube.api.dataset import update_dataset_from_dataframes
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"])
-    >>> _ = update_dataset_from_dataframes([sales[:1]], store, "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    >>> scope = [{"COUNTRY_CODE": "DE"}]
+    >>> _ = update_dataset_from_dataframes([sales[:1]], store, "sales", delete_scope=scope)
     >>> history("sales", store)[["added", "removed", "kept"]]
        added  removed  kept
     0      1        1  True
@@ -99,24 +99,23 @@ def history(
     with operation("history", options):
         source = dataset_ref(dataset_uuid, store, factory)
         newest = load_snapshot(source.store, source.uuid)
-        known: list[PastState] = []
-        with suppress(CorruptDocument):  # an entry that cannot be read ends what is kept
+        rows: list[tuple[object, ...]] = []
+        # History ends at the first entry that cannot be read.
+        with suppress(CorruptDocument):
             for state in states(source.store, newest):
                 if state.commit is not None:
-                    known.append(state)  # noqa: PERF401 - those before the error count
-        kept = {state.commit for state in known}
-        forgotten = [commit for commit in reversed(newest.chain) if commit.id not in kept]
-        rows = [*map(_row_of_state, known), *map(_row_of_commit, forgotten)]
-        frame = to_frame(
-            pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
+                    entry = state.entry
+                    counts = (None, None) if entry is None else (len(entry.added), len(entry.removed))
+                    cube = state.cube and state.cube.id
+                    rows.append((state.commit, state.parent, state.time, *counts, cube, True))
+        kept = {row[0] for row in rows}
+        # The document's chain of commits reaches further back than the history entries.
+        rows.extend(
+            (commit.id, commit.parent, commit.time, None, None, commit.cube and commit.cube.id, False)
+            for commit in reversed(newest.chain)
+            if commit.id not in kept
         )
+        columns = [dict(zip(_SCHEMA.names, row, strict=True)) for row in rows]
+        frame = to_frame(pa.Table.from_pylist(columns, schema=_SCHEMA))
+        # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})
-
-
-def _row_of_state(state: PastState) -> tuple[object, ...]:
-    numbers = (None, None) if state.entry is None else (len(state.entry.added), len(state.entry.removed))
-    return state.commit, state.parent, state.time, *numbers, None if state.cube is None else state.cube.id, True
-
-
-def _row_of_commit(commit: Commit) -> tuple[object, ...]:
-    return commit.id, commit.parent, commit.time, None, None, None if commit.cube is None else commit.cube.id, False

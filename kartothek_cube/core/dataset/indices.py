@@ -1,4 +1,4 @@
-"""Building secondary indices on the partitions that a dataset has."""
+"""Build secondary indices of an existing dataset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
 from kartothek_cube.core.commit.dataset_write import repeat_on_conflict
-from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
+from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
@@ -32,18 +32,19 @@ def build_dataset_indices(
     *,
     options: Overrides | None = None,
 ) -> DatasetFactory:
-    """Build secondary indices on columns of a dataset that exists, reading only these columns.
+    """Build secondary indices of an existing dataset, reading only the columns to be indexed.
 
-    Other indices and the metadata stay as they are; an index that is there already is made anew.
+    An existing index on a column is rebuilt; other indices and the metadata stay. See the page
+    *Indices*.
 
     Parameters
     ----------
     store, dataset_uuid, factory
-        Where the dataset lies: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
+        The dataset: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
     columns : str or list of str
         The columns.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -55,12 +56,12 @@ def build_dataset_indices(
     DatasetNotFound
         If the dataset does not exist.
     InvalidRequest
-        If no table has a column, or it is a partition key, which is indexed by its path.
+        If no table has a column, or the column is a partition key, whose index is the path.
     Unsupported
         If the type of a column cannot be indexed.
     CommitConflict
-        If others added or removed partitions in between more often than
-        ``options(commit_retries=...)`` says; nothing is visible. Each time only new files are read.
+        If other writers added or removed partitions more often than
+        ``options(commit_retries=...)``; each retry reads only new files. Nothing was changed.
 
     Examples
     --------
@@ -68,8 +69,8 @@ def build_dataset_indices(
     >>> from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
     >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
-    >>> sales = [pd.DataFrame({"BRAND": ["Acme", "Bolt"], "UNITS": [1, 2]}), pd.DataFrame({"BRAND": ["Bolt"], "UNITS": [3]})]
-    >>> _ = store_dataframes_as_dataset(store, "sales", sales)
+    >>> sales = pd.DataFrame({"BRAND": ["Acme", "Bolt"], "UNITS": [1, 2]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales, sales[1:]])
     >>> factory = build_dataset_indices(store, "sales", "BRAND")
     >>> len(factory.load_index("BRAND").indices["BRAND"].query("Bolt"))
     2
@@ -85,30 +86,32 @@ def build_dataset_indices_on(
     columns: Iterable[str] | str,
     factory: DatasetFactory | None,
 ) -> DatasetFactory:
-    """Build indices as `build_dataset_indices` does, inside an operation; the executor reads the files."""
+    """`build_dataset_indices` inside an operation; the executor reads the files."""
     source = dataset_ref(dataset_uuid, store, factory)
     check_store_can_commit(source.store)
     names = column_names(columns, "columns")
-    known: Entries = {}
-    repeat_on_conflict(lambda: _build(source, names, known, executor))
+    # A retry after a conflict reads only the files that are not in here yet.
+    entries: Entries = {}
+
+    def build() -> None:
+        base = load_snapshot(source.store, source.uuid)
+        _check_can_index(base, names)
+        built = built_indices(source.store, base, names, entries, executor)
+        index_columns = tuple(sorted(base.secondary_columns | set(names)))
+        change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
+        source.committed(commit_change(source.store, change, base))
+
+    repeat_on_conflict(build)
     return source.factory or DatasetFactory(source.uuid, source.store)
 
 
-def _build(source: DatasetRef, names: Sequence[str], known: Entries, executor: Executor) -> None:
-    base = load_snapshot(source.store, source.uuid)
-    _check(base, names)
-    built = built_indices(source.store, base, names, known, executor)
-    index_columns = tuple(sorted(base.secondary_columns | set(names)))
-    change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
-    source.committed(commit_change(source.store, change, base))
-
-
-def _check(base: Snapshot, columns: Sequence[str]) -> None:
-    known = {name for schema in base.schemas.values() for name in schema.names}
-    missing = [c for c in columns if c not in known]
+def _check_can_index(base: Snapshot, columns: Sequence[str]) -> None:
+    present = {name for schema in base.schemas.values() for name in schema.names}
+    missing = [c for c in columns if c not in present]
     if missing:
         raise InvalidRequest(
-            f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, which has {sorted(known)}."
+            f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, "
+            f"which has {sorted(present)}."
         )
     for key in check_index_columns(base.schemas, columns, base.partition_keys, base.uuid):
         check_key(key)

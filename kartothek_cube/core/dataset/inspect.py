@@ -1,4 +1,4 @@
-"""Which datasets a store holds, statistics of row groups, and hashes of rows."""
+"""List datasets, and show statistics of row groups and hashes of rows."""
 
 from __future__ import annotations
 
@@ -56,29 +56,29 @@ def collect_dataset_metadata(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
-    """What the footers of the data files say: one row for each row group.
+    """Statistics from the footers of the data files: one row per row group.
 
     Parameters
     ----------
     store : str, path, store or callable
-        Where the dataset lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     dataset_uuid : str
         The dataset.
     table_name : str, default "table"
-        Which table of the dataset.
+        The table.
     predicates : list of list of tuple, optional
-        Only files that may hold matching rows, as partition values and indices say; rows are not
-        looked at.
+        Only files that may have matching rows by their partition values and indices. Rows are not
+        read.
     frac : float, default 1.0
-        Share of the files, above 0 and at most 1; at least one file is taken. Which ones is random.
+        Share of the files, above 0 and at most 1. The sample is random and has at least one file.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``.
     random_state : int or numpy.random.Generator, optional
-        Makes the choice of files repeatable.
+        Seed of the sample.
     as_of : str or datetime, optional
         As in `read_table`.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -87,20 +87,20 @@ def collect_dataset_metadata(
         in bytes.
 
         - ``partition_label``: label of the partition.
-        - ``row_group_id``: position of the row group in its file.
-        - ``row_group_compressed_size``, ``row_group_uncompressed_size``: size of its column chunks
-          in the file, and decoded.
+        - ``row_group_id``: position of the row group in its file, from 0.
+        - ``row_group_compressed_size``, ``row_group_uncompressed_size``: size of the column chunks,
+          encoded in the file and decoded.
         - ``number_rows_total``, ``number_row_groups``: of the file.
         - ``serialized_size``: size of the file.
         - ``number_rows_per_row_group``: rows of the row group.
 
-        In kartothek ``row_group_compressed_size`` is an uncompressed size, and ``serialized_size``
-        that of the footer.
+        kartothek returns an uncompressed size as ``row_group_compressed_size``, and the size of the
+        footer as ``serialized_size``.
 
     Raises
     ------
     InvalidInput, InvalidType
-        If ``frac`` is out of its range, or the predicates do not fit the dataset.
+        If ``frac`` is out of range, or the predicates do not fit the dataset.
     DatasetNotFound, KeyNotFound
         If the dataset, the table, or a file does not exist.
     Unsupported
@@ -134,36 +134,24 @@ def collect_dataset_metadata_on(
     random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None,
     as_of: AsOf | None,
 ) -> pd.DataFrame:
-    """Read row group statistics as `collect_dataset_metadata` does, inside an operation; the executor reads the footers."""
-    share = _checked_share(frac)
+    """`collect_dataset_metadata` inside an operation; the executor reads the footers."""
+    is_number = isinstance(frac, (int, float, np.number)) and not isinstance(frac, bool)  # type: ignore[redundant-expr]
+    if not is_number or not 0 < frac <= 1:
+        raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
     source = dataset_ref(dataset_uuid, store, factory, as_of)
     snapshot = source.snapshot()
     plan = make_file_plan(source.store, snapshot, table_name, [], parse_predicates(predicates), keep=source.keep)
     labels = labels_of(plan, snapshot, table_name)
-    chosen = _sample(len(labels), share, random_state)
-    files = [(labels[i], plan.files[int(i)].as_py()) for i in chosen]
+    sample: Sequence[int] = range(len(labels))
+    if frac < 1 and labels:
+        size = max(1, int(len(labels) * float(frac)))
+        sample = sorted(np.random.default_rng(random_state).choice(len(labels), size, replace=False).tolist())
+    files = [(labels[i], plan.files[i].as_py()) for i in sample]
     frame: pd.DataFrame = row_group_table(source.store, snapshot.uuid, files, executor).to_pandas()
-    return frame.astype({"partition_label": object})
+    return frame.astype({"partition_label": object})  # kartothek's type, not pandas' new text type
 
 
-def _checked_share(frac: object) -> float:
-    if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1:
-        raise InvalidInput(f"Invalid value for parameter `frac`: {frac!r}. It is a number above 0 and at most 1.")
-    return float(frac)
-
-
-def _sample(
-    n: int,
-    share: float,
-    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None,
-) -> Sequence[int]:
-    if share == 1.0 or not n:
-        return range(n)
-    picked = np.random.default_rng(random_state).choice(n, max(1, int(n * share)), replace=False)
-    return [int(i) for i in np.sort(picked)]
-
-
-# --- hashes -----------------------------------------------------------------------------------------------------------
+# --- hashes ---------------------------------------------------------------------------------------
 
 
 def hash_dataset(
@@ -180,40 +168,38 @@ def hash_dataset(
 ) -> pd.Series[int]:
     """A 64-bit hash of the rows of each partition, or of each group of rows.
 
-    Equal rows give equal hashes, in whatever order, files, encodings and widths of types they are
-    stored, and whichever versions of libraries compute them; a row counts as often as it is there.
-    So hashes tell whether two datasets hold the same rows, or where they differ. They are no
-    protection against forgery, and their values are others than those of kartothek, which depend on
-    the version of pandas.
+    Equal rows have equal hashes, independent of order, files, encodings, widths of types and
+    versions of libraries; duplicate rows count. So hashes show whether two datasets have the same
+    rows, or where they differ. They are not cryptographic. They differ from kartothek's hashes,
+    which depend on the version of pandas.
 
     Parameters
     ----------
     store : str, path, store or callable
-        Where the dataset lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     dataset_uuid : str
         The dataset.
     subset : str or list of str, optional
-        Columns that count, by default all. Their order does not matter, their names do.
+        Columns to hash, by default all. Their names count, their order does not.
     group_key : str or list of str, optional
-        Columns whose values make the groups.
+        Group rows by these columns.
     table : str, default "table"
-        Which table of the dataset.
+        The table.
     predicates : list of list of tuple, optional
-        Only rows that satisfy them.
+        Hash only matching rows.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``.
     as_of : str or datetime, optional
         As in `read_table`.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     pandas.Series
-        Type ``uint64``. Without ``group_key`` by label, in the order of the document; with
-        predicates, partitions without a matching row are left out. With ``group_key`` by the sorted
-        values of these columns, in a ``MultiIndex`` if there are several; null values make a group
-        of their own.
+        Type ``uint64``. Without ``group_key``: by label, in the order of the document; with
+        predicates, without partitions that have no matching row. With ``group_key``: by the sorted
+        values of these columns, in a ``MultiIndex`` if there are several; nulls are one group.
 
     Raises
     ------
@@ -235,8 +221,8 @@ def hash_dataset(
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "DE", "FR"]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales])
     >>> _ = store_dataframes_as_dataset(store, "copy", [sales[::-1]], partition_on=["COUNTRY_CODE"])
-    >>> one, other = (hash_dataset(store, uuid, group_key="COUNTRY_CODE") for uuid in ("sales", "copy"))
-    >>> one.equals(other), list(one.index)
+    >>> hashes = hash_dataset(store, "sales", group_key="COUNTRY_CODE")
+    >>> hashes.equals(hash_dataset(store, "copy", group_key="COUNTRY_CODE")), list(hashes.index)
     (True, ['DE', 'FR'])
     """
     with operation("hash_dataset", options):
@@ -254,14 +240,14 @@ def hash_dataset_on(
     factory: DatasetFactory | None,
     as_of: AsOf | None,
 ) -> pd.Series[int]:
-    """Hash a dataset as `hash_dataset` does, inside an operation; the executor reads the files."""
+    """`hash_dataset` inside an operation; the executor reads the files."""
     source = dataset_ref(dataset_uuid, store, factory, as_of)
     snapshot = source.snapshot()
-    counted = None if subset is None else [str(c) for c in as_list(subset, "subset")]
+    hashed = None if subset is None else [str(c) for c in as_list(subset, "subset")]
     keys = [str(c) for c in as_list(group_key, "group_key")]
-    wanted = None if counted is None else list(dict.fromkeys([*counted, *keys]))
-    plan = make_file_plan(source.store, snapshot, table, wanted, parse_predicates(predicates), keep=source.keep)
-    columns = list(plan.request.columns) if counted is None else counted
+    to_read = None if hashed is None else list(dict.fromkeys([*hashed, *keys]))
+    plan = make_file_plan(source.store, snapshot, table, to_read, parse_predicates(predicates), keep=source.keep)
+    columns = list(plan.request.columns) if hashed is None else hashed
     if group_key is None:
         return _by_partition(source.store, plan, columns, labels_of(plan, snapshot, table), executor)
     return _by_group(source.store, plan, columns, keys, executor)
@@ -273,16 +259,14 @@ def _by_partition(
     import pandas as pd
 
     hashed = map_files(partial(_file_hash, store, plan.request, columns), plan.tasks(), executor=executor, heavy=True)
-    found = {
+    by_label = {
         label: value
         for label, (value, rows) in zip(labels, hashed, strict=True)
         if rows or plan.request.predicates is None
     }
+    index = pd.Index(list(by_label), dtype=object)
     # pandas' stubs take an array of integers for one of floats.
-    return cast(
-        "pd.Series[int]",
-        pd.Series(np.array(list(found.values()), dtype=np.uint64), index=pd.Index(list(found), dtype=object)),
-    )
+    return cast("pd.Series[int]", pd.Series(np.array(list(by_label.values()), dtype=np.uint64), index=index))
 
 
 def _file_hash(store: Store, request: FileRequest, columns: Sequence[str], task: ScanTask) -> tuple[np.uint64, int]:
@@ -295,10 +279,18 @@ def _by_group(
 ) -> pd.Series[int]:
     import pandas as pd
 
-    schema = _key_schema(plan.request, keys)
-    hashed = map_files(
-        partial(_group_hashes, store, plan.request, columns, schema), plan.tasks(), executor=executor, heavy=True
-    )
+    request = plan.request
+    fields = [request.schema.field(c) for c in checked_columns(keys, request.schema, request.dataset)]
+    nested = [f.name for f in fields if pt.is_nested(f.type)]
+    if nested or not fields:
+        raise InvalidInput(
+            f"The columns {nested} make no groups of dataset {request.dataset!r}; "
+            "group_key names columns without lists, at least one."
+        )
+    schema = pa.schema(fields)
+    of_file = partial(_group_hashes, store, request, columns, schema)
+    hashed = map_files(of_file, plan.tasks(), executor=executor, heavy=True)
+    # Without files the result is empty, in the types of the columns.
     parts = list(hashed) or [_summed(schema.empty_table(), np.zeros(0, dtype=np.uint64))]
     merged = pa.concat_tables(parts).combine_chunks()
     result = _summed(merged.select(range(len(keys))), merged.column(len(keys)).to_numpy())
@@ -311,31 +303,22 @@ def _group_hashes(
     store: Store, request: FileRequest, columns: Sequence[str], keys: pa.Schema, task: ScanTask
 ) -> pa.Table:
     rows = read_rows(store, task.key, request, task.constants)
-    return _summed(pa.table([_key_column(rows.column(c)) for c in keys.names], schema=keys), row_hashes(rows, columns))
-
-
-def _key_schema(request: FileRequest, keys: Sequence[str]) -> pa.Schema:
-    fields = [request.schema.field(c) for c in checked_columns(keys, request.schema, request.dataset)]
-    nested = [f.name for f in fields if pt.is_nested(f.type)]
-    if nested or not fields:
-        raise InvalidInput(
-            f"The columns {nested} make no groups of dataset {request.dataset!r}; group_key names columns without lists, at least one."
-        )
-    return pa.schema(fields)
-
-
-def _key_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values that groups have: NaN is null."""
-    if not pt.is_floating(column.type):
-        return column
-    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, 0.0).cast(column.type))
+    columns_of_keys = []
+    for key in keys:
+        column = rows.column(key.name)
+        if pt.is_floating(key.type):
+            # One group for NaN and null, and one for 0.0 and -0.0, to which adding 0.0 leads.
+            column = pc.if_else(pc.is_nan(column), pa.scalar(None, key.type), pc.add(column, 0.0).cast(key.type))
+        columns_of_keys.append(column)
+    return _summed(pa.table(columns_of_keys, schema=keys), row_hashes(rows, columns))
 
 
 def _summed(keys: pa.Table, hashes: Hashes) -> pa.Table:
-    """The distinct keys in their order, and behind them the sum of the hashes of each."""
+    """The distinct keys, sorted, and the sum of the hashes of each key as the last column."""
     codes = pack_one(keys, keys.column_names)
     order = np.argsort(codes, kind="stable")
     starts = group_starts(codes[order])
+    # Overflow wraps around: the sum modulo 2^64.
     sums = np.add.reduceat(hashes[order], starts) if len(starts) else np.zeros(0, dtype=np.uint64)
     return keys.take(pa.array(order[starts])).append_column(_HASH, pa.array(sums, type=pa.uint64()))
 
@@ -344,15 +327,15 @@ _DOCUMENTS = (JSON_SUFFIX, MSGPACK_SUFFIX)
 
 
 def list_datasets(store: StoreLike) -> list[str]:
-    """Uuids of the datasets that a store holds, sorted; one listing of the top level, no document is read.
+    """Uuids of the datasets in a store, sorted: one listing of the top level, no document is read.
 
-    The datasets of a cube are among them, as ``<uuid_prefix>++<dataset>``. A dataset exists if and
-    only if its document does, see *The format* in the documentation.
+    Datasets of a cube appear as ``<uuid_prefix>++<dataset>``. A dataset exists if and only if its
+    document exists, see the page *The format*.
 
     Parameters
     ----------
     store : str, path, store or callable
-        Everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
 
     Returns
     -------
@@ -363,7 +346,8 @@ def list_datasets(store: StoreLike) -> list[str]:
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
-    >>> _ = store_dataframes_as_dataset("hfs://listed", "sales", [pa.table({"PRODUCT_ID": [1], "UNITS": [3]})], overwrite=True)
+    >>> sales = pa.table({"PRODUCT_ID": [1], "UNITS": [3]})
+    >>> _ = store_dataframes_as_dataset("hfs://listed", "sales", [sales], overwrite=True)
     >>> list_datasets("hfs://listed")
     ['sales']
     """

@@ -1,4 +1,4 @@
-"""Garbage collection, conversion, verification and deletion of a dataset."""
+"""Collect garbage of a dataset, convert, verify and delete it."""
 
 from __future__ import annotations
 
@@ -50,57 +50,55 @@ def garbage_collect_dataset(
     dry_run: bool = False,
     options: Overrides | None = None,
 ) -> GarbageReport:
-    """Remove the files of a dataset that neither its document nor its kept history names and that are older than ``options(grace=...)``.
+    """Remove the old files of a dataset that neither the document nor kept history names.
 
-    Such files are left by updates, overwrites and writes that failed. What is younger than the
-    grace period (one day) waits, because a write that is under way may still need it. What a commit
-    replaced stays for ``options(retain=...)`` (seven days), counted from the commit, so that older
-    snapshots can be read; index files of older snapshots stay for the grace period only.
-    ``options(grace=timedelta(0), retain=timedelta(0))`` removes all at once, as kartothek does: say
-    so only if nobody writes or reads.
+    Updates, overwrites and failed writes leave such files. Files younger than
+    ``options(grace=...)`` (one day) stay, because a running write may need them. Replaced files
+    stay for ``options(retain=...)`` (seven days after the commit; Delta: ``VACUUM … RETAIN``), so
+    that older snapshots can be read; index files of older snapshots stay for the grace period only.
+    ``options(grace=timedelta(0), retain=timedelta(0))`` removes everything at once, as kartothek
+    does: only for a dataset without concurrent readers and writers. See the page *Maintenance*.
 
-    Where the store does not know when a file was written, a call notes in ``<uuid>/_gc/`` what it
-    sees for the first time, and a later one removes what was noted longer than the grace period
-    ago.
+    If the store does not know when a file was written, the call records in ``<uuid>/_gc/`` which
+    garbage it sees first; a later call removes files recorded longer than the grace period ago.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     factory : DatasetFactory, optional
-        Instead of ``dataset_uuid`` and ``store``. The newest state of the dataset counts, whatever
+        Instead of ``dataset_uuid`` and ``store``. The call works on the newest state, whatever
         the factory has read.
     dry_run : bool, default False
-        Only say what would be removed.
+        Only report what would be removed.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     GarbageReport
-        What was or would be removed, and what waits: of each file its key, size in bytes, age, and
-        why it is garbage.
+        Files that were (or would be) removed, and files that wait: key, size in bytes, age, reason.
 
     Raises
     ------
     DatasetNotFound
         If the dataset does not exist.
     CorruptDocument
-        If its document or a schema file cannot be read: nobody knows then which files it names, so
-        nothing is removed.
+        If the document or a schema file cannot be read, so that the files in use are unknown.
+        Nothing is removed.
 
     Notes
     -----
-    Calls of the store: one listing; the document; one call for each history entry; once more the
-    document and a listing of the history if anything is to be removed; one call for each removed
-    file. Ages are by this machine's clock; what lies in the future is young.
+    Store calls: one listing; the document; one call per history entry; before a removal, again the
+    document and a listing of the history; one call per removed file. Ages are by this machine's
+    clock; a time in the future counts as young.
 
-    Garbage is what lies below ``<uuid>/indices/``, the folders of the dataset's tables, and folders
-    with a schema file of a table that the dataset has no more, as far as the document does not name
-    it; and history. Of a dataset whose document lists no partitions only index files and history
-    are garbage. Other keys are left alone.
+    Garbage can be: keys below ``<uuid>/indices/``, below the folders of the dataset's tables, and
+    below folders with the schema file of a former table, unless the document names them; and
+    history. In a dataset whose document lists no partitions, only index files and history can be
+    garbage. Other keys are never removed.
 
     Examples
     --------
@@ -110,8 +108,9 @@ def garbage_collect_dataset(
     >>> from kartothek_cube.api.dataset import garbage_collect_dataset, store_dataframes_as_dataset
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
-    >>> for _ in range(2):
-    ...     _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"], overwrite=True)
+    >>> for overwrite in (False, True):
+    ...     args = {"partition_on": "COUNTRY_CODE", "overwrite": overwrite}
+    ...     _ = store_dataframes_as_dataset(store, "sales", [sales], **args)
     >>> report = garbage_collect_dataset("sales", store)
     >>> len(report.removed), len(report.waiting), report.waiting[0].why
     (0, 2, 'older snapshots need it')
@@ -132,7 +131,7 @@ def garbage_collect_dataset_on(
     *,
     dry_run: bool,
 ) -> GarbageReport:
-    """Collect garbage as `garbage_collect_dataset` does, inside an operation; the executor removes the files."""
+    """`garbage_collect_dataset` inside an operation; the executor removes the files."""
     source = dataset_ref(dataset_uuid, store, factory)
     return collect_garbage(source.store, source.uuid, dry_run=check_flag(dry_run, "dry_run"), executor=executor)
 
@@ -140,30 +139,30 @@ def garbage_collect_dataset_on(
 def convert_metadata_format(
     dataset_uuid: str, store: StoreLike, metadata_storage_format: str, *, options: Overrides | None = None
 ) -> DatasetMetadata:
-    """Store a dataset's document as JSON or as compressed msgpack. Its content stays the same.
+    """Store the document of a dataset as JSON or as compressed msgpack, with the same content.
 
-    This is the only way to change the encoding. Whoever commits with this library at the same time
-    gets `CommitConflict`, so that no commit is lost; other libraries must not write meanwhile.
-    After an interruption the dataset can be read, and calling this again, with either format, ends
-    it.
+    No other call changes the encoding. Concurrent commits of this library fail with
+    `CommitConflict`, so none is lost; other libraries must not write at the same time. After an
+    interruption the dataset can be read; call again, with either format, to complete. See the page
+    *The format*.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     metadata_storage_format : {"json", "msgpack"}
-        The encoding, in any case. If it is the present one, only what an interrupted conversion
-        left is cleared away, and a second document in the other encoding, which kartothek leaves
-        behind when it updates a dataset with a msgpack document.
+        The encoding. With the present encoding, the call only removes the rest of an interrupted
+        conversion, or a second document in the other encoding, which kartothek leaves when it
+        updates a dataset with a msgpack document.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     DatasetMetadata
-        The dataset as it is now.
+        The converted dataset.
 
     Raises
     ------
@@ -172,7 +171,7 @@ def convert_metadata_format(
     DatasetNotFound
         If the dataset does not exist.
     CommitConflict
-        If somebody changed the dataset at the same time; call it again.
+        If another writer changed the dataset at the same time; call again.
     AtomicityRequired, ReadOnlyStore
         If the store cannot compare and swap, or cannot be written to.
 
@@ -213,34 +212,31 @@ def verify_dataset(
     factory: DatasetFactory | None = None,
     options: Overrides | None = None,
 ) -> VerifyReport:
-    """Say what is wrong with a dataset, and what of it reads differently here than in kartothek.
+    """Report damage of a dataset, and data that kartothek would read differently.
 
-    Nothing is changed.
-
-    Documents, schema files and index files are read and the dataset's folder is listed; with
-    ``deep=True`` all data, too, in threads and with bounded memory. Damage of the dataset is a
-    finding and no error.
+    Nothing is changed. The call reads documents, schema files and index files and lists the
+    dataset's folder; with ``deep=True`` it also reads all data, in threads and with bounded memory.
+    Damage is a finding, not an error. See the page *Verify*.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     deep : bool, default False
-        Read the data: whether every file can be read, has the columns and types of the dataset,
-        agrees with its path, and has the values that the secondary indices say.
+        Read the data, too: check that every file can be read, has the columns and types of the
+        dataset, and agrees with its path and with the secondary indices.
     factory : DatasetFactory, optional
-        Instead of ``dataset_uuid`` and ``store``. The newest state of the dataset counts, whatever
+        Instead of ``dataset_uuid`` and ``store``. The call works on the newest state, whatever
         the factory has read.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     VerifyReport
-        The findings, errors first; ``ok`` says that there is no error, ``clean`` that there is no
-        warning either.
+        The findings, errors first. ``ok``: no error; ``clean``: no error and no warning.
 
     Raises
     ------
@@ -256,7 +252,7 @@ def verify_dataset(
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset, verify_dataset
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
-    >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"], secondary_indices=["PRODUCT_ID"])
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
     >>> verify_dataset("sales", store, deep=True).clean
     True
     >>> for key in store.list("sales/table/COUNTRY_CODE=FR/", recursive=True).keys:
@@ -265,11 +261,12 @@ def verify_dataset(
     [('error', 'missing-file')]
     """
     with operation("verify_dataset", options):
+        # Not the snapshot of the factory: stored bytes are verified.
         source = dataset_ref(dataset_uuid, store, factory)
         is_deep = check_flag(deep, "deep")
-        look = verify(source.store, source.uuid, deep=is_deep)
-        look = verify_rows(source.store, look) if is_deep else look
-        return report_of(f"dataset {source.uuid!r}", look.findings, look.counts, deep=is_deep)
+        verified = verify(source.store, source.uuid, deep=is_deep)
+        verified = verify_rows(source.store, verified) if is_deep else verified
+        return report_of(f"dataset {source.uuid!r}", verified.findings, verified.counts, deep=is_deep)
 
 
 @overload
@@ -287,31 +284,31 @@ def delete_dataset(
     *,
     options: Overrides | None = None,
 ) -> None:
-    """Delete a dataset: its history, garbage, index files, data files and schema files, and last its document.
+    """Delete a dataset: history, garbage, index, data and schema files, and last the document.
 
-    Whoever reads the dataset meanwhile may miss files. If it is interrupted, the dataset is still
-    there in name: call it again. There is no grace period. Files that lie elsewhere are deleted if
-    the document names them, but not those of another dataset: these stay, and a warning is logged.
-    Keys below ``<uuid>/`` that are not the library's stay, too.
+    There is no grace period: concurrent readers may miss files. After an interruption the document
+    still exists; call again. Files elsewhere are deleted if the document names them, except files
+    of another dataset: these stay, and a warning is logged. Foreign keys below ``<uuid>/`` stay,
+    too. See the page *Maintenance*.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     factory : DatasetFactory, optional
-        Instead of ``dataset_uuid`` and ``store``. It forgets what it has read.
+        Instead of ``dataset_uuid`` and ``store``. It is invalidated.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Raises
     ------
     DatasetNotFound
         If the dataset does not exist.
     CorruptDocument
-        If its document cannot be read; nothing is removed then. Schema files may be damaged or
-        missing.
+        If the document cannot be read; nothing is removed then. Damaged or missing schema files
+        are no error.
     ReadOnlyStore
         If the store cannot be written to.
 
@@ -333,10 +330,10 @@ def delete_dataset(
 def delete_dataset_on(
     executor: Executor, dataset_uuid: str | None, store: StoreLike | None, factory: DatasetFactory | None
 ) -> None:
-    """Delete a dataset as `delete_dataset` does, inside an operation; the executor removes the files."""
+    """`delete_dataset` inside an operation; the executor removes the files."""
     source = dataset_ref(dataset_uuid, store, factory)
     try:
         run_deletion(source.store, source.uuid, executor)
-    finally:
+    finally:  # an interrupted deletion has changed the dataset, too
         if source.factory is not None:
             source.factory.invalidate()

@@ -1,4 +1,4 @@
-"""Reading a dataset: as one table, as frames by partition or group, or as a stream of Arrow batches."""
+"""Read a dataset: one table, frames by partition or group, or a stream of Arrow batches."""
 
 from __future__ import annotations
 
@@ -59,59 +59,58 @@ def read_table(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> pd.DataFrame:
-    """Read one table of a dataset as one pandas frame.
+    """Read one table of a dataset as one pandas frame. See the page *Reading datasets*.
 
     Parameters
     ----------
     dataset_uuid : str, optional
         The dataset.
     store : str, path, store or callable, optional
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     table : str, default "table"
-        Which table of the dataset.
+        The table.
     columns : list of str, or dict of table to list of str, optional
         Columns to return, in this order. By default all: partition keys first, then the others by
         name.
     concat_partitions_on_primary_index : bool, default False
-        Order the partitions by the values of the partition columns instead of as the document lists
-        them.
+        Order partitions by their partition values, instead of in the order of the document.
     predicate_pushdown_to_io : bool
         Accepted from kartothek; the result does not depend on it.
     categoricals : list of str, or dict of table to list of str, optional
         Columns to return as pandas categoricals, with the categories that occur in the result.
     label_filter : callable, optional
-        Called with each label that is left; a partition is read if it returns True.
+        Called with the label of each partition that pruning leaves; True means read.
     dates_as_object : bool, default False
         Return dates as ``datetime.date`` objects and not as ``datetime64``.
     predicates : list of list of tuple, optional
-        ``[[(column, operator, value), ...], ...]``: an OR of ANDs. Their columns need not be among
-        ``columns``.
+        ``[[(column, operator, value), ...], ...]``: an OR of ANDs, also on columns that are not
+        returned.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``: the dataset as the factory has loaded it.
     as_of : str or datetime, optional
-        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as
-        it is. `history` lists the commits.
+        Id of a commit, or a moment (without a zone: UTC): read this past state. `history` lists the
+        commits.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     pandas.DataFrame
-        All matching rows with a fresh row index, in the types of the dataset's schema whatever
-        files match. Integers and booleans with nulls come in pandas' nullable types (``Int64``,
-        ``boolean``), so that no value is rounded.
+        All matching rows with a fresh row index, in the types of the dataset's schema. Integers and
+        booleans with nulls have pandas' nullable types (``Int64``, ``boolean``): no value is
+        rounded.
 
     Raises
     ------
     DatasetNotFound
-        If the dataset does not exist in the store.
+        If the dataset does not exist.
     KeyNotFound
-        If the table, or a file that the dataset names, does not exist.
+        If the table, or a file of the dataset, does not exist.
     UnknownColumn
         If the table lacks a column of ``columns`` or ``predicates``, or ``columns`` one of
         ``categoricals``.
     InvalidInput, InvalidType
-        If arguments contradict each other or do not fit the dataset, or its history does not reach
+        If arguments contradict each other or do not fit the dataset, or history does not reach
         back to ``as_of``.
 
     Examples
@@ -120,23 +119,23 @@ def read_table(
     >>> from kartothek_cube.api.cube import Cube, build_cube
     >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
-    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
     >>> read_table("sales++seed", store, predicates=[[("COUNTRY_CODE", "==", "FR")]])
       COUNTRY_CODE  PRODUCT_ID  UNITS
     0           FR           2      4
     """
     with operation("read_table", options) as op:
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
-        asked, wanted = parse_predicates(predicates), checked_label_filter(label_filter)
+        filters, by_label = parse_predicates(predicates), checked_label_filter(label_filter)
         in_order = check_flag(concat_partitions_on_primary_index, "concat_partitions_on_primary_index")
         as_objects = check_flag(dates_as_object, "dates_as_object")
         source = dataset_ref(dataset_uuid, store, factory, as_of)
-        plan = make_file_plan(source.store, source.snapshot(), table, names, asked, wanted, keep=source.keep)
-        chosen = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
-        if in_order:
+        plan = make_file_plan(source.store, source.snapshot(), table, names, filters, by_label, keep=source.keep)
+        encoded = checked_categoricals(categories, plan.request.columns, plan.request.schema, source.uuid)
+        if in_order:  # stable: partitions of equal values stay in the order of the document
             plan = plan.take(np.argsort(pack_one(plan.values, plan.values.column_names), kind="stable"))
-        rows = load_scan(source.store, plan, chosen)
+        rows = load_scan(source.store, plan, encoded)
         if not rows.num_rows:
             return op.returned(_frame_without_rows(source.store, plan, rows, as_objects))
         return op.returned(to_frame(rows, dates_as_object=as_objects, nullable=True))
@@ -166,21 +165,18 @@ def read_table_arrow(
     {'PRODUCT_ID': [1, 2]}
     """
     with operation("read_table_arrow", options) as op:
-        names, asked = names_of(columns, table, "columns"), parse_predicates(predicates)
+        names, filters = names_of(columns, table, "columns"), parse_predicates(predicates)
         source = dataset_ref(dataset_uuid, store, None, as_of)
-        plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
+        plan = make_file_plan(source.store, source.snapshot(), table, names, filters)
         return op.returned(load_scan(source.store, plan))
 
 
 def _frame_without_rows(store: Store, plan: FilePlan, table: pa.Table, dates_as_object: bool) -> pd.DataFrame:
-    """An empty result, with two habits of kartothek that its users' code may rely on.
-
-    - A dataset without partitions answers with what it keeps of the schema, in which dates are
-      timestamps whatever was asked for.
-    - Integers that pandas wrote as nullable come without a type, ``object``. Only the footers of
-      the files know which ones these are: one is read.
-    """
+    """An empty result with the types that kartothek returns, on which code of users may rely."""
+    # Dates of a dataset without partitions are timestamps, with or without `dates_as_object`.
     frame = to_frame(table, dates_as_object=dates_as_object and plan.total > 0, nullable=True)
+    # Integers that pandas wrote as nullable have the type object. Only footers of files say which
+    # columns these are: read one.
     integers = [f.name for f in table.schema if pt.is_integer(f.type)]
     key = plan.files[0].as_py() if integers and len(plan) else ""
     if not key.endswith(".parquet"):
@@ -208,27 +204,29 @@ def read_dataset_as_dataframes(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> list[dict[str, pd.DataFrame]]:
-    """Read a dataset as one dict of frames for each partition, or for each value of indexed columns.
+    """Read a dataset as one dict of frames per partition, or per value of indexed columns.
+
+    See the page *Reading datasets*.
 
     Parameters
     ----------
     dataset_uuid : str, optional
         The dataset.
     store : str, path, store or callable, optional
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     tables : list of str, optional
-        Tables to load; by default all. Names that the dataset does not have are passed over.
+        Tables to load; by default all. Unknown names are ignored.
     columns : dict of table to list of str, optional
-        Columns to return, in this order; of tables that are not named, all: partition keys first,
+        Columns to return, in this order. Of a table that is not a key, all: partition keys first,
         then the others by name.
     concat_partitions_on_primary_index : bool, default False
-        The same as ``dispatch_by`` the partition keys.
+        The same as ``dispatch_by`` with the partition keys.
     predicate_pushdown_to_io : bool
         Accepted from kartothek; the result does not depend on it.
     categoricals : dict of table to list of str, optional
         Columns to return as pandas categoricals.
     label_filter : callable, optional
-        Called with each label that the indices leave; a partition is read if it returns True.
+        Called with the label of each partition that pruning leaves; True means read.
     dates_as_object : bool, default False
         Return dates as ``datetime.date`` objects and not as ``datetime64``.
     predicates : list of list of tuple, optional
@@ -237,34 +235,33 @@ def read_dataset_as_dataframes(
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``: the dataset as the factory has loaded it.
     dispatch_by : str or list of str, optional
-        Indexed columns, partition keys included. One entry for each combination of their values,
-        ascending; a row with null in one of them is in no entry. ``[]``: everything in one entry,
-        also where nothing matches.
+        Indexed columns, partition keys included. One entry per combination of their values,
+        ascending; rows with a null in one of them are in no entry. ``[]``: always exactly one
+        entry.
     as_of : str or datetime, optional
-        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as
-        it is. `history` lists the commits.
+        As in `read_table`.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     list of dict of str to pandas.DataFrame
-        For each partition or group a frame for each of its tables, with a fresh row index and in
-        the types of the dataset's schema, whatever its file looks like. Partitions follow the
-        document; one that no index excludes is there even if no row of it matches.
+        For each partition or group, one frame per table, with a fresh row index, in the types of
+        the dataset's schema. Partitions are in the order of the document; a partition that pruning
+        leaves has an entry even if none of its rows matches.
 
     Raises
     ------
     DatasetNotFound
-        If the dataset does not exist in the store.
+        If the dataset does not exist.
     KeyNotFound
-        If a file that the dataset names does not exist.
+        If a file of the dataset does not exist.
     UnknownColumn
-        If a table lacks a column that is asked for, also by predicates or ``dispatch_by``.
+        If a table lacks a column of ``columns``, ``predicates`` or ``dispatch_by``.
     InvalidRequest
         If a column of ``dispatch_by`` has no index.
     InvalidInput, InvalidType
-        If arguments contradict each other or do not fit the dataset, or its history does not reach
+        If arguments contradict each other or do not fit the dataset, or history does not reach
         back to ``as_of``. No data file was read.
 
     Examples
@@ -275,8 +272,8 @@ def read_dataset_as_dataframes(
     >>> store = open_store("hmemory://")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["FR", "DE", "DE"]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
-    >>> [german, french] = read_dataset_as_dataframes("sales++seed", store, dispatch_by="COUNTRY_CODE")
-    >>> german["table"]
+    >>> groups = read_dataset_as_dataframes("sales++seed", store, dispatch_by="COUNTRY_CODE")
+    >>> groups[0]["table"]
       COUNTRY_CODE  PRODUCT_ID
     0           DE           2
     1           DE           3
@@ -307,11 +304,11 @@ def read_dataset_as_dataframes__iterator(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> Iterator[dict[str, pd.DataFrame]]:
-    """Read a dataset entry by entry, with bounded memory; arguments, entries and errors as in `read_dataset_as_dataframes`.
+    """Read a dataset entry by entry, with bounded memory, as `read_dataset_as_dataframes` does.
 
-    Arguments are checked by the call, not by the first step. The next entries are loaded in threads
-    while one is worked on, as many as fit into the option ``bytes_in_flight``; the options that
-    hold for the call hold for all of them.
+    Arguments are checked by the call, not by the first step. Threads load the next entries while
+    the caller works on one: as many as fit into the option ``bytes_in_flight``. The options of the
+    call hold for all entries.
 
     Examples
     --------
@@ -321,7 +318,8 @@ def read_dataset_as_dataframes__iterator(
     >>> store = open_store("hmemory://")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["FR", "DE", "DE"]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
-    >>> [len(frames["table"]) for frames in read_dataset_as_dataframes__iterator("sales++seed", store)]
+    >>> groups = read_dataset_as_dataframes__iterator("sales++seed", store)
+    >>> [len(frames["table"]) for frames in groups]
     [2, 1]
     """
     with operation("read_dataset_as_dataframes__iterator", options) as op:
@@ -334,18 +332,19 @@ def read_dataset_as_dataframes__iterator(
 
 
 def _arguments(
-    tables: object,
-    columns: object,
-    categoricals: object,
-    label_filter: object,
-    predicates: object,
-    dispatch_by: object,
-    by_partition_keys: object,
+    tables: Iterable[str] | None,
+    columns: Mapping[str, Iterable[str]] | None,
+    categoricals: Mapping[str, Iterable[str]] | None,
+    label_filter: Callable[[str], bool] | None,
+    predicates: IntoPredicates | None,
+    dispatch_by: Iterable[str] | None,
+    by_partition_keys: bool,
 ) -> GroupArguments:
     by_keys = check_flag(by_partition_keys, "concat_partitions_on_primary_index")
     if by_keys and dispatch_by is not None:
         raise InvalidInput(
-            "Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; the latter means dispatch by the partition keys."
+            "Both `dispatch_by` and `concat_partitions_on_primary_index` are provided; "
+            "the latter means dispatch by the partition keys."
         )
     return GroupArguments(
         None if tables is None else {str(table) for table in as_list(tables, "tables")},
@@ -358,7 +357,7 @@ def _arguments(
     )
 
 
-def _frames_of(dates_as_object: object) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
+def _frames_of(dates_as_object: bool) -> Callable[[dict[str, pa.Table]], dict[str, pd.DataFrame]]:
     as_objects = check_flag(dates_as_object, "dates_as_object")
     return lambda tables: {name: to_frame(t, dates_as_object=as_objects, nullable=True) for name, t in tables.items()}
 
@@ -380,35 +379,35 @@ def stream_table(
 ) -> pa.RecordBatchReader:
     """Read one table of a dataset batch by batch, with bounded memory.
 
-    The files are read in threads, a few ahead of the batch that is asked for: as many as fit into
-    the option ``bytes_in_flight``, and at least one. A Parquet file that is large against that
-    comes in pieces, so that memory grows neither with the number of files nor with their sizes;
-    only the packed bytes of one row group are always held whole. Arguments are checked by the call;
-    data are read when the first batch is asked for, and as they were when the call was made.
+    Threads read files ahead: as many as fit into the option ``bytes_in_flight``, at least one. A
+    larger Parquet file is read in pieces, so memory depends neither on the number nor on the size
+    of the files; only the compressed bytes of one row group are always in memory as a whole.
+    Arguments are checked by the call. Data are read from the first batch on, in the state at the
+    time of the call.
 
     Parameters
     ----------
     dataset_uuid, store, columns, predicates, table
         As in `read_table`.
     limit : int, optional
-        Stop after so many rows; files behind that are not read but for those that are on their way.
+        Stop after this number of rows. No further file is read, except files already in flight.
     as_of : str or datetime, optional
         As in `read_table`.
     options : optional
-        What `options` returns: settings for this call and for the reading of its batches.
+        Settings for this call and for reading its batches, from `options`.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        The matching rows, files in the order of the document, rows in the order of their file, in
-        the types of the dataset's schema. Everything that speaks Arrow takes it: Polars, DuckDB,
-        ``pyarrow.dataset.write_dataset``.
+        The matching rows in the types of the dataset's schema: files in the order of the document,
+        rows in the order of their file. Polars, DuckDB and ``pyarrow.dataset.write_dataset`` read
+        it.
 
     Raises
     ------
     DatasetNotFound, KeyNotFound, InvalidInput, InvalidType
-        As in `read_table`; also for a limit that is no number of rows. A missing file is found when
-        it is its turn.
+        As in `read_table`; also if ``limit`` is not a number of rows. A missing file is an error at
+        the step that reads the file.
 
     Examples
     --------
@@ -422,13 +421,14 @@ def stream_table(
     2
     """
     with operation("stream_table", options) as op:
-        names, asked, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
+        names, filters, rows = names_of(columns, table, "columns"), parse_predicates(predicates), checked_limit(limit)
         source = dataset_ref(dataset_uuid, store, None, as_of)
-        plan = make_file_plan(source.store, source.snapshot(), table, names, asked)
+        plan = make_file_plan(source.store, source.snapshot(), table, names, filters)
+        # Explicit, so that a stream without batches has a schema, too.
         schema = pa.schema([plan.request.schema.field(c) for c in plan.request.columns])
-        return pa.RecordBatchReader.from_batches(
-            schema, op.lasting(limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows))
-        )
+        batches = limited_batches(stream_tables(source.store, plan.request, plan.tasks()), rows)
+        # The operation ends with the last batch, not with this call.
+        return pa.RecordBatchReader.from_batches(schema, op.lasting(batches))
 
 
 def checked_limit(limit: object) -> int | None:
@@ -441,8 +441,8 @@ def checked_limit(limit: object) -> int | None:
 
 
 def limited_batches(tables: Generator[pa.Table, None, None], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The batches of some tables up to a number of rows; then the tables are closed."""
-    with closing(tables):
+    """The batches of the first ``limit`` rows."""
+    with closing(tables):  # stops the threads that read ahead
         left = limit
         while left != 0 and (table := next(tables, None)) is not None:
             table = table if left is None else table.slice(0, left)

@@ -1,10 +1,9 @@
-"""Arguments that the dataset verbs share: which dataset is meant, and arguments that are lists."""
+"""Which dataset a verb works on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
@@ -16,13 +15,14 @@ from kartothek_cube.core.snapshots.time_travel import AsOf, check_as_of, load_sn
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import StoreLike
 
 __all__ = ["DatasetRef", "dataset_ref", "target_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRef:
-    """A dataset in a store, named by its uuid or held by a factory; ``as_of`` says which state of it is read."""
+    """A dataset in a store, given by uuid or factory; ``as_of`` selects a past state."""
 
     store: Store
     uuid: str
@@ -30,59 +30,56 @@ class DatasetRef:
     as_of: AsOf | None = None
 
     def snapshot(self) -> Snapshot:
-        """The state that was asked for; else the factory's snapshot, which stays as it is until it is invalidated; else the newest one."""
+        """The state ``as_of``; else the snapshot that the factory keeps; else the newest."""
         if self.as_of is not None:
             return load_snapshot_as_of(self.store, self.uuid, self.as_of)
         return self.factory.snapshot if self.factory is not None else load_snapshot(self.store, self.uuid)
 
     @property
     def keep(self) -> Callable[[Snapshot], None] | None:
-        """Where indices go that a scan has loaded: a factory keeps its own."""
+        """Callback for the indices that a scan loads: a factory keeps them."""
         return None if self.factory is None else self.factory.remember
 
-    def committed(self, landed: Snapshot) -> DatasetMetadata:
-        """What a writing verb returns.
-
-        The factory through which the dataset was named forgets what it read.
-        """
+    def committed(self, snapshot: Snapshot) -> DatasetMetadata:
+        """Invalidate the factory, and return the committed dataset."""
         if self.factory is not None:
             self.factory.invalidate()
-        return DatasetMetadata.of(landed)
+        return DatasetMetadata.of(snapshot)
 
 
-def dataset_ref(dataset_uuid: Any, store: Any, factory: Any, as_of: Any = None) -> DatasetRef:
-    """Exactly ``dataset_uuid`` and ``store``, or exactly ``factory``.
-
-    With ``as_of`` a factory only says where the dataset lies.
+def dataset_ref(
+    dataset_uuid: str | None, store: StoreLike | None, factory: DatasetFactory | None, as_of: AsOf | None = None
+) -> DatasetRef:
+    """The dataset of a verb: exactly ``dataset_uuid`` and ``store``, or exactly ``factory``.
 
     Raises
     ------
     InvalidInput
         For any other combination.
     InvalidType
-        If ``as_of`` is neither a commit's id nor a moment.
+        If ``as_of`` is neither the id of a commit nor a moment.
     """
     moment = check_as_of(as_of)
     if factory is None and dataset_uuid is not None and store is not None:
         return _named(DatasetRef(open_instrumented(store), str(dataset_uuid), None, moment))
     if isinstance(factory, DatasetFactory) and dataset_uuid is None and store is None:
-        return _named(
-            DatasetRef(
-                open_instrumented(factory.store), factory.dataset_uuid, factory if moment is None else None, moment
-            )
-        )
+        # A past state is not the state that the factory keeps: then only its store and uuid count.
+        kept = factory if moment is None else None
+        return _named(DatasetRef(open_instrumented(factory.store), factory.dataset_uuid, kept, moment))
     raise InvalidInput(
         "Need to supply either a `factory` (a DatasetFactory) or `dataset_uuid` and `store`, and not both."
     )
 
 
-def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: bool = False) -> DatasetRef:
-    """Where a writing verb writes: ``store`` and ``dataset_uuid``, or ``factory``.
+def target_of(
+    store: StoreLike | None, dataset_uuid: str | None, factory: DatasetFactory | None = None, *, generate: bool = False
+) -> DatasetRef:
+    """The dataset that a verb writes: ``store`` and ``dataset_uuid``, or ``factory``.
 
     Raises
     ------
     InvalidType
-        If there is no store, or no uuid and none may be generated.
+        If there is no store, or no uuid and ``generate`` is False.
     InvalidInput
         If the uuid has illegal characters, or both forms are given.
     """
@@ -98,5 +95,5 @@ def target_of(store: Any, dataset_uuid: Any, factory: Any = None, *, generate: b
 
 
 def _named(source: DatasetRef) -> DatasetRef:
-    name_dataset(source.uuid)
+    name_dataset(source.uuid)  # for the log record of the operation
     return source

@@ -1,4 +1,4 @@
-"""The plan of a scan of one table, as a value that says why each file is read, and the verb that makes it."""
+"""`plan_table_scan` and `ScanPlan`: which files a read of one table touches, and why."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from kartothek_cube.core.metadata.naming import SINGLE_TABLE
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
 from kartothek_cube.core.scan.arguments import names_of
-from kartothek_cube.core.scan.plan import FilePlan, ScanStep, make_file_plan, rejects_null
+from kartothek_cube.core.scan.plan import FilePlan, make_file_plan, rejects_null
 from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 __all__ = ["ScanPlan", "plan_table_scan", "residual"]
 
 
+# Without equality: Arrow columns inside have none that is a bool.
 @dataclass(frozen=True, slots=True, eq=False)
 class ScanPlan:
     """Which files a read of one table touches, and why. Made by `plan_table_scan`; picklable.
@@ -27,17 +28,18 @@ class ScanPlan:
     dataset, table : str
         What is read.
     partition_keys, secondary_indices : tuple of str
-        The dataset's partition columns, and the columns with a secondary index, without those that
-        an older state does not have any more.
+        Partition columns, and columns with a secondary index. In a past state, indices whose files
+        are gone are left out.
     scan : object
-        The files with their partition values, and the request that each of them gets.
+        The files with their partition values, and what is read of each file.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import open_store
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
-    >>> store, sales = open_store("hmemory://"), pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
     >>> plan = plan_table_scan("sales", store, predicates=[[("COUNTRY_CODE", "==", "DE")]])
     >>> len(plan.files()), plan.partition_keys
@@ -51,25 +53,33 @@ class ScanPlan:
     scan: FilePlan
 
     def files(self) -> list[str]:
-        """Keys of the files that are read, in this order."""
+        """Keys of the files to read, in reading order."""
         return [str(key) for key in self.scan.files.to_pylist()]
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
-        """What was there, what each step left, what is read, and what is still to be asked of row groups and rows.
+        """The files before and after each step of pruning, and the predicates left to the rows.
 
         Parameters
         ----------
         format : {"text", "html", "json"}
-            JSON has all files, the others the first few.
+            JSON has all files, text and HTML the first few.
 
         Raises
         ------
         InvalidInput
-            For another format.
+            If the format is none of these.
         """
+        # Imported here: plans travel to Spark executors, which draw nothing.
         from kartothek_cube.core.display.render import render
 
-        return render(_explanation(self), format)
+        request = self.scan.request
+        facts = (
+            ("columns", ", ".join(request.columns) or "none"),
+            ("predicates", predicates_text(request.predicates)),
+            ("remaining", predicates_text(residual(request.predicates, self.partition_keys))),
+        )
+        title = f"Scan of table {self.table!r} of dataset {self.dataset!r}"
+        return render(Explanation(title, facts, (_pruning_step(self),), tuple(self.files())), format)
 
     def __len__(self) -> int:
         return len(self.scan)
@@ -91,22 +101,22 @@ def plan_table_scan(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> ScanPlan:
-    """What `read_table` would read and why.
+    """Plan the scan that `read_table` would do. See the page *Reading datasets*.
 
-    No data file is read, only the document and the indices that help.
+    Only the document and the needed indices are read, no data file.
 
     Parameters
     ----------
     dataset_uuid, store, columns, predicates, table, as_of
         As in `read_table`.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     ScanPlan
-        A value with ``files()`` and ``explain(format="text" | "html" | "json")``; a notebook shows
-        it as a table.
+        A value with ``files()`` and ``explain(format="text" | "html" | "json")``, shown as a table
+        in notebooks.
 
     Raises
     ------
@@ -126,52 +136,36 @@ def plan_table_scan(
     """
     with operation("plan_table_scan", options):
         names = names_of(columns, table, "columns")
-        asked = parse_predicates(predicates)
+        filters = parse_predicates(predicates)
         source = dataset_ref(dataset_uuid, store, None, as_of)
         snapshot = source.snapshot()
-        plan = make_file_plan(source.store, snapshot, table, names, asked)
+        plan = make_file_plan(source.store, snapshot, table, names, filters)
         return ScanPlan(snapshot.uuid, table, snapshot.partition_keys, tuple(sorted(snapshot.pruning_columns)), plan)
 
 
-def _explanation(plan: ScanPlan) -> Explanation:
-    request = plan.scan.request
-    facts = (
-        ("columns", ", ".join(request.columns) or "none"),
-        ("predicates", predicates_text(request.predicates)),
-        ("remaining", predicates_text(residual(request.predicates, plan.partition_keys))),
-    )
-    return Explanation(
-        f"Scan of table {plan.table!r} of dataset {plan.dataset!r}", facts, (_files_step(plan),), tuple(plan.files())
-    )
-
-
-def _files_step(plan: ScanPlan) -> Step:
+def _pruning_step(plan: ScanPlan) -> Step:
     first, *others = plan.scan.steps
     predicates = plan.scan.request.predicates
-    keys, asked = set(plan.partition_keys), columns_of(predicates)
-    there = StepRow("partitions", plan.scan.total, first.before, "those that have a file of this table")
-    by_value = StepRow(
-        "partition values",
-        first.before,
-        first.after,
-        ", ".join(sorted(asked & keys)) or "no predicate on a partition column",
-    )
-    indexed = [c for c in plan.secondary_indices if c in asked - keys]
-    by_index = [_index_row(c, {s.column: s for s in others}.get(c), predicates) for c in indexed]
-    rest = ", ".join(sorted(asked - keys - set(indexed)))
-    inside = (
-        [StepRow("row groups and rows", None, None, f"{rest}: no index, answered inside the files")] if rest else []
-    )
-    return Step("Pruning", "files", (there, by_value, *by_index, *inside))
-
-
-def _index_row(column: str, step: ScanStep | None, predicates: Predicates | None) -> StepRow:
-    before, after = (None, None) if step is None else (step.before, step.after)
-    return StepRow(f"secondary index on {column}", before, after, _unanswered(column, predicates))
+    keys, columns = set(plan.partition_keys), columns_of(predicates)
+    by_value = ", ".join(sorted(columns & keys)) or "no predicate on a partition column"
+    rows = [
+        StepRow("partitions", plan.scan.total, first.before, "those that have a file of this table"),
+        StepRow("partition values", first.before, first.after, by_value),
+    ]
+    steps = {step.column: step for step in others}
+    indexed = [c for c in plan.secondary_indices if c in columns - keys]
+    for column in indexed:
+        step = steps.get(column)  # None: the scan did not use the index
+        before, after = (None, None) if step is None else (step.before, step.after)
+        rows.append(StepRow(f"secondary index on {column}", before, after, _unanswered(column, predicates)))
+    rest = ", ".join(sorted(columns - keys - set(indexed)))
+    if rest:
+        rows.append(StepRow("row groups and rows", None, None, f"{rest}: no index, answered inside the files"))
+    return Step("Pruning", "files", tuple(rows))
 
 
 def _unanswered(column: str, predicates: Predicates | None) -> str:
-    """Which clauses the index on a column is not asked for, and why."""
+    """The clauses that the index on a column cannot answer, and why."""
     by_conjunction = [[c for c in conjunction if c.column == column] for conjunction in predicates or ()]
     unanswered = [clause for clauses in by_conjunction if not any(map(rejects_null, clauses)) for clause in clauses]
     texts = ", ".join(dict.fromkeys(map(clause_text, unanswered)))
@@ -179,7 +173,7 @@ def _unanswered(column: str, predicates: Predicates | None) -> str:
 
 
 def residual(predicates: Predicates | None, partition_keys: Iterable[str]) -> Predicates | None:
-    """What the values of a partition leave open; None if some conjunction leaves nothing open."""
+    """The predicates without clauses on partition keys; None if a conjunction has no others."""
     keys = set(partition_keys)
     rest = tuple(tuple(c for c in conjunction if c.column not in keys) for conjunction in predicates or ())
     return tuple(dict.fromkeys(rest)) if rest and all(rest) else None

@@ -1,4 +1,4 @@
-"""Taking back one commit by another one."""
+"""Undo one commit by a new commit."""
 
 from __future__ import annotations
 
@@ -55,57 +55,59 @@ def undo(
     factory: DatasetFactory | None = None,
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Take back one commit by a new one: what it added goes, what it removed comes back in its old place.
+    """Undo one commit by a new commit: remove what it added, restore what it removed, in place.
 
-    What came after it stays. Metadata that it changed go back where nobody has changed them since.
-    No data file is deleted, and none is written unless history is about to expire. An undo can be
-    undone itself. A commit that changed the schema, the partition keys or, together with
-    partitions, the indices can be taken back while it is the newest, or once all later ones are
-    undone; then all of that becomes as it was.
+    Later commits stay. Changed metadata are restored unless a later commit changed them again. No
+    data file is deleted, and none is written unless history is about to expire. An undo can be
+    undone. A commit that changed the schema, the partition keys, or partitions and indices
+    together, can be undone while it is the newest, or after all later commits are undone; schema,
+    keys and indices are restored, too. See the page *History*.
 
     Parameters
     ----------
     dataset_uuid : str
         The dataset.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     commit : str, optional
-        Id of the commit, or of the write to several datasets of a cube that it is a part of; by
-        default the newest. `history` lists them.
+        Id of the commit, or of the cube write that contains it; by default the newest commit.
+        `history` lists the ids.
     factory : DatasetFactory, optional
         Instead of ``dataset_uuid`` and ``store``.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
     DatasetMetadata
-        The dataset as the new commit left it.
+        The dataset after the new commit.
 
     Raises
     ------
     DatasetNotFound
         If the dataset does not exist.
     InvalidInput
-        If history has no such commit, or not any more.
+        If history has no such commit, or the commit has expired.
     InvalidRequest
-        If the commit made the dataset (`delete_dataset` deletes it), or its header, which others
-        have built on since.
+        If the commit created the dataset (`delete_dataset` deletes it), or created its header and
+        later commits exist.
     CommitConflict
-        If a later commit replaced or removed what it added, or used a label again that it removed;
-        and if somebody does so meanwhile.
+        If a later or concurrent commit replaced or removed what the commit added, or used a label
+        again that the commit removed.
     KeyNotFound
-        If files that it removed are gone from the store.
+        If files that the commit removed are gone from the store.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from kartothek_cube import open_store
-    >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset, undo, update_dataset_from_dataframes
+    >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
+    >>> from kartothek_cube.api.dataset import undo, update_dataset_from_dataframes
     >>> store = open_store("hmemory://")
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"])
-    >>> _ = update_dataset_from_dataframes([], store, "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    >>> scope = [{"COUNTRY_CODE": "DE"}]
+    >>> _ = update_dataset_from_dataframes([], store, "sales", delete_scope=scope)
     >>> _ = undo("sales", store)
     >>> read_table("sales", store)
       COUNTRY_CODE  UNITS
@@ -117,168 +119,165 @@ def undo(
             raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
         source = dataset_ref(dataset_uuid, store, factory)
         check_store_can_commit(source.store)
+        # Not the snapshot of the factory, onto which others may have committed.
         newest = load_snapshot(source.store, source.uuid)
-        undoing = plan_undo(source.store, newest, commit)
-        change = (
-            _whole_change(source.store, undoing) if undoing.changes_header else _partial_change(source.store, undoing)
-        )
-        return source.committed(commit_change(source.store, change, newest))
+        plan = plan_undo(source.store, newest, commit)
+        change = _header_change if plan.changes_header else _partial_change
+        return source.committed(commit_change(source.store, change(source.store, plan), newest))
 
 
-# --- which commit -----------------------------------------------------------------------------------------------------
+# --- which commit ---------------------------------------------------------------------------------
 
 
 def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
-    """What is to be taken back; nothing is changed. Errors as of `undo`."""
-    undoing = _find(store, newest, commit)
-    check_undoable(undoing)
-    return undoing
-
-
-def _find(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
-    found = states(store, newest)
+    """The commit to be undone, found in history and checked; errors as of `undo`."""
+    older = states(store, newest)
     later: list[HistoryEntry] = []
-    for state in found:
+    for state in older:
         if state.commit is not None and (commit is None or is_wanted(state.commit, None, state.cube, commit)):
-            return _undoing(store, newest, state, found, tuple(reversed(later)))
+            plan = _plan_of(store, newest, state, older, tuple(later))
+            check_undoable(plan)
+            return plan
         last = state
         if state.entry is not None:
-            later.insert(0, state.entry)
+            later.append(state.entry)
     what = "has no commit that could be undone" if commit is None else f"has no commit {commit!r} in its history"
     raise InvalidInput(
         f"Dataset {newest.uuid!r} {what}: {known_since(newest, last)}. `history` lists the commits that are kept."
     )
 
 
-def _undoing(
+def _plan_of(
     store: Store, newest: Snapshot, state: PastState, older: Iterator[PastState], later: tuple[HistoryEntry, ...]
 ) -> UndoPlan:
     entry = state.entry
     if entry is None:
         raise InvalidInput(
-            f"Commit {state.commit} of dataset {newest.uuid!r} cannot be undone: history does not say any more what it changed."
+            f"Commit {state.commit} of dataset {newest.uuid!r} cannot be undone: "
+            "history does not say any more what it changed."
         )
     if entry.before is None:
         raise InvalidRequest(f"Commit {state.commit} made dataset {newest.uuid!r}; delete_dataset deletes it.")
-    parent = next(older, None)  # also checks that the entry leads there
+    parent = next(older, None)  # `states` also checks that the entry leads to this state
     before = document_before(entry, state.document) if parent is None else parent.document
     assert before is not None
     after = older_snapshot(store, newest, state.document) if later else newest
     return UndoPlan(entry, older_snapshot(store, newest, before), after, newest, later)
 
 
-# --- changes ----------------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
-def _partial_change(store: Store, undoing: UndoPlan) -> Change:
-    """What the commit did the other way round, on the newest state."""
-    newest = undoing.newest
-    dropped, built = _other_indices(store, undoing)
+def _partial_change(store: Store, plan: UndoPlan) -> Change:
+    """The inverse of the commit, on the newest state."""
+    newest = plan.newest
+    dropped: frozenset[str] = frozenset()
+    built: Mapping[str, SecondaryIndex] = {}
+    if not plan.changes_partitions:  # then the commit may have built and dropped indices
+        before, after = plan.before.secondary_columns, plan.after.secondary_columns
+        present = {name for schema in newest.schemas.values() for name in schema.names}
+        lacking = sorted(((before - after) - newest.secondary_columns) & present)
+        dropped = (after - before) & newest.secondary_columns
+        built = built_indices(store, newest, lacking) if lacking else {}
     columns = tuple(sorted((newest.secondary_columns - dropped) | built.keys()))
-    merge = partial(_metadata, undoing)
+    merge = partial(_metadata, plan)
     metadata, forgotten = merge(newest)
     return Change(
-        undoing.uuid,
-        tuple(_receipts(store, undoing, undoing.restored, columns)),
+        plan.uuid,
+        tuple(_receipts(store, plan, plan.restored, columns)),
         newest.schemas,
         newest.partition_keys,
         columns,
         metadata=metadata,
         forgotten=forgotten,
-        removed=undoing.entry.added,
+        removed=plan.entry.added,
         merge=merge,
-        places=old_places(undoing),
+        places=old_places(plan),
         built=built,
         dropped=dropped,
     )
 
 
-def _metadata(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
+def _metadata(plan: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
     now = {} if state is None else state.document.user_metadata
-    return restored_metadata(undoing.before.document.user_metadata, undoing.after.document.user_metadata, now)
+    return restored_metadata(plan.before.document.user_metadata, plan.after.document.user_metadata, now)
 
 
-def _other_indices(store: Store, undoing: UndoPlan) -> tuple[frozenset[str], Mapping[str, SecondaryIndex]]:
-    """Indices that the commit made, and those that it dropped, made anew; of one that changed nothing but these."""
-    if undoing.changes_partitions:
-        return frozenset(), {}
-    before, after, newest = undoing.before.secondary_columns, undoing.after.secondary_columns, undoing.newest
-    known = {name for schema in newest.schemas.values() for name in schema.names}
-    lacking = sorted(((before - after) - newest.secondary_columns) & known)
-    return (after - before) & newest.secondary_columns, built_indices(store, newest, lacking) if lacking else {}
-
-
-def _whole_change(store: Store, undoing: UndoPlan) -> Change:
-    """The dataset as it was before the commit."""
-    before = undoing.before
+def _header_change(store: Store, plan: UndoPlan) -> Change:
+    """The whole dataset as it was before the commit."""
+    before = plan.before
     columns = tuple(sorted(before.secondary_columns))
-    metadata, forgotten = _metadata(undoing, undoing.newest)
+    metadata, forgotten = _metadata(plan, plan.newest)
+
+    # The change replaces everything, so it cannot be applied to any other state.
+    def refuse(state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
+        commits = "" if state is None or not state.chain else f" Commit {state.chain[-1].id} came meanwhile."
+        raise CommitConflict(
+            f"Dataset {plan.uuid!r}: commit {plan.entry.commit} is not the newest any more and cannot be undone."
+            f"{commits} Nothing was changed."
+        )
+
     return Change(
-        undoing.uuid,
-        tuple(_receipts(store, undoing, np.arange(len(before.partitions)), columns)),
+        plan.uuid,
+        tuple(_receipts(store, plan, np.arange(len(before.partitions)), columns)),
         before.schemas,
         before.partition_keys,
         columns,
-        metadata={**{k: v for k, v in undoing.newest.document.user_metadata.items() if k not in forgotten}, **metadata},
-        merge=partial(_superseded, undoing),
+        metadata={**{k: v for k, v in plan.newest.document.user_metadata.items() if k not in forgotten}, **metadata},
+        merge=refuse,
         replace=True,
     )
 
 
-def _superseded(undoing: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
-    commits = "" if state is None or not state.chain else f" Commit {state.chain[-1].id} came meanwhile."
-    raise CommitConflict(
-        f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} is not the newest any more and cannot be undone.{commits} Nothing was changed."
-    )
+# --- files that come back -------------------------------------------------------------------------
 
 
-# --- files that come back ---------------------------------------------------------------------------------------------
-
-
-def _receipts(store: Store, undoing: UndoPlan, positions: IntArray, columns: Sequence[str]) -> list[Receipt]:
-    """Receipts of files that an older state has, partition by partition."""
-    before = undoing.before
-    bare = list(_bare_receipts(undoing, positions))
-    _check_there(store, undoing, [receipt.key for receipt in bare])
-    # Where the index of that state is still there, it has the values of all partitions.
+def _receipts(store: Store, plan: UndoPlan, positions: IntArray, columns: Sequence[str]) -> list[Receipt]:
+    """Receipts of files of the older state, partition by partition."""
+    before = plan.before
+    bare = list(_receipts_without_entries(plan, positions))
+    _check_files_exist(store, plan, [receipt.key for receipt in bare])
+    # If the store still has an index of that state, it has the values of all partitions.
     listed = sorted(set(columns) & before.pruning_columns) if bare else []
     values = {c: _values_by_label(store, before, c, positions) for c in listed}
-    return list(
-        map_in_threads(
-            lambda receipt: _with_entries(store, before, receipt, columns, values), bare, phase=Phase("index", "files")
-        )
-    )
+
+    def with_entries(receipt: Receipt) -> Receipt:
+        indexed = {c: by_label[receipt.label] for c, by_label in values.items() if c in receipt.schema.names}
+        rest = [c for c in columns if c not in values and c in receipt.schema.names]
+        read = file_entries(store, before.uuid, receipt.schema, receipt.key, rest) if rest else {}
+        return replace(receipt, entries={**indexed, **read})
+
+    return list(map_in_threads(with_entries, bare, phase=Phase("index", "files")))
 
 
-def _bare_receipts(undoing: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
-    before, settings = undoing.before, current_options()
-    # History protects the files for as long as the commit is kept. As if they had been staged a
-    # grace period before the end of that: publishing copies those whose time is nearly over.
-    when = undoing.entry.time + max(settings.retain, settings.grace) - settings.grace
+def _receipts_without_entries(plan: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
+    before, settings = plan.before, current_options()
+    # History protects the files as long as it keeps the commit. The receipts look as if they were
+    # staged one grace period before that ends, so the commit copies files that are about to expire.
+    when = plan.entry.time + max(settings.retain, settings.grace) - settings.grace
     partitions = before.partitions.take(positions)
     rows = before.values.take(pa.array(positions)).to_pylist() if before.values.num_columns else [{}] * len(positions)
     tables = {table: keys.to_pylist() for table, keys in partitions.files.items()}
     for i, (label, row) in enumerate(zip(partitions.labels.to_pylist(), rows, strict=True)):
         for table, keys in tables.items():
             if keys[i] is not None:
-                yield Receipt(
-                    undoing.uuid, label, keys[i], row, 0, 0, before.schemas[table], {}, table=table, staged=when
-                )
+                schema = before.schemas[table]
+                yield Receipt(plan.uuid, label, keys[i], row, 0, 0, schema, {}, table=table, staged=when)
 
 
-def _check_there(store: Store, undoing: UndoPlan, keys: Sequence[str]) -> None:
-    gone = [
-        key for key, there in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not there
-    ]
+def _check_files_exist(store: Store, plan: UndoPlan, keys: Sequence[str]) -> None:
+    exist = map_in_threads(store.contains, keys, store=store)
+    gone = [key for key, exists in zip(keys, exist, strict=True) if not exists]
     if gone:
         raise KeyNotFound(
-            f"Dataset {undoing.uuid!r}: commit {undoing.entry.commit} cannot be undone. {len(gone)} of {len(keys)} files that would come back are not in the "
+            f"Dataset {plan.uuid!r}: commit {plan.entry.commit} cannot be undone. "
+            f"{len(gone)} of {len(keys)} files that would come back are not in the "
             f"store {store.name} any more, e.g. {gone[0]!r}: garbage collection removed them. Nothing was changed."
         )
 
 
 def _values_by_label(store: Store, before: Snapshot, column: str, positions: IntArray) -> dict[str, pa.Array]:
-    """What an index says of each of some partitions."""
+    """Label → index values, for some partitions."""
     labels = before.partitions.labels.take(pa.array(positions))
     index = with_indices(store, before, [column]).indices[column]
     codes = index.positions(labels)
@@ -289,16 +288,3 @@ def _values_by_label(store: Store, before: Snapshot, column: str, positions: Int
         label: values[start:end]
         for label, start, end in zip(labels.to_pylist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     }
-
-
-def _with_entries(
-    store: Store,
-    before: Snapshot,
-    receipt: Receipt,
-    columns: Sequence[str],
-    values: Mapping[str, Mapping[str, pa.Array]],
-) -> Receipt:
-    listed = {c: by_label[receipt.label] for c, by_label in values.items() if c in receipt.schema.names}
-    rest = [c for c in columns if c not in values and c in receipt.schema.names]
-    read = file_entries(store, before.uuid, receipt.schema, receipt.key, rest) if rest else {}
-    return replace(receipt, entries={**listed, **read})

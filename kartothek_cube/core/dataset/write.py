@@ -1,4 +1,4 @@
-"""Datasets written anew, updated, or created without rows: each by one commit."""
+"""Store a dataset, update a dataset, create one without rows: one commit each."""
 
 from __future__ import annotations
 
@@ -71,42 +71,41 @@ def store_dataframes_as_dataset(
 ) -> DatasetMetadata:
     """Store rows as a new dataset.
 
-    What is in memory is checked whole before the first file is written; nothing is visible before
-    everything is stored. See the page *Writing datasets*.
+    Rows in memory are checked completely before the first file is written. The dataset becomes
+    visible when all files are stored. See the page *Writing datasets*.
 
     Parameters
     ----------
     store : str, path, store or callable
-        Where the dataset lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     dataset_uuid : str, optional
-        Name of the dataset: ASCII letters, digits, ``+``, ``-``, ``_``. None makes a random one.
+        Name of the dataset: ASCII letters, digits, ``+``, ``-``, ``_``. None: a random name.
     dfs : iterable of rows
-        Each item becomes one partition, or with ``partition_on`` one for each combination of values
-        that it has. An item is a pandas frame; anything with ``__arrow_c_stream__`` (pyarrow,
-        Polars, DuckDB), of which a stream is cut into blocks that fit into memory; a dict table →
-        rows; ``{"label": ..., "data": {table: rows}}``; a list of items; or None.
+        Each item becomes one partition; with ``partition_on``, one per combination of its values.
+        An item is a pandas frame; an object with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB),
+        where a stream is cut into blocks that fit into memory; a dict table → rows;
+        ``{"label": ..., "data": {table: rows}}``; a list of items; or None.
     metadata : dict or callable, optional
-        User metadata, which JSON can hold; a callable is called once, when all rows are stored.
+        User metadata as JSON values. A callable is called once, after all rows are stored.
     partition_on : str or list of str, optional
-        Columns whose values become part of the files' paths, in this order.
+        Partition columns: their values become part of the file paths, in this order.
     df_serializer : ParquetSerializer or CsvSerializer, optional
-        How data files are written.
+        Format of the data files.
     overwrite : bool, default False
-        Replace a dataset of this name: its partitions, schema, indices and metadata. Its files are
-        garbage then.
+        Replace an existing dataset: partitions, schema, indices and metadata. Its files become
+        garbage.
     secondary_indices : str or list of str, optional
         Columns that get an inverted index: value → partitions.
     metadata_storage_format : {"json", "msgpack"}
-        Encoding of the document, which the dataset keeps for life.
+        Encoding of the document; only `convert_metadata_format` changes it later.
     metadata_version : int
         Version of the format; only 4.
     on_conflict : {"raise", "reapply"}
-        What happens where somebody else has, since this call began, changed what ``overwrite``
-        replaces. ``"raise"``: `CommitConflict`. ``"reapply"``: whatever is there by then goes all
-        the same (the last writer wins), and ``commit.reapplied`` of the result says so. See the
-        page *Many writers*.
+        What to do if another writer changed the dataset to be overwritten after this call began.
+        ``"raise"``: `CommitConflict`. ``"reapply"``: the dataset is replaced anyway (last writer
+        wins), and the result has ``commit.reapplied``. See the page *Many writers*.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -118,18 +117,19 @@ def store_dataframes_as_dataset(
     AlreadyExists
         If the dataset exists and ``overwrite`` is False.
     InvalidInput, InvalidType, Unsupported
-        If an argument or a column cannot be stored so; the message names it. `InvalidRequest` for
+        If an argument or a column is not supported; the message names it. `InvalidRequest` for
         an index on a partition column or on a column that some rows lack.
     CommitConflict
-        If somebody else created the dataset meanwhile, or has added or removed partitions of the
-        one that is overwritten.
+        If another writer created the dataset during the call, or added or removed partitions of
+        the dataset to be overwritten.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.core.stores.open import open_store
-    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "DE", "FR"], "PRODUCT_ID": [1, 2, 1], "UNITS": [3, 4, 5]})
-    >>> dataset = store_dataframes_as_dataset(open_store("hmemory://"), "sales", [sales], partition_on=["COUNTRY_CODE"], secondary_indices=["PRODUCT_ID"])
+    >>> store = open_store("hmemory://")
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "DE", "FR"], "UNITS": [3, 4, 5]})
+    >>> dataset = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
     >>> sorted(label.split("/")[0] for label in dataset.partitions)
     ['COUNTRY_CODE=DE', 'COUNTRY_CODE=FR']
     """
@@ -137,20 +137,16 @@ def store_dataframes_as_dataset(
         check_version(metadata_version)
         rules = CommitOptions(on_conflict=check_on_conflict(on_conflict))
         target = target_of(store, dataset_uuid, generate=True)
-        request = plan_new(
-            target.uuid,
-            find_snapshot(target.store, target.uuid),
-            partition_on,
-            secondary_indices,
-            df_serializer,
-            overwrite,
-            metadata_storage_format,
-        )
+        # The state at the begin of the call: later commits of others are conflicts.
+        base = find_snapshot(target.store, target.uuid)
+        columns = partition_on, secondary_indices
+        request = plan_new(target.uuid, base, *columns, df_serializer, overwrite, metadata_storage_format)
         arguments = metadata_arguments(metadata, None, target.uuid)
         staged = stage_data(target.store, request, dfs)
         if not staged.items:
             raise InvalidInput(
-                f"Cannot store empty datasets, partition_list must not be empty if in store mode: there are no rows for {target.uuid!r}."
+                "Cannot store empty datasets, partition_list must not be empty if in store mode: "
+                f"there are no rows for {target.uuid!r}."
             )
         return target.committed(commit_staged(target.store, staged, arguments, rules))
 
@@ -170,33 +166,26 @@ def store_dataframes_as_dataset__iter(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Store rows as they come: `store_dataframes_as_dataset` with the arguments in another order.
+    """Store rows from a generator: `store_dataframes_as_dataset` with another argument order.
 
     Items of ``df_generator`` are checked and stored one after the other, as many at a time as fit
-    into ``options(bytes_in_flight=...)``. If the generator or a check fails, nothing is visible,
-    and the files that were written are garbage.
+    into ``options(bytes_in_flight=...)``. If the generator or a check fails, no dataset appears
+    and the written files are garbage.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.core.stores.open import open_store
     >>> months = (pd.DataFrame({"MONTH": [month], "UNITS": [month * 10]}) for month in range(1, 4))
-    >>> len(store_dataframes_as_dataset__iter(months, open_store("hmemory://"), "monthly").partitions)
+    >>> dataset = store_dataframes_as_dataset__iter(months, open_store("hmemory://"), "monthly")
+    >>> len(dataset.partitions)
     3
     """
-    args = (
-        dataset_uuid,
-        df_generator,
-        metadata,
-        partition_on,
-        df_serializer,
-        overwrite,
-        secondary_indices,
-        metadata_storage_format,
-        metadata_version,
-    )
+    # Positional, in the order of the other verb.
+    rows = dataset_uuid, df_generator, metadata, partition_on, df_serializer, overwrite
+    form = secondary_indices, metadata_storage_format, metadata_version
     with operation("store_dataframes_as_dataset__iter", options):
-        return store_dataframes_as_dataset(store, *args, on_conflict=on_conflict)
+        return store_dataframes_as_dataset(store, *rows, *form, on_conflict=on_conflict)
 
 
 def update_dataset_from_dataframes(
@@ -219,7 +208,7 @@ def update_dataset_from_dataframes(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Add partitions to a dataset and remove others, in one commit; a dataset that does not exist is made.
+    """Add partitions to a dataset and remove others, in one commit; create the dataset if needed.
 
     Rows are never changed in place: to replace partitions, name them in ``delete_scope`` and give
     their new rows. See the page *Updating datasets*.
@@ -227,42 +216,39 @@ def update_dataset_from_dataframes(
     Parameters
     ----------
     df_list : rows, list of rows, or None
-        As ``dfs`` in `store_dataframes_as_dataset`; an empty list or None changes metadata or
-        removes partitions only. An item whose label the dataset has already replaces that
-        partition.
+        As ``dfs`` in `store_dataframes_as_dataset`. With an empty list or None, only metadata
+        change or partitions are removed. An item whose label exists replaces that partition.
     store, dataset_uuid, factory
-        Where the dataset lies: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
+        The dataset: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
     delete_scope : list of dict, optional
-        ``[{column: value, ...}, ...]``: each dict takes the partitions that contain all of its
-        values, whole partitions and not rows. Columns are partition keys or have a secondary index;
-        anything else is refused, as is an empty dict.
+        ``[{column: value, ...}, ...]``: each dict removes the whole partitions that contain all of
+        its values. Columns must be partition keys or have a secondary index; other columns and
+        empty dicts are errors.
     metadata : dict or callable, optional
-        User metadata to be set, key by key.
+        User metadata to set, key by key.
     metadata_merger : callable, optional
-        Gets a list of dicts, the present metadata first, and returns the new one; keys that it
-        leaves out are removed.
+        Gets a list of dicts, the present metadata first, and returns the new metadata. Missing keys
+        are removed.
     partition_on : str or list of str, optional
-        Only for a new dataset; for one that exists it must be what it has.
+        For a new dataset. An existing dataset accepts only its own partition keys.
     sort_partitions_by : str or list of str, optional
-        Sort the rows of each item by these columns, nulls last; rows that are equal keep their
-        order.
+        Sort the rows of each item by these columns, stably, nulls last.
     secondary_indices : str or list of str, optional
-        For a new dataset, or one without partitions. All indices that a dataset has are maintained
-        in any case.
+        For a new dataset, or one without partitions. Existing indices are always maintained.
     df_serializer
         As in `store_dataframes_as_dataset`.
     central_partition_metadata, default_metadata_version, load_dynamic_metadata
         Accepted from kartothek and without effect; the version must be 4.
     add_columns : bool, default False
-        Columns that the dataset lacks are added to its schema; older partitions have nulls there.
-        Otherwise they are refused.
+        Add columns that the dataset lacks to its schema; older partitions read as null there. By
+        default such columns are an error.
     on_conflict : {"raise", "reapply"}
-        What happens where somebody else has, since this call began, changed what this removes or
-        replaces. ``"raise"``: `CommitConflict`. ``"reapply"``: what is in the scope by then goes
-        all the same (the last writer wins), and ``commit.reapplied`` of the result says so. See the
-        page *Many writers*.
+        What to do if another writer changed what this call removes or replaces, after the call
+        began. ``"raise"``: `CommitConflict`. ``"reapply"``: the partitions now in the scope are
+        removed anyway (last writer wins), and the result has ``commit.reapplied``. See the page
+        *Many writers*.
     options : optional
-        What `options` returns: settings for this call.
+        Settings for this call, from `options`.
 
     Returns
     -------
@@ -272,11 +258,11 @@ def update_dataset_from_dataframes(
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If an argument, a column or a scope does not fit the dataset; nothing is visible then, and
-        for rows in memory nothing was written.
+        If an argument, a column or a scope does not fit the dataset. Nothing becomes visible, and
+        for rows in memory nothing is written.
     CommitConflict
-        If somebody else has, since this call began, changed what it removes or replaces. What
-        others append meanwhile is no conflict.
+        If another writer changed what this call removes or replaces, after the call began.
+        Concurrent appends are no conflict.
 
     Examples
     --------
@@ -288,16 +274,18 @@ def update_dataset_from_dataframes(
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 5]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on="COUNTRY_CODE")
     >>> corrected = pd.DataFrame({"COUNTRY_CODE": ["DE"], "UNITS": [4]})
-    >>> _ = update_dataset_from_dataframes([corrected], store, "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    >>> scope = [{"COUNTRY_CODE": "DE"}]
+    >>> _ = update_dataset_from_dataframes([corrected], store, "sales", delete_scope=scope)
     >>> read_table("sales", store)
       COUNTRY_CODE  UNITS
     0           FR      5
     1           DE      4
     """
-    del central_partition_metadata, load_dynamic_metadata
+    del central_partition_metadata, load_dynamic_metadata  # kartothek's signature
     with operation("update_dataset_from_dataframes", options):
         check_version(default_metadata_version)
         target = target_of(store, dataset_uuid, factory)
+        # First: a store that cannot commit would keep the files as garbage.
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_update(
@@ -333,31 +321,24 @@ def update_dataset_from_dataframes__iter(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Update a dataset with rows as they come: `update_dataset_from_dataframes` for a generator.
+    """Update a dataset from a generator of rows, as `update_dataset_from_dataframes` does.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube.core.stores.open import open_store
     >>> days = (pa.table({"SALES_DATE": [f"2024-05-0{day}"], "UNITS": [day]}) for day in (1, 2))
-    >>> len(update_dataset_from_dataframes__iter(days, open_store("hmemory://"), "daily", partition_on="SALES_DATE").partitions)
+    >>> dataset = update_dataset_from_dataframes__iter(days, open_store("hmemory://"), "daily")
+    >>> len(dataset.partitions)
     2
     """
-    head = (
-        store,
-        dataset_uuid,
-        delete_scope,
-        metadata,
-        df_serializer,
-        metadata_merger,
-        central_partition_metadata,
-        default_metadata_version,
-    )
-    tail = (partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices, factory)
+    # Positional, in the order of the other verb.
+    change = store, dataset_uuid, delete_scope, metadata, df_serializer, metadata_merger
+    unused = central_partition_metadata, default_metadata_version
+    columns = partition_on, load_dynamic_metadata, sort_partitions_by, secondary_indices
+    args = *change, *unused, *columns, factory
     with operation("update_dataset_from_dataframes__iter", options):
-        return update_dataset_from_dataframes(
-            df_generator, *head, *tail, add_columns=add_columns, on_conflict=on_conflict
-        )
+        return update_dataset_from_dataframes(df_generator, *args, add_columns=add_columns, on_conflict=on_conflict)
 
 
 def create_empty_dataset_header(
@@ -374,13 +355,13 @@ def create_empty_dataset_header(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Make a dataset that has a schema and no rows.
+    """Create a dataset that has a schema and no rows.
 
-    Its document lists no partitions: until the first commit every data file under
-    ``<uuid>/<table>/`` counts as one, so that several writers can use `write_single_partition`,
-    whose files are visible at once. With ``secondary_indices`` the document lists its (no)
-    partitions, as an index cannot know files that nobody committed; so it does where it replaces a
-    dataset, or where a write that failed left files: they would come back otherwise.
+    Its document lists no partitions: until the first commit, every data file under
+    ``<uuid>/<table>/`` counts as a partition, so the files of `write_single_partition` are visible
+    at once. The document lists an empty set of partitions if ``secondary_indices`` are given (an
+    index cannot know uncommitted files), if a dataset is replaced, or if a failed write left files
+    (old files would become visible). See the page *The format*.
 
     Parameters
     ----------
@@ -388,8 +369,8 @@ def create_empty_dataset_header(
     metadata_version, options
         As in `store_dataframes_as_dataset`; ``metadata`` is a dict.
     table_meta : dict
-        Table → its schema: a `pyarrow.Schema`, a `SchemaWrapper`, or rows from which the types are
-        taken. It is not changed.
+        Table → schema: a `pyarrow.Schema`, a `SchemaWrapper`, or rows that have the types. It is
+        not changed.
     secondary_indices : str or list of str, optional
         Columns that get an index, which later writes maintain.
     on_conflict : {"raise", "reapply"}
@@ -398,8 +379,7 @@ def create_empty_dataset_header(
     Returns
     -------
     DatasetMetadata
-        The dataset; ``explicit_partitions`` is False unless it has indices, or there are files
-        already.
+        The dataset. ``explicit_partitions`` is False if the document lists no partitions.
 
     Raises
     ------
@@ -417,7 +397,7 @@ def create_empty_dataset_header(
     >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
     >>> schema = pa.schema([("SALES_DATE", pa.date32()), ("UNITS", pa.int64())])
-    >>> create_empty_dataset_header(store, "sales", {"table": schema}, partition_on="SALES_DATE").explicit_partitions
+    >>> create_empty_dataset_header(store, "sales", {"table": schema}).explicit_partitions
     False
     >>> read_table("sales", store).dtypes.to_dict()
     {'SALES_DATE': dtype('<M8[ms]'), 'UNITS': dtype('int64')}
@@ -429,45 +409,43 @@ def create_empty_dataset_header(
         check_store_can_commit(target.store)
         base = find_snapshot(target.store, target.uuid)
         request = plan_new(target.uuid, base, partition_on, secondary_indices, None, overwrite, metadata_storage_format)
-        schemas = _schemas(table_meta, request)
+        if not isinstance(table_meta, Mapping) or not table_meta:  # type: ignore[redundant-expr]
+            raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
+        schemas = {table: _stored_schema(table, given, request) for table, given in table_meta.items()}
+        check_shared_columns(schemas, request.uuid)
         check_final(request, schemas)
+        user_values = user_metadata(metadata, request.uuid)
+        # Without a list in the document, all files count as partitions. Files of a replaced
+        # dataset or of a failed write must not.
+        explicit = (
+            bool(request.index_columns)
+            or request.replace
+            or any(map(is_data_key, target.store.list(f"{target.uuid}/", recursive=True).keys))
+        )
         change = Change(
             request.uuid,
             (),
             schemas,
             request.partition_on,
             request.index_columns,
-            metadata=user_metadata(metadata, request.uuid),
+            metadata=user_values,
             replace=request.replace,
-            explicit=bool(request.index_columns)
-            or request.replace
-            or any(map(is_data_key, target.store.list(f"{target.uuid}/", recursive=True).keys)),
+            explicit=explicit,
             msgpack=request.msgpack,
             on_conflict=rule,
         )
         return target.committed(commit_change(target.store, change, base))
 
 
-def _schemas(table_meta: object, request: WriteRequest) -> dict[str, pa.Schema]:
-    if not isinstance(table_meta, Mapping) or not table_meta:
-        raise InvalidType(f"table_meta of dataset {request.uuid!r} is a dict table → schema, not {table_meta!r}.")
-    schemas = {table: _schema(table, given, request) for table, given in table_meta.items()}
-    check_shared_columns(schemas, request.uuid)
-    return schemas
-
-
-def _schema(table: str, given: object, request: WriteRequest) -> pa.Schema:
+def _stored_schema(table: str, given: IntoSchema, request: WriteRequest) -> pa.Schema:
     check_table_name(table, request.uuid)
-    schema = _columns(given, request.uuid)
+    given = given.internal() if isinstance(given, SchemaWrapper) else given
+    if isinstance(given, pa.Schema):
+        # Schemas that pandas made have a field for the row labels, which are no column.
+        fields = [f for f in given if not f.name.startswith("__index_level_")]
+        check_names([f.name for f in fields], request.uuid)
+        schema = stored_schema(pa.schema(fields), f" of dataset {request.uuid!r}")
+    else:
+        schema = as_rows(given, request.uuid).schema
     check_partition_columns(request, table, schema)
     return ordered(dataset_schema(schema, request.partition_on), request.partition_on)
-
-
-def _columns(given: object, uuid: str) -> pa.Schema:
-    given = given.internal() if isinstance(given, SchemaWrapper) else given
-    if not isinstance(given, pa.Schema):
-        return as_rows(given, uuid).schema
-    # Row labels of pandas have a field in schemas that it made, but are no column.
-    fields = [f for f in given if not f.name.startswith("__index_level_")]
-    check_names([f.name for f in fields], uuid)
-    return stored_schema(pa.schema(fields), f" of dataset {uuid!r}")

@@ -1,1 +1,1 @@
-"""Values shown to people: HTML and SVG as text, explained plans."""
+"""HTML as text and explained plans; charts and reports of cubes are in `cube/report`."""

@@ -1,4 +1,4 @@
-"""What planning did, as a value; `core.render` shows it. Pure."""
+"""The steps of planning as a value, which `core.display.render` shows. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN_VALUES = 5
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One line of a step: what it is about, a count before and after (None where it makes no sense), and a remark."""
+    """One line of a step: a name, the count before and after (None if there is none), a remark."""
 
     name: str
     before: int | None
@@ -23,7 +23,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of planning; ``unit`` says what is counted."""
+    """One step of planning; ``unit`` names the counted things."""
 
     title: str
     unit: str
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything there is to say of a plan: what was asked for, the steps, the files that are read."""
+    """An explained plan: the facts of the query, the steps, the files that are read."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -45,23 +45,18 @@ def predicates_text(predicates: Predicates | None) -> str:
 
     Examples
     --------
-    >>> predicates_text(((Clause("COUNTRY_CODE", "==", "DE"), Clause("WEEK", "in", (1, 2))), (Clause("UNITS", ">", 9),)))
+    >>> weeks = (Clause("COUNTRY_CODE", "==", "DE"), Clause("WEEK", "in", (1, 2)))
+    >>> predicates_text((weeks, (Clause("UNITS", ">", 9),)))
     "COUNTRY_CODE == 'DE' and WEEK in [1, 2] or UNITS > 9"
     """
-    return (
-        "none"
-        if predicates is None
-        else " or ".join(" and ".join(map(clause_text, conjunction)) for conjunction in predicates)
-    )
+    if predicates is None:
+        return "none"
+    return " or ".join(" and ".join(map(clause_text, conjunction)) for conjunction in predicates)
 
 
 def clause_text(clause: Clause) -> str:
-    """One comparison; of a long list of constants only the first."""
-    return f"{clause.column} {clause.op} {_value_text(clause.value)}"
-
-
-def _value_text(value: object) -> str:
-    if not isinstance(value, tuple):
-        return repr(value)
-    shown = [repr(v) for v in value[:_SHOWN_VALUES]]
-    return f"[{', '.join(shown)}{f', … {len(value):,} values' if len(value) > _SHOWN_VALUES else ''}]"
+    """One comparison; a long list of constants is cut."""
+    if not isinstance(clause.value, tuple):
+        return f"{clause.column} {clause.op} {clause.value!r}"
+    more = f", … {len(clause.value):,} values" if len(clause.value) > _SHOWN_VALUES else ""
+    return f"{clause.column} {clause.op} [{', '.join(map(repr, clause.value[:_SHOWN_VALUES]))}{more}]"

@@ -1,4 +1,4 @@
-"""HTML and SVG as text: escaping, numbers for people, tables, and the style that everything shown in a notebook shares. Pure."""
+"""HTML and SVG as text: escaping, numbers, tables, the style of notebook output. Pure."""
 
 from __future__ import annotations
 
@@ -22,35 +22,31 @@ __all__ = [
     "table_cell",
 ]
 
-# XML knows none of these, however they are spelled; half a surrogate pair has no UTF-8; marks of
+# XML forbids control characters, even as references; half a surrogate pair has no UTF-8; marks of
 # direction make a text look like another one.
-_UNSPEAKABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 _CALL = re.compile(r"[\w.]+\(.*\)", re.DOTALL)
-
 _TAG = re.compile(r"<[^>]*>")
-
 _LONG_WORD = re.compile(r"\S{29}")
-
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB", "ZB")
 
-# Selectors of pages with a theme of their own, whatever the system prefers: JupyterLab, Visual
-# Studio Code.
+# JupyterLab and Visual Studio Code have a theme of their own, whatever the system prefers.
 LIGHT_PAGE = ":is([data-jp-theme-light=true],[data-vscode-theme-kind$=light])"
-
 DARK_PAGE = ":is([data-jp-theme-light=false],[data-vscode-theme-kind$=dark],[data-vscode-theme-kind$=contrast])"
 
-# Colours are those of the notebook, in shades of grey; marks are mixed with its colour of text, so
-# that they can be read on white and on black.
+# Colours are those of the notebook, in shades of grey. Marks are mixed with its text colour: they
+# are readable on white and on black.
 _STYLE = (
     ".kartothek-cube.kartothek-cube{overflow-x:auto;line-height:1.45}"
     ".kartothek-cube.kartothek-cube table{border-collapse:collapse;table-layout:auto;margin:.5em 0;font-size:inherit}"
     ".kartothek-cube.kartothek-cube :is(th,td){text-align:left;vertical-align:top;padding:.2em .9em .2em 0;border:0;"
     "border-bottom:1px solid rgba(128,128,128,.3);white-space:normal;overflow-wrap:break-word;max-width:36em}"
-    # Keys, calls and very long names may break anywhere, words may not.
+    # Keys, calls and very long names may break anywhere; words may not.
     ".kartothek-cube.kartothek-cube :is(.w,code){overflow-wrap:anywhere}"
     ".kartothek-cube.kartothek-cube td.w{min-width:14em}"
-    ".kartothek-cube.kartothek-cube .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums;padding-right:1.4em}"
+    ".kartothek-cube.kartothek-cube .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums;"
+    "padding-right:1.4em}"
     ".kartothek-cube.kartothek-cube .q{opacity:.7}"
     ".kartothek-cube.kartothek-cube td[rowspan]{max-width:18em}"
     ".kartothek-cube.kartothek-cube pre{white-space:pre-wrap;margin:.3em 0 .6em 1em}"
@@ -58,20 +54,20 @@ _STYLE = (
     ".kartothek-cube.kartothek-cube :is(.error,.warning){font-weight:bold;white-space:nowrap}"
     ".kartothek-cube .error{color:#d13c3c;color:color-mix(in srgb,currentColor 40%,#d13c3c)}"
     ".kartothek-cube .warning{color:#a06a00;color:color-mix(in srgb,currentColor 40%,#a06a00)}"
-    # A drawing keeps letters that can be read, and moves sideways where there is no room for it.
+    # A chart keeps its letters readable and scrolls sideways if there is no room.
     ".kartothek-cube .kartothek-plan{max-width:max(100%,90em)}"
     "@media print{.kartothek-cube.kartothek-cube{overflow:visible}.kartothek-cube tr{break-inside:avoid}}"
 )
 
 
 class Markup(str):
-    """Text that is HTML already; `escape` leaves it as it is."""
+    """Text that is HTML already; `escape` does not change it."""
 
     __slots__ = ()
 
 
 def escape(text: str) -> Markup:
-    r"""Text for HTML and SVG, between tags and in attributes. Characters that neither can hold are shown as in Python.
+    r"""Text for HTML and SVG, between tags and in attributes; unprintable characters as in Python.
 
     Examples
     --------
@@ -84,17 +80,12 @@ def escape(text: str) -> Markup:
 
 
 def spelled(text: str) -> str:
-    """Text with the characters that a page cannot hold, or that change how it reads, as in Python."""
-    return _UNSPEAKABLE.sub(_spelled, text)
-
-
-def _spelled(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    """Text with the unprintable characters escaped as in Python."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def show_count(n: float | None) -> str:
-    """A whole number with separators; nothing for None.
+    """A whole number with separators; empty for None.
 
     Examples
     --------
@@ -105,7 +96,7 @@ def show_count(n: float | None) -> str:
 
 
 def show_bytes(n: float | None) -> str:
-    """A size in decimal units, with three digits; nothing for None.
+    """A size in decimal units, with three digits; empty for None.
 
     Examples
     --------
@@ -125,7 +116,10 @@ def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = (), foot: Sequence[str] = ()
 ) -> Markup:
     """A table; the columns at the positions ``numbers`` are aligned to the right."""
-    titles = "".join(f"<th{_align(i, numbers)}>{escape(text)}</th>" for i, text in enumerate(head))
+    titles = "".join(
+        f'<th class="n">{escape(text)}</th>' if i in numbers else f"<th>{escape(text)}</th>"
+        for i, text in enumerate(head)
+    )
     body = "".join(_row(row, numbers) for row in rows)
     last = f"<tfoot>{_row(foot, numbers)}</tfoot>" if foot else ""
     return Markup(f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody>{last}</table>")
@@ -135,25 +129,21 @@ def _row(cells: Sequence[str], numbers: Collection[int]) -> str:
     return f"<tr>{''.join(table_cell(text, 'n' if i in numbers else '') for i, text in enumerate(cells))}</tr>"
 
 
-def _align(position: int, numbers: Collection[int]) -> str:
-    return ' class="n"' if position in numbers else ""
-
-
-def table_cell(text: str, kind: str = "") -> Markup:
-    """A cell of a table, of a class of the style; a name that is too long for a column may break anywhere.
+def table_cell(text: str, style: str = "") -> Markup:
+    """A table cell of a class of the style sheet; a very long word may break anywhere.
 
     Examples
     --------
-    >>> print(cell("12", "n"), cell("UNITS_" * 9))
+    >>> print(table_cell("12", "n"), table_cell("UNITS_" * 9))
     <td class="n">12</td> <td class="w">UNITS_UNITS_UNITS_UNITS_UNITS_UNITS_UNITS_UNITS_UNITS_</td>
     """
     is_long = _LONG_WORD.search(_TAG.sub(" ", text) if isinstance(text, Markup) else text) is not None
-    kinds = " ".join(filter(None, (kind, "w" * is_long)))
-    return Markup(f'<td class="{kinds}">{escape(text)}</td>' if kinds else f"<td>{escape(text)}</td>")
+    classes = " ".join(filter(None, (style, "w" * is_long)))
+    return Markup(f'<td class="{classes}">{escape(text)}</td>' if classes else f"<td>{escape(text)}</td>")
 
 
 def code(text: str) -> Markup:
-    """A call as code, and what else there is to do as words.
+    """A call as code, any other text as words.
 
     Examples
     --------
@@ -164,15 +154,15 @@ def code(text: str) -> Markup:
 
 
 def or_dash(text: str) -> str:
-    """The text, or a dash where there is none: an empty cell looks as if something had been forgotten."""
+    """The text, or a dash: an empty cell looks like an omission."""
     return text or "–"
 
 
 def details(summary: str, body: Markup) -> Markup:
-    """Something that opens on a click."""
+    """A section that opens on a click."""
     return Markup(f"<details><summary>{escape(summary)}</summary>{body}</details>")
 
 
 def in_notebook(*parts: Markup) -> Markup:
-    """What an output cell of a notebook shows: parts one below the other, in the colours of the notebook."""
+    """The output cell of a notebook: parts below each other, in the colours of the notebook."""
     return Markup(f'<div class="kartothek-cube"><style>{_STYLE}</style>{"".join(parts)}</div>')

@@ -1,4 +1,7 @@
-"""CSV: tables to text, and text to tables in the dataset's types. kartothek's dialect: ``;``, UTF-8, a header, ``True`` and ``False``."""
+"""CSV: tables to text, and text to tables in the types of the dataset.
+
+kartothek's dialect: ``;``, UTF-8, a header, ``True`` and ``False``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ import pyarrow.csv as pa_csv
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.types import stored_type
-from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.io.file_format import CSV_GZIP_SUFFIX, CSV_SUFFIX, FileFormat, as_table, readable
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Store
@@ -26,9 +28,9 @@ __all__ = ["SEPARATOR", "CsvFormat", "count_csv_rows", "csv_content", "read_csv_
 
 SEPARATOR = ";"
 _ROWS = 65_536
-# A row longer than a block could not be parsed.
+# A row has to fit into a block.
 _BLOCK = 64 * 2**20
-# The moments of years of four digits, in microseconds and days since 1970.
+# The years 1 to 9999, in microseconds and in days since 1970: others do not have four digits.
 _MOMENTS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS = (-719_162, 2_932_896)
 _CARRIED = (
@@ -46,10 +48,12 @@ _CARRIED = (
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat(FileFormat):
-    r"""CSV files as kartothek writes and reads them: separated by ``;``, with a header, an empty field is null.
+    r"""CSV files as kartothek writes and reads them.
 
-    Text is quoted where it has to be; empty text is, so that it is no null. Types come from the
-    dataset when it is read.
+    Fields are separated by ``;``, the first line is a header, an empty field is null.
+
+    Text is quoted where necessary. Empty text is always quoted, to tell it from null. Types come
+    from the dataset when it is read.
 
     Parameters
     ----------
@@ -64,7 +68,8 @@ class CsvFormat(FileFormat):
     Examples
     --------
     >>> import pyarrow as pa
-    >>> CsvFormat(compress=False).encode(pa.table({"COUNTRY_CODE": ["DE", None], "UNITS": [3, 4]})).to_pybytes()
+    >>> table = pa.table({"COUNTRY_CODE": ["DE", None], "UNITS": [3, 4]})
+    >>> CsvFormat(compress=False).encode(table).to_pybytes()
     b'COUNTRY_CODE;UNITS\nDE;3\n;4\n'
     """
 
@@ -79,7 +84,10 @@ class CsvFormat(FileFormat):
         return CSV_GZIP_SUFFIX if self.compress else CSV_SUFFIX
 
     def check(self, schema: pa.Schema) -> None:
-        _check_schema(schema)
+        if not len(schema):
+            raise Unsupported("CSV cannot carry a table without columns; use Parquet.")
+        for field in schema:
+            _check_carried(field.type, field.name)
 
     def encode(self, table: pa.Table) -> pa.Buffer:
         sink = io.BytesIO()
@@ -87,28 +95,21 @@ class CsvFormat(FileFormat):
         return pa.py_buffer(sink.getbuffer())
 
     def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: Any) -> int:
-        _check_schema(schema)
+        self.check(schema)
         if not self.compress:
             return _write(batches, schema, sink)
         with gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=6, mtime=0) as packed:
             return _write(batches, schema, packed)
 
 
-def _check_schema(schema: pa.Schema) -> None:
-    if not len(schema):
-        raise Unsupported("CSV cannot carry a table without columns; use Parquet.")
-    for field in schema:
-        _check_carried(field.type, field.name)
-
-
-def _check_carried(kind: pa.DataType, name: str) -> None:
-    if not any(carries(stored_type(kind)) for carries in _CARRIED):
+def _check_carried(data_type: pa.DataType, name: str) -> None:
+    if not any(carries(stored_type(data_type)) for carries in _CARRIED):
         raise Unsupported(
-            f"Column {name!r} is {kind}, which CSV cannot carry: its text does not say the value. Use Parquet."
+            f"Column {name!r} is {data_type}, which CSV cannot carry: its text does not say the value. Use Parquet."
         )
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: IO[bytes] | gzip.GzipFile) -> int:
@@ -124,12 +125,20 @@ def _write(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink
 
 
 def _lines(batch: pa.RecordBatch) -> Any:
-    """The rows as one text: the data of a text column whose values end with a line feed."""
+    """The rows as bytes."""
+    # They are the data of an Arrow array of texts that end with a line feed: no copy, no Python
+    # object per row.
     if not batch.num_rows:
         return b""
     fields = [_fields(column, name) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-    if len(fields) == 1:  # readers pass over an empty line
-        fields = [_never_empty(fields[0], batch.column(0), batch.schema.names[0])]
+    if len(fields) == 1:  # readers skip an empty line, so null is written like empty text
+        column, name = batch.column(0), batch.schema.names[0]
+        if pt.is_string(stored_type(column.type)) and pc.any(pc.equal(fields[0], _text('""'))).as_py():
+            raise Unsupported(
+                f"Column {name!r} is the only one of a CSV file and has empty text, which could not be told from null. "
+                "Use Parquet."
+            )
+        fields = [pc.fill_null(fields[0], _text('""'))]
     rows = pc.binary_join_element_wise(*fields, _text(SEPARATOR), null_handling="replace", null_replacement="")
     lines = pc.binary_join_element_wise(rows, _text(""), _text("\n"))
     return memoryview(lines.buffers()[2])[: pc.sum(pc.binary_length(lines)).as_py()]
@@ -139,34 +148,23 @@ def _text(value: str) -> pa.Scalar:
     return pa.scalar(value, pa.large_string())
 
 
-def _never_empty(fields: pa.Array, column: pa.Array, name: str) -> pa.Array:
-    if pt.is_string(stored_type(column.type)) and pc.any(pc.equal(fields, _text('""'))).as_py():
-        raise Unsupported(
-            f"Column {name!r} is the only one of a CSV file and has empty text, which could not be told from null. Use Parquet."
-        )
-    return pc.fill_null(fields, _text('""'))
-
-
 def _fields(column: pa.Array, name: str) -> pa.Array:
-    """One text a value, null for null."""
-    kind = stored_type(column.type)
-    if pt.is_string(kind):
-        return _quoted(column.cast(pa.large_string()))
-    # Offsets of a zone have no seconds in text, and those of long ago have.
-    column = column.cast(pa.timestamp("us", "UTC") if pt.is_timestamp(kind) and kind.tz else kind)
-    if pt.is_boolean(kind):
+    """The text of each value, null for null."""
+    data_type = stored_type(column.type)
+    if pt.is_string(data_type):
+        text = column.cast(pa.large_string())
+        special = pc.match_substring_regex(text, f'[{SEPARATOR}"\r\n]|^$')
+        doubled = pc.replace_substring(text, '"', '""')
+        return pc.if_else(special, pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text("")), text)
+    # In UTC, as the text of a zone's offset has no seconds, but offsets of long ago do.
+    column = column.cast(pa.timestamp("us", "UTC") if pt.is_timestamp(data_type) and data_type.tz else data_type)
+    if pt.is_boolean(data_type):
         return pc.if_else(column, _text("True"), _text("False"))
-    if pt.is_timestamp(kind) or pt.is_date(kind):
+    if pt.is_timestamp(data_type) or pt.is_date(data_type):
         _check_years(column, name)
     text = column.cast(pa.string()).cast(pa.large_string())
-    # As pandas writes it, so that it reads a float back and no integer.
-    return pc.replace_substring_regex(text, r"^(-?\d+)$", r"\1.0") if pt.is_floating(kind) else text
-
-
-def _quoted(text: pa.Array) -> pa.Array:
-    special = pc.match_substring_regex(text, f'[{SEPARATOR}"\r\n]|^$')
-    doubled = pc.replace_substring(text, '"', '""')
-    return pc.if_else(special, pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text("")), text)
+    # As pandas writes floats, so that it does not read them back as integers.
+    return pc.replace_substring_regex(text, r"^(-?\d+)$", r"\1.0") if pt.is_floating(data_type) else text
 
 
 def _check_years(column: pa.Array, name: str) -> None:
@@ -179,7 +177,7 @@ def _check_years(column: pa.Array, name: str) -> None:
         )
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def csv_content(store: Store, key: str, dataset: str | None) -> pa.Buffer:
@@ -191,8 +189,8 @@ def csv_content(store: Store, key: str, dataset: str | None) -> pa.Buffer:
 
 
 def count_csv_rows(store: Store, key: str, dataset: str) -> int:
-    """Number of rows of a file, which has to be read whole."""
-    return read_csv_inside(store, key, dataset, (), pa.schema([]), None)[1]
+    """Number of rows of a file, which is read whole for it."""
+    return read_csv_inside(store, key, dataset, (), pa.schema([]))[1]
 
 
 def read_csv_inside(
@@ -201,14 +199,13 @@ def read_csv_inside(
     dataset: str | None,
     columns: Sequence[str],
     schema: pa.Schema,
-    _predicates: Predicates | None,
 ) -> tuple[pa.Table, int]:
-    """Columns of a file in the types of the schema, and the number of rows; predicates exclude nothing here.
+    """All rows of some columns of a file, in the types of the schema, and the number of rows.
 
     Columns that the file lacks are null.
     """
     content = csv_content(store, key, dataset)
-    names = _header(content, key)
+    names = _column_names(content, key)
     present = [c for c in columns if c in names]
     for name in present:
         _check_carried(schema.field(name).type, name)
@@ -221,15 +218,10 @@ def read_csv_inside(
     return pa.table(arrays, names=list(columns)) if arrays else pa.table({}), table.num_rows
 
 
-def _header(content: pa.Buffer, key: str) -> list[str]:
+def _column_names(content: pa.Buffer, key: str) -> list[str]:
+    text = io.TextIOWrapper(cast("BinaryIO", pa.BufferReader(content)), encoding="utf-8-sig", newline="")
     try:
-        names = next(
-            csv.reader(
-                io.TextIOWrapper(cast("BinaryIO", pa.BufferReader(content)), encoding="utf-8-sig", newline=""),
-                delimiter=SEPARATOR,
-            ),
-            [],
-        )
+        names = next(csv.reader(text, delimiter=SEPARATOR), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
     if not names or len(set(names)) != len(names):
@@ -237,10 +229,10 @@ def _header(content: pa.Buffer, key: str) -> list[str]:
     return names
 
 
-def _parsed(content: pa.Buffer, names: Sequence[str], kinds: Mapping[str, pa.DataType]) -> pa.Table:
+def _parsed(content: pa.Buffer, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
     convert = pa_csv.ConvertOptions(
-        column_types=dict(kinds),
-        include_columns=list(kinds),
+        column_types=dict(types),
+        include_columns=list(types),
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=len(names) == 1,
@@ -251,7 +243,7 @@ def _parsed(content: pa.Buffer, names: Sequence[str], kinds: Mapping[str, pa.Dat
         return pa_csv.read_csv(
             pa.BufferReader(content), read_options=read, parse_options=parse, convert_options=convert
         )
-    except pa.ArrowInvalid as error:
+    except pa.ArrowInvalid as error:  # which counts columns, where users know names
         raise pa.ArrowInvalid(
             re.sub(r"CSV column #(\d+)", lambda match: f"column {names[int(match[1])]!r}", str(error))
         ) from None

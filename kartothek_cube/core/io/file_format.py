@@ -1,4 +1,4 @@
-"""What a file format is, and what formats share."""
+"""The contract of file formats, their suffixes, and errors about files that cannot be read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Ke
 __all__ = ["FileFormat", "as_table", "check_named_key", "file_suffix", "readable"]
 
 
+INDEX_SUFFIX = ".by-dataset-index.parquet"
+DATA_SUFFIX = ".parquet"
+CSV_SUFFIX = ".csv"
+CSV_GZIP_SUFFIX = ".csv.gz"
+
+
 class FileFormat(ABC):
     """How data files are written.
 
@@ -25,10 +31,10 @@ class FileFormat(ABC):
     @property
     @abstractmethod
     def file_suffix(self) -> str:
-        """Suffix of the keys of data files; it says how a file is read."""
+        """Suffix of the keys of data files, by which readers know the format."""
 
     def check(self, schema: pa.Schema) -> None:  # noqa: B027 - most formats carry everything
-        """Raise `Unsupported` for columns that the format cannot carry, before any file is written."""
+        """Raise `Unsupported` for columns that the format cannot carry."""
 
     @abstractmethod
     def encode(self, table: pa.Table) -> pa.Buffer:
@@ -42,7 +48,9 @@ class FileFormat(ABC):
 
     @abstractmethod
     def write_stream(self, batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, sink: object) -> int:
-        """Write one file piece by piece and return the number of rows; the memory does not grow with the file.
+        """Write one file piece by piece and return the number of rows.
+
+        Memory does not grow with the file.
 
         Parameters
         ----------
@@ -62,12 +70,12 @@ def as_table(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def check_named_key(key: str, dataset: str | None) -> None:
-    """Refuse a key that no store can hold, as the fault of the document that names it.
+    """Check a key that a document names.
 
     Raises
     ------
     CorruptDocument
-        If the key does not satisfy `check_key`.
+        If no store can hold the key.
     """
     try:
         check_key(key)
@@ -87,8 +95,9 @@ def readable(store: Store, key: str, dataset: str | None) -> Iterator[None]:
         if dataset is None:
             raise KeyNotFound(f"The file {key!r} is not in the store {store.name}.") from None
         raise KeyNotFound(
-            f"The file {key!r}, which dataset {dataset!r} names, is not in the store {store.name}. If newer commits have replaced it and it was garbage "
-            "collected since this read was planned, plan it again; else the dataset is damaged, and `verify` says how far."
+            f"The file {key!r}, which dataset {dataset!r} names, is not in the store {store.name}. If newer "
+            "commits have replaced it and it was garbage collected since this read was planned, plan it again; else "
+            "the dataset is damaged, and `verify` says how far."
         ) from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and (type(error) is not OSError or error.errno is not None):
@@ -97,15 +106,6 @@ def readable(store: Store, key: str, dataset: str | None) -> Iterator[None]:
             raise
         owner = "" if dataset is None else f" of dataset {dataset!r}"
         raise CorruptData(f"The file {key!r}{owner} cannot be read: {error}") from error
-
-
-INDEX_SUFFIX = ".by-dataset-index.parquet"
-
-DATA_SUFFIX = ".parquet"
-
-CSV_SUFFIX = ".csv"
-
-CSV_GZIP_SUFFIX = ".csv.gz"
 
 
 def file_suffix(key: str) -> str:

@@ -1,4 +1,7 @@
-"""Parquet: tables to bytes, and files to tables with row-group pruning, column projection and a cast to the dataset's types."""
+"""Parquet: tables to bytes, and files to tables.
+
+Reading prunes row groups, selects columns, and casts to the types of the dataset.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import pyarrow.parquet as pq
 
 from kartothek_cube.core.arrow.schema import compatible
 from kartothek_cube.core.arrow.types import stored_type
-from kartothek_cube.core.expressions.evaluate import Bounds, Mask, filter_table, matching_rows, possible_chunks
+from kartothek_cube.core.expressions.evaluate import Bounds, filter_table, matching_rows, possible_chunks
 from kartothek_cube.core.expressions.predicates import Predicates, columns_of
 from kartothek_cube.core.io.file_format import FileFormat, as_table
 from kartothek_cube.core.io.parquet_source import ParquetSource, column_statistics, open_file, unpacked_bytes
@@ -36,7 +39,7 @@ __all__ = [
     "stream_columns",
 ]
 
-# More rows than that are read piece by piece where the caller can do with pieces.
+# More rows are read in pieces where the caller accepts pieces.
 _MANY_ROWS, _STREAMED_ROWS, _STREAMED_BYTES = 1_000_000, 262_144, 64 * 2**20
 
 T = TypeVar("T")
@@ -50,11 +53,11 @@ _WRITER: dict[str, Any] = {
 }
 _GROUP_ROWS = 1_048_576
 _PIECE_ROWS = 65_536
-# Arrow makes a context of zstd for each page, which takes about 30 us. Below that many bytes a
-# column chunk this counts for more than what zstd saves: 500 rows of four numbers are read in 226
-# us instead of 93 and take 6.7 kB instead of 7.4.
+# Arrow makes a zstd context for each page, which takes about 30 us. In smaller column chunks this
+# costs more than zstd saves: 500 rows of four numbers are read in 226 us instead of 93, and take
+# 6.7 kB instead of 7.4.
 _SMALL_CHUNK = 64 * 2**10
-# Decoding so many values takes as long as looking at statistics.
+# Decoding so many values takes as long as reading their statistics.
 _FEW_ROWS = 100_000
 _LONGEST_TEXTS = 2**31 - 1
 
@@ -89,7 +92,8 @@ class ParquetFormat(FileFormat):
     def __post_init__(self) -> None:
         if self.chunk_size is not None and (isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int)):
             raise InvalidType(
-                f"chunk size is not integer type: chunk_size must be an integer but is {type(self.chunk_size).__name__}."
+                "chunk size is not integer type: chunk_size must be an integer "
+                f"but is {type(self.chunk_size).__name__}."
             )
         if str(self.compression).upper() not in CODECS:
             raise InvalidInput(f"Unknown compression {self.compression!r}; use one of {', '.join(CODECS)}.")
@@ -118,25 +122,25 @@ class ParquetFormat(FileFormat):
         with pq.ParquetWriter(sink, plain, compression=self._codec(first), **_WRITER) as writer:
             writer.write_table(first, row_group_size=max(1, first.num_rows))
             rows: int = first.num_rows
-            del first  # one row group is in memory at a time
+            del first  # so that one row group is in memory at a time
             for group in groups:
                 writer.write_table(group, row_group_size=group.num_rows)
                 rows += group.num_rows
         return rows
 
     def _codec(self, _table: pa.Table) -> str:
-        """That of a file whose rows, or whose first row group, these are."""
+        """The codec of a file with these rows, or with this first row group."""
         return self.compression
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveParquetFormat(ParquetFormat):
-    """Parquet files as `ParquetFormat` writes them, but SNAPPY where column chunks are small: another codec does not pay there.
+    """As `ParquetFormat`, but SNAPPY where column chunks are too small for another codec to pay.
 
     Examples
     --------
-    >>> table = pa.table({"PRODUCT_ID": range(500)})
-    >>> pq.read_metadata(pa.BufferReader(FittedFormat().encode(table))).row_group(0).column(0).compression
+    >>> file = AdaptiveParquetFormat().encode(pa.table({"PRODUCT_ID": range(500)}))
+    >>> pq.read_metadata(pa.BufferReader(file)).row_group(0).column(0).compression
     'SNAPPY'
     """
 
@@ -149,13 +153,14 @@ class AdaptiveParquetFormat(ParquetFormat):
 
 
 def are_small_chunks(nbytes: int, columns: int) -> bool:
-    """Whether so many columns of a row group of so many unpacked bytes are so small that unpacking them is not what takes time."""
+    """Whether ZSTD does not pay for the columns of a row group of ``nbytes`` decoded bytes."""
     return nbytes < columns * _SMALL_CHUNK
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch | pa.Table], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
-    """The rows again, in tables of ``size`` rows, the last one smaller."""
-    waiting: list[pa.Table] = []  # put together only when they are enough: each time costs as much as they have chunks
+    """The same rows in tables of ``size`` rows, the last one smaller."""
+    # Concatenated only once there are enough: every time costs as much as there are chunks.
+    waiting: list[pa.Table] = []
     rows = 0
     for batch in batches:
         waiting.append(as_table(batch, schema))
@@ -182,7 +187,7 @@ def read_parquet_inside(
     schema: pa.Schema,
     predicates: Predicates | None,
 ) -> tuple[pa.Table, int]:
-    """The rows that satisfy the predicates, in the types of the schema; and their number.
+    """The rows that satisfy the predicates, in the types of the schema, and their number.
 
     Columns that the file lacks are null.
     """
@@ -193,7 +198,7 @@ def read_parquet_inside(
 def read_source(
     source: ParquetSource, key: str, columns: Sequence[str], schema: pa.Schema, predicates: Predicates | None
 ) -> tuple[pa.Table, int]:
-    """All rows of the row groups in which predicates may match, and their number; for a file that is open."""
+    """All rows of the row groups in which predicates may match, and their number."""
     return _selected(source, _matching_groups(source, schema, predicates), columns, schema, None, key)
 
 
@@ -205,26 +210,28 @@ def _selected(
     predicates: Predicates | None,
     key: str,
 ) -> tuple[pa.Table, int]:
-    """The rows of some row groups that satisfy the predicates.
-
-    What these ask for is read first, the rest only of row groups in which a row stays. Texts that
-    repeat are unpacked only where they stay.
-    """
-    asked = sorted(columns_of(predicates))
-    if not asked:
-        return _typed(_read(source, groups, columns), source.rows(groups), columns, schema, key), source.rows(groups)
-    rest = [c for c in columns if c not in asked]
-    source.expect(groups, {*asked, *rest})
-    first = _typed(_read(source, groups, asked), source.rows(groups), asked, schema, key, encoded=True)
-    mask = matching_rows(first, predicates)
-    with_hits, inside = _with_hits(source, groups, mask)
-    others = _read(source, with_hits, rest)
-    table = first if len(with_hits) == len(groups) else first.filter(pa.array(inside))
+    """The rows of some row groups that satisfy the predicates."""
+    filtered = sorted(columns_of(predicates))
+    if not filtered:
+        rows = source.rows(groups)
+        return _typed(_read(source, groups, columns), rows, columns, schema, key), rows
+    # First the columns of the predicates, then the others, only of row groups in which a row is
+    # left. Repeated texts stay dictionaries until the rows are filtered.
+    rest = [c for c in columns if c not in filtered]
+    source.expect(groups, {*filtered, *rest})
+    table = _typed(_read(source, groups, filtered), source.rows(groups), filtered, schema, key, encoded=True)
+    mask = matching_rows(table, predicates)
+    counts = [source.rows([g]) for g in groups]
+    hits = [bool(mask[end - count : end].any()) for end, count in zip(accumulate(counts), counts, strict=True)]
+    groups_hit = [g for g, hit in zip(groups, hits, strict=True) if hit]
+    others = _read(source, groups_hit, rest)
+    if len(groups_hit) < len(groups):
+        inside = np.repeat(np.array(hits, dtype=bool), counts)
+        table, mask = table.filter(pa.array(inside)), mask[inside]
     if others is not None:
         table = pa.table([*table.columns, *others.columns], names=[*table.column_names, *others.column_names])
-    stays = mask[inside]
-    rows = int(np.count_nonzero(stays))
-    return _typed(filter_table(table, stays), rows, columns, schema, key), rows
+    rows = int(np.count_nonzero(mask))
+    return _typed(filter_table(table, mask), rows, columns, schema, key), rows
 
 
 def _read(source: ParquetSource, groups: Sequence[int], columns: Sequence[str]) -> pa.Table | None:
@@ -232,18 +239,19 @@ def _read(source: ParquetSource, groups: Sequence[int], columns: Sequence[str]) 
     return source.read_encoded(groups, present) if present and groups else None
 
 
-def _with_hits(source: ParquetSource, groups: Sequence[int], mask: Mask) -> tuple[list[int], Mask]:
-    """Those of the row groups in which the mask is true somewhere, and whether a row lies in one of them."""
-    counts = [source.rows([g]) for g in groups]
-    hits = [bool(mask[end - count : end].any()) for end, count in zip(accumulate(counts), counts, strict=True)]
-    return [g for g, hit in zip(groups, hits, strict=True) if hit], np.repeat(np.array(hits, dtype=bool), counts)
-
-
 def _typed(
     table: pa.Table | None, rows: int, columns: Sequence[str], schema: pa.Schema, key: str, *, encoded: bool = False
 ) -> pa.Table:
-    found = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
-    arrays = [_column(found.get(c), c, rows, schema.field(c).type, key, encoded=encoded) for c in columns]
+    """The columns in the types of the schema; with ``encoded``, dictionaries stay as they are."""
+    stored = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
+    arrays = []
+    for name in columns:
+        column, data_type = stored.get(name), schema.field(name).type
+        if column is None:
+            column = pa.chunked_array([pa.nulls(rows, data_type)])
+        elif not (encoded and pa.types.is_dictionary(column.type) and column.type.value_type.equals(data_type)):
+            column = conform(column, data_type, name, key)
+        arrays.append(column)
     return pa.table(arrays, names=list(columns)) if arrays else pa.table({})
 
 
@@ -256,10 +264,11 @@ def open_parquet_inside(
     predicates: Predicates | None,
     nbytes: int,
 ) -> tuple[bool, Iterator[tuple[pa.Table, int]]]:
-    """Whether `read_parquet_inside` takes no more than about ``nbytes`` bytes, from the footer; and the same in pieces of that size. The file is opened once.
+    """What `read_parquet_inside` reads, in pieces of about ``nbytes`` bytes.
 
-    A row group that is larger is unpacked piece by piece, and not more than so many packed bytes of
-    it are held.
+    The first value says whether all of it takes no more, estimated from the footer. A larger row
+    group is decoded in pieces, with at most so many encoded bytes in memory. The file is opened
+    once.
     """
     with ExitStack() as stack:
         source = stack.enter_context(open_file(store, key, dataset))
@@ -288,15 +297,14 @@ def _pieces(
     size: int,
     nbytes: int,
 ) -> Iterator[tuple[pa.Table, int]]:
-    wanted = list(dict.fromkeys((*columns, *sorted(columns_of(predicates)))))
-    present = [c for c in wanted if c in source.positions]
+    needed = list(dict.fromkeys((*columns, *sorted(columns_of(predicates)))))
+    present = [c for c in needed if c in source.positions]
     if size <= nbytes or not present:
         yield _selected(source, groups, columns, schema, predicates, key)
         return
-    for batch in source.batches(
-        groups, present, max(1, min(_PIECE_ROWS, source.rows(groups) * nbytes // size)), nbytes
-    ):
-        table = _typed(pa.Table.from_batches([batch]), batch.num_rows, wanted, schema, key)
+    rows = max(1, min(_PIECE_ROWS, source.rows(groups) * nbytes // size))
+    for batch in source.batches(groups, present, rows, nbytes):
+        table = _typed(pa.Table.from_batches([batch]), batch.num_rows, needed, schema, key)
         mask = matching_rows(table, predicates)
         yield filter_table(table, mask).select(list(columns)), int(np.count_nonzero(mask))
 
@@ -304,7 +312,7 @@ def _pieces(
 def _bundles(
     source: ParquetSource, groups: Sequence[int], columns: set[str], nbytes: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Neighbouring row groups that together take no more than ``nbytes``, or one that takes more; and what they take."""
+    """Neighbouring row groups with their size: up to ``nbytes``, or a single one that is larger."""
     bundle, total = list[int](), 0
     for g, chunks in zip(groups, source.chunks(groups, columns), strict=True):
         size = unpacked_bytes(chunks)
@@ -319,57 +327,44 @@ def _bundles(
 
 def _matching_groups(source: ParquetSource, schema: pa.Schema, predicates: Predicates | None) -> list[int]:
     n = source.metadata.num_row_groups
-    asked = columns_of(predicates) & source.positions.keys()
-    if n == 0 or not asked or (n == 1 and source.is_near and source.metadata.num_rows < _FEW_ROWS):
+    filtered = columns_of(predicates) & source.positions.keys()
+    if n == 0 or not filtered or (n == 1 and source.is_near and source.metadata.num_rows < _FEW_ROWS):
         return list(range(n))
-    bounds = {c: b for c in asked if (b := _group_bounds(source, c, schema.field(c).type)) is not None}
+    bounds = {c: b for c in filtered if (b := _group_bounds(source, c, schema.field(c).type)) is not None}
     return [int(g) for g in np.flatnonzero(possible_chunks(bounds, n, predicates))]
 
 
-def _group_bounds(source: ParquetSource, column: str, kind: pa.DataType) -> Bounds | None:
+def _group_bounds(source: ParquetSource, column: str, data_type: pa.DataType) -> Bounds | None:
     descriptor = source.metadata.schema.column(source.positions[column][0])
-    if descriptor.path != column or pa.types.is_null(kind):  # nested, or nothing to compare
+    if descriptor.path != column or pa.types.is_null(data_type):  # nested, or nothing to compare
         return None
-    stats = [
-        column_statistics(chunk, descriptor)
-        for (chunk,) in source.chunks(range(source.metadata.num_row_groups), {column})
-    ]
+    groups = source.chunks(range(source.metadata.num_row_groups), {column})
+    stats = [column_statistics(chunk, descriptor) for (chunk,) in groups]
     try:
-        low, high = (pa.array([s[i] for s in stats], type=kind) for i in (0, 1))
+        low, high = (pa.array([s[i] for s in stats], type=data_type) for i in (0, 1))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    # NaN counts as null in comparisons, but statistics know nothing of it.
-    nullable = [s[2] or pa.types.is_floating(kind) for s in stats]
+    # NaN counts as null in comparisons, but statistics do not count it.
+    nullable = [s[2] or pa.types.is_floating(data_type) for s in stats]
     return Bounds(low, high, np.array(nullable, dtype=bool))
 
 
-def _column(
-    column: pa.ChunkedArray | None, name: str, rows: int, kind: pa.DataType, key: str, *, encoded: bool
-) -> pa.ChunkedArray:
-    if column is None:
-        return pa.chunked_array([pa.nulls(rows, kind)])
-    is_encoded = pa.types.is_dictionary(column.type) and column.type.value_type.equals(kind)
-    return column if encoded and is_encoded else conform(column, kind, name, key)
-
-
-def conform(column: pa.ChunkedArray, kind: pa.DataType, name: str, key: str) -> pa.ChunkedArray:
-    """A column of a file in the dataset's type; `CorruptData` if it is of another family."""
-    if column.type.equals(kind):
+def conform(column: pa.ChunkedArray, data_type: pa.DataType, name: str, key: str) -> pa.ChunkedArray:
+    """A column in the type of its dataset; `CorruptData` if the types are not compatible."""
+    if column.type.equals(data_type):
         return column
-    if not compatible(stored_type(column.type), kind):
-        raise CorruptData(f"Column {name!r} of the file {key!r} is {column.type}, but its dataset says {kind}.")
+    if not compatible(stored_type(column.type), data_type):
+        raise CorruptData(f"Column {name!r} of the file {key!r} is {column.type}, but its dataset says {data_type}.")
     try:
-        return _unpacked(column, kind) if pa.types.is_dictionary(column.type) else column.cast(kind)
+        if not pa.types.is_dictionary(column.type):
+            return column.cast(data_type)
+        return pa.chunked_array([p.cast(data_type) for chunk in column.chunks for p in _short(chunk)], data_type)
     except pa.ArrowInvalid as error:
-        raise CorruptData(f"Column {name!r} of the file {key!r} cannot be read as {kind}: {error}") from None
-
-
-def _unpacked(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Dictionaries as their values, in pieces where those of one might be longer than an array of texts can be."""
-    return pa.chunked_array([piece.cast(kind) for chunk in column.chunks for piece in _short(chunk)], kind)
+        raise CorruptData(f"Column {name!r} of the file {key!r} cannot be read as {data_type}: {error}") from None
 
 
 def _short(chunk: pa.Array) -> list[pa.Array]:
+    """A dictionary array in slices whose texts fit into one array of 2 GiB."""
     values = chunk.dictionary
     is_text = pa.types.is_string(values.type) or pa.types.is_binary(values.type)
     longest = (pc.max(pc.binary_length(values)).as_py() or 0) if is_text else 0
@@ -380,20 +375,20 @@ def _short(chunk: pa.Array) -> list[pa.Array]:
 def read_columns(
     store: Store, key: str, dataset: str, predicates: Predicates | None = None, schema: pa.Schema | None = None
 ) -> tuple[pa.Table, bool]:
-    """A whole file as it is, or only the row groups in which predicates may match; and whether that is all of it."""
+    """The columns of a file as they are stored, and whether these are all rows.
+
+    With a schema, row groups in which the predicates cannot match are left out.
+    """
     with open_file(store, key, dataset) as source:
-        groups = (
-            _matching_groups(source, schema, predicates)
-            if schema is not None
-            else list(range(source.metadata.num_row_groups))
-        )
-        return source.read(groups, source.schema.names), len(groups) == source.metadata.num_row_groups
+        count = source.metadata.num_row_groups
+        groups = list(range(count)) if schema is None else _matching_groups(source, schema, predicates)
+        return source.read(groups, source.schema.names), len(groups) == count
 
 
 def stream_columns(
     store: Store, key: str, dataset: str, predicates: Predicates | None, schema: pa.Schema
 ) -> Iterator[tuple[pa.Table, bool]]:
-    """What `read_columns` reads, at once where it is little, else in pieces of bounded size."""
+    """What `read_columns` reads, in pieces of bounded size if there are many rows."""
     with open_file(store, key, dataset) as source:
         groups = _matching_groups(source, schema, predicates)
         whole = len(groups) == source.metadata.num_row_groups

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import accumulate
+from contextlib import ExitStack, contextmanager
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.io._fast.footer_check import check_chunks, check_first_codec
 from kartothek_cube.core.io.file_format import readable
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Span, Store
 
@@ -19,7 +22,6 @@ __all__ = [
     "ParquetSource",
     "check_rows",
     "chunk_spans",
-    "column_chunks",
     "column_positions",
     "column_statistics",
     "first_codec",
@@ -28,23 +30,32 @@ __all__ = [
     "unpacked_bytes",
 ]
 
-# Rows that a file may claim however small it is, and for each of its bytes: columns that a file
-# lacks are made up of nulls, so many rows take memory at once.
+# Rows that any file may claim, and further ones for each of its bytes. Columns that a file lacks
+# are filled with nulls, so a false number of rows would take memory at once.
 _ROWS, _ROWS_PER_BYTE = 2**27, 2**16
-
-# Bytes that a value takes in memory: less than that it hardly is, whatever the file says.
+# The least that a value takes in memory, whatever the footer says.
 _NUMBER, _TEXT = 8, 16
+_READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
+_LOCAL = pa_fs.LocalFileSystem()
+_TAIL = 64 * 1024
+# Spans that are closer than this are fetched as one.
+_GAP = 64 * 1024
+# A second request takes longer than fetching so many bytes.
+_AT_ONCE = 4 * 2**20
+_BUFFER = 256 * 1024
+_LARGEST_BUFFER = 8 * 2**20
+# Below that many rows, finding repeated texts costs more than it saves.
+_MANY_ROWS = 32_768
+_CHECKED_ROWS = 65_536
 
 
 def check_rows(metadata: pq.FileMetaData, size: int) -> list[int]:
-    """The number of rows of each row group.
-
-    Refused are such that contradict each other, or that no file of this size can hold.
+    """The number of rows of each row group; ``size`` is that of the file.
 
     Raises
     ------
     pyarrow.ArrowInvalid
-        If they do.
+        If the numbers contradict each other, or no file of this size can hold so many rows.
     """
     rows = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows or min(rows, default=0) < 0 or metadata.num_rows > _ROWS + size * _ROWS_PER_BYTE:
@@ -55,17 +66,17 @@ def check_rows(metadata: pq.FileMetaData, size: int) -> list[int]:
 
 
 def column_positions(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, range]:
-    """Where the chunks of each column stand in a row group; a nested column has several.
+    """Positions of the chunks of each column in a row group; a nested column has several.
 
-    Names do not say it: "a.b" may be a column or a part of one.
+    Names are ambiguous: "a.b" may be a column or a part of one.
 
     Raises
     ------
     pyarrow.ArrowInvalid
         If the schema has other columns than the row groups.
     """
-    # Every column has a chunk at least.
-    counts = [1] * len(schema) if metadata.num_columns == len(schema) else [_leaves(kind) for kind in schema.types]
+    # Every column has at least one chunk, so equal numbers mean that none is nested.
+    counts = [1] * len(schema) if metadata.num_columns == len(schema) else [_leaves(t) for t in schema.types]
     if sum(counts) != metadata.num_columns:
         raise pa.ArrowInvalid(f"Its schema has {sum(counts):,} columns where it has {metadata.num_columns:,}")
     return {
@@ -73,130 +84,62 @@ def column_positions(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, 
     }
 
 
-def _leaves(kind: pa.DataType) -> int:
-    """How many columns without parts a column of this type consists of."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _leaves(kind.storage_type)
-    if pa.types.is_map(kind):
-        return _leaves(kind.key_type) + _leaves(kind.item_type)
-    if pa.types.is_struct(kind):
-        return sum(_leaves(field.type) for field in kind)
-    return _leaves(kind.value_type) if hasattr(kind, "value_type") else 1
+def _leaves(data_type: pa.DataType) -> int:
+    """The number of primitive columns that a column of this type is stored as."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _leaves(data_type.storage_type)
+    if pa.types.is_map(data_type):
+        return _leaves(data_type.key_type) + _leaves(data_type.item_type)
+    if pa.types.is_struct(data_type):
+        return sum(_leaves(field.type) for field in data_type)
+    return _leaves(data_type.value_type) if hasattr(data_type, "value_type") else 1
 
 
-def column_chunks(
-    metadata: pq.FileMetaData, size: int, groups: Sequence[int], positions: Sequence[int]
-) -> list[list[Any]]:
-    """For each of these row groups the chunks at some positions; ``size`` is that of the file.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If one of them is damaged.
-    """
-    if not positions or not groups:
-        return [[] for _ in groups]
-    _check_chunks(metadata, size, groups, positions)
-    return [list(map(metadata.row_group(g).column, positions)) for g in groups]
-
-
-def _check_chunks(metadata: pq.FileMetaData, size: int, groups: Sequence[int], positions: Sequence[int]) -> None:
-    """Let Arrow look at the chunks on its way to their first byte, which it does not get.
-
-    The accessors in Python do not catch what Arrow throws for a damaged chunk, which ends the
-    process; reading does.
-    """
-    source = _Unreadable(size)
-    try:
-        # With `pre_buffer` the places of all chunks are computed before anything is read.
-        file = pq.ParquetFile(pa.PythonFile(source, mode="r"), metadata=metadata, pre_buffer=True)
-        file.reader.read_row_groups(list(groups), column_indices=list(positions), use_threads=False)
-    except (pa.ArrowException, OSError):
-        if not source.is_reached:
-            raise
-
-
-def first_codec(metadata: pq.FileMetaData, size: int) -> str | None:
+def first_codec(source: ParquetSource) -> str | None:
     """The codec of the first column chunk, if there is one.
 
     Raises
     ------
     pyarrow.ArrowException
-        If the chunk is damaged, or its codec none that Arrow knows.
+        If the chunk is damaged, or its codec unknown to Arrow.
     """
+    metadata = source.metadata
     if not metadata.num_row_groups or not metadata.num_columns:
         return None
-    ((chunk,),) = column_chunks(metadata, size, [0], [0])
-    try:  # the codec is looked at behind the first byte and before what the bytes say
-        file = pq.ParquetFile(pa.PythonFile(_Empty(size), mode="r"), metadata=metadata)
-        file.reader.read_row_groups([0], column_indices=[0], use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        if "codec" in str(error):
-            raise
+    chunk = source.chunks([0], {source.schema.names[0]})[0][0]
+    if uses_fast_paths():
+        check_first_codec(metadata, source.size)
     return str(chunk.compression)
 
 
-class _Unreadable:
-    """A file of some size that ends where it is read, and knows that it was."""
-
-    closed = False
-
-    def __init__(self, size: int) -> None:
-        self._size, self._position, self.is_reached = size, 0, False
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = offset + (self._size if whence == 2 else 0)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, _nbytes: int) -> bytes:
-        self.is_reached = True
-        return b""  # an exception takes longer
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class _Empty(_Unreadable):
-    """A file of some size that is all zeros."""
-
-    def read(self, nbytes: int) -> bytes:
-        return bytes(max(0, min(nbytes, self._size - self._position)))
-
-
 def chunk_spans(chunks: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Where the chunks begin and end in the file."""
+    """Begin and end of each chunk in the file."""
     for chunk in chunks:
         start = chunk.dictionary_page_offset or chunk.data_page_offset
         yield start, start + chunk.total_compressed_size
 
 
 def repeats_texts(chunks: Sequence[Any]) -> bool:
-    """Whether the chunks of a column of texts hold numbers of a dictionary and hardly a text twice: one takes four bytes and more."""
+    """Whether the chunks of a text column are dictionary-encoded and repeat most texts."""
+    # A text that is stored plainly takes four bytes for its length alone.
     return bool(chunks) and all(
         chunk.has_dictionary_page and chunk.total_uncompressed_size < 4 * chunk.num_values for chunk in chunks
     )
 
 
 def unpacked_bytes(chunks: Sequence[Any]) -> int:
-    """About what the chunks take in memory.
-
-    Texts may lie in the file as numbers of a dictionary: it does not say how long they are.
-    """
-    return sum(
-        max(
-            chunk.total_uncompressed_size,
-            chunk.num_values * (_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER),
-        )
-        for chunk in chunks
-    )
+    """Estimate the memory that the chunks take once they are decoded."""
+    # The size in the footer is no upper bound: texts may be stored as codes of a dictionary.
+    widths = [_TEXT if chunk.physical_type == "BYTE_ARRAY" else _NUMBER for chunk in chunks]
+    return sum(max(c.total_uncompressed_size, c.num_values * width) for c, width in zip(chunks, widths, strict=True))
 
 
 def column_statistics(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) -> tuple[Any, Any, bool]:
-    """Minimum, maximum (None: unknown), and whether there may be nulls; ``column`` is what the schema of the file says of the column of the chunk."""
-    if chunk.physical_type != column.physical_type:  # Arrow would throw
+    """Minimum and maximum, None if unknown, and whether there may be nulls.
+
+    ``column`` is the chunk's column in the schema of the file.
+    """
+    if chunk.physical_type != column.physical_type:  # reading the statistics would end the process
         raise pa.ArrowInvalid(
             f"Its footer contradicts itself about column {column.path!r}, which is {column.physical_type}"
         )
@@ -206,35 +149,13 @@ def column_statistics(chunk: pq.ColumnChunkMetaData, column: pq.ColumnSchema) ->
     nullable = not stats.has_null_count or stats.null_count > 0
     try:
         return (stats.min, stats.max, nullable) if stats.has_min_max else (None, None, nullable)
-    except (
-        OverflowError,
-        ValueError,
-        NotImplementedError,
-    ):  # a moment beyond Python's datetime; decimals as integers in older pyarrow
+    # Timestamps outside of Python's datetime; in older pyarrow, decimals stored as integers.
+    except (OverflowError, ValueError, NotImplementedError):
         return None, None, nullable
 
 
-_READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
-
-_LOCAL = pa_fs.LocalFileSystem()
-
-_TAIL = 64 * 1024
-
-_GAP = 64 * 1024
-
-# Bytes for which a second request would take longer than they do themselves.
-_AT_ONCE = 4 * 2**20
-
-_BUFFER = 256 * 1024
-
-_LARGEST_BUFFER = 8 * 2**20
-
-# Below that many rows the look for repeated texts costs more than it saves.
-_MANY_ROWS = 32_768
-
-
 class ParquetSource:
-    """An open Parquet file whose bytes are at hand."""
+    """An open Parquet file whose bytes are local."""
 
     is_near = True
 
@@ -250,44 +171,63 @@ class ParquetSource:
         self.positions = column_positions(self.metadata, self.schema)
 
     def expect(self, groups: Sequence[int], columns: Iterable[str]) -> None:
-        """Say what may be read in several steps: where it is little, it comes at once."""
+        """Announce what may be read in several steps; if it is little, a remote file fetches it."""
 
     def read(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """The columns of these row groups."""
         return self._read(self._file, groups, columns)
 
     def read_encoded(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """The columns of these row groups; those of texts that repeat much come as dictionaries, which is several times as fast."""
+        """The columns of these row groups, those of repeated texts as dictionaries.
+
+        Reading dictionaries is several times as fast as reading texts.
+        """
         texts = self._repeated(groups, columns)
         if not texts:
             return self.read(groups, columns)
-        return self._read(
-            pq.ParquetFile(self._handle, metadata=self.metadata, read_dictionary=texts, **_READER), groups, columns
-        )
+        file = pq.ParquetFile(self._handle, metadata=self.metadata, read_dictionary=texts, **_READER)
+        return self._read(file, groups, columns)
 
     def batches(
         self, groups: Sequence[int], columns: Sequence[str], rows: int, nbytes: int
     ) -> Iterator[pa.RecordBatch]:
-        """The columns of these row groups, so many rows at a time; their packed bytes are held as far as they are less than ``nbytes``."""
-        # Without a buffer Arrow takes the packed bytes of all columns at once.
-        file = pq.ParquetFile(
-            self._handle, metadata=self.metadata, buffer_size=self._buffer(groups, columns, nbytes), **_READER
-        )
-        found = 0
-        for batch in file.reader.iter_batches(
-            rows, row_groups=list(groups), column_indices=self._indices(columns), use_threads=False
-        ):
-            found += batch.num_rows
+        """The columns of these row groups in batches of at most ``rows`` rows.
+
+        Holds about ``nbytes`` encoded bytes at a time.
+        """
+        # Without a buffer Arrow reads the encoded bytes of all columns at once.
+        buffer_size = self._buffer_size(groups, columns, nbytes)
+        file = pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=buffer_size, **_READER)
+        count = 0
+        for batch in self._decoded_batches(file, groups, columns, rows):
+            count += batch.num_rows
             yield batch
-        self._check_rows(groups, columns, found)
+        self._check_rows(groups, columns, count)
 
     def rows(self, groups: Iterable[int]) -> int:
-        """How many rows these row groups have."""
+        """The number of rows of these row groups."""
         return sum(self._rows[g] for g in groups)
 
     def chunks(self, groups: Sequence[int], columns: set[str]) -> list[list[Any]]:
-        """For each of these row groups the chunks of some columns."""
-        return column_chunks(self.metadata, self.size, groups, self._indices(c for c in self.positions if c in columns))
+        """For each of these row groups the chunks of some columns, in the order of the file.
+
+        Raises
+        ------
+        pyarrow.ArrowException
+            If one of the chunks is damaged.
+        """
+        names = [c for c in self.positions if c in columns]
+        positions = self._indices(names)
+        if not positions or not groups:
+            return [[] for _ in groups]
+        # Before anything else asks for the chunks: Arrow's accessors end the process at a damaged
+        # chunk, while reading raises an error.
+        if uses_fast_paths():
+            check_chunks(self.metadata, self.size, groups, positions)
+        else:
+            file = pq.ParquetFile(self._handle, metadata=self.metadata, buffer_size=_BUFFER, **_READER)
+            deque(self._decoded_batches(file, groups, names, _CHECKED_ROWS), maxlen=0)
+        return [list(map(self.metadata.row_group(g).column, positions)) for g in groups]
 
     def packed(self, span: Span) -> bytes:
         """Bytes of the file as they are."""
@@ -295,7 +235,7 @@ class ParquetSource:
         return bytes(self._handle.read_at(end - start, start)) if 0 <= start <= end else b""
 
     def _read(self, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        if not groups:  # pyarrow 18 cannot read no row group
+        if not groups:  # pyarrow 18 cannot read zero row groups
             return self.schema.empty_table().select(list(columns))
         self._provide(groups, columns)
         table = self._decoded(file, groups, columns)
@@ -303,7 +243,20 @@ class ParquetSource:
         return table
 
     def _decoded(self, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        return file.reader.read_row_groups(list(groups), column_indices=self._indices(columns), use_threads=False)
+        # The inner reader takes positions. By name, "a" also selects all columns like "a.b".
+        if uses_fast_paths():
+            return file.reader.read_row_groups(list(groups), column_indices=self._indices(columns), use_threads=False)
+        return file.read_row_groups(list(groups), columns=list(columns), use_threads=False).select(list(columns))
+
+    def _decoded_batches(
+        self, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        if uses_fast_paths():
+            return file.reader.iter_batches(
+                rows, row_groups=list(groups), column_indices=self._indices(columns), use_threads=False
+            )
+        batches = file.iter_batches(rows, row_groups=list(groups), columns=list(columns), use_threads=False)
+        return (batch.select(list(columns)) for batch in batches)
 
     def _indices(self, columns: Iterable[str]) -> list[int]:
         return [j for c in columns for j in self.positions[c]]
@@ -311,27 +264,30 @@ class ParquetSource:
     def _repeated(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
         if self.rows(groups) < _MANY_ROWS:
             return []
-        # Arrow is told them by path, and "a.b" may be a part of another column, too.
+        # `read_dictionary` takes paths, and "a.b" may be a part of another column, too.
         texts = [
             c for c in self.positions if c in columns and "." not in c and pa.types.is_string(self.schema.field(c).type)
         ]
         chunks = self.chunks(groups, set(texts))
-        return [c for i, c in enumerate(texts) if repeats_texts([found[i] for found in chunks])]
+        return [c for i, c in enumerate(texts) if repeats_texts([group[i] for group in chunks])]
 
-    def _check_rows(self, groups: Sequence[int], columns: Sequence[str], found: int) -> None:
-        if columns and found != self.rows(groups):
-            raise pa.ArrowInvalid(f"Its footer says {self.rows(groups):,} rows where there are {found:,}")
+    def _check_rows(self, groups: Sequence[int], columns: Sequence[str], count: int) -> None:
+        if columns and count != self.rows(groups):
+            raise pa.ArrowInvalid(f"Its footer says {self.rows(groups):,} rows where there are {count:,}")
 
     def _provide(self, groups: Sequence[int], columns: Sequence[str]) -> None:
-        """Have the bytes that are read now."""
+        """Fetch the bytes that are read next, where they are remote."""
 
-    def _buffer(self, groups: Sequence[int], columns: Sequence[str], nbytes: int) -> int:
-        """How many packed bytes of a column are read at a time."""
+    def _buffer_size(self, groups: Sequence[int], columns: Sequence[str], nbytes: int) -> int:
+        """How many encoded bytes of a column to read at a time."""
         return _BUFFER
 
 
 class _DistantSource(ParquetSource):
-    """Of a store without a local path: the footer came with one request, all column chunks that are needed come with a second."""
+    """An open Parquet file of a store without local paths.
+
+    The footer comes with one request, all needed column chunks with a second one.
+    """
 
     is_near = False
 
@@ -347,14 +303,14 @@ class _DistantSource(ParquetSource):
     def _provide(self, groups: Sequence[int], columns: Sequence[str]) -> None:
         self._bytes.fetch(self._spans(groups, columns))
 
-    def _buffer(self, groups: Sequence[int], columns: Sequence[str], nbytes: int) -> int:
+    def _buffer_size(self, groups: Sequence[int], columns: Sequence[str], nbytes: int) -> int:
         spans = self._spans(groups, columns)
         if _total(spans) <= nbytes:
             self._bytes.fetch(spans)
         return min(max(_BUFFER, nbytes // max(1, len(columns))), _LARGEST_BUFFER)
 
     def _spans(self, groups: Sequence[int], columns: Iterable[str]) -> list[Span]:
-        spans = [span for chunks in self.chunks(groups, set(columns)) for span in chunk_spans(chunks)]
+        spans = list(chunk_spans(list(chain.from_iterable(self.chunks(groups, set(columns))))))
         if any(start < 0 or end > self.size for start, end in spans):
             raise pa.ArrowInvalid("Its footer names bytes that it does not have")
         return spans
@@ -365,26 +321,23 @@ def _total(spans: Iterable[Span]) -> int:
 
 
 class _DistantFile:
-    """A file for Arrow, some pieces of which are held; others are asked for when they are read."""
+    """A remote file for Arrow: some pieces are in memory, others are fetched when they are read."""
 
     closed = False
 
     def __init__(self, store: Store, key: str, footer: Any, size: int) -> None:
         self._store, self._key, self._size = store, key, size
-        self._held = [(size - len(footer), memoryview(footer))]
+        self._pieces = [(size - len(footer), memoryview(footer))]
         self._position = 0
 
     def fetch(self, spans: Iterable[Span]) -> None:
-        """Hold the bytes of these spans, and besides them only the footer."""
+        """Keep the bytes of these spans, and drop all others but the footer."""
         filled = [span for span in spans if span[0] < span[1]]
         missing = _coalesced(span for span in filled if self._find(*span) is None)
         if missing:
-            kept = [
-                (at, part)
-                for at, part in self._held[1:]
-                if any(at <= start and end <= at + len(part) for start, end in filled)
-            ]
-            self._held = [self._held[0], *kept, *self._load(missing)]
+            footer, *pieces = self._pieces
+            used = [piece for piece in pieces if any(_covers(piece, *span) for span in filled)]
+            self._pieces = [footer, *used, *self._load(missing)]
 
     def _load(self, spans: list[Span]) -> list[tuple[int, memoryview]]:
         parts = [memoryview(part) for part in self._store.ranges(self._key, spans)]
@@ -393,9 +346,8 @@ class _DistantFile:
         return [(start, part) for (start, _), part in zip(spans, parts, strict=True)]
 
     def _find(self, start: int, end: int) -> memoryview | None:
-        return next(
-            (part[start - at : end - at] for at, part in self._held if at <= start and end <= at + len(part)), None
-        )
+        pieces = (part[start - at : end - at] for at, part in self._pieces if _covers((at, part), start, end))
+        return next(pieces, None)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = offset + (0, self._position, self._size)[whence]
@@ -409,11 +361,16 @@ class _DistantFile:
         self._position = max(start, end)
         if start >= end:
             return memoryview(b"")
-        held = self._find(start, end)
-        return self._load([(start, end)])[0][1] if held is None else held
+        part = self._find(start, end)
+        return self._load([(start, end)])[0][1] if part is None else part
 
     def close(self) -> None:
         self.closed = True
+
+
+def _covers(piece: tuple[int, memoryview], start: int, end: int) -> bool:
+    at, part = piece
+    return at <= start and end <= at + len(part)
 
 
 def _coalesced(spans: Iterable[Span]) -> list[Span]:
@@ -428,28 +385,23 @@ def _coalesced(spans: Iterable[Span]) -> list[Span]:
 
 @contextmanager
 def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSource]:
-    """Open a Parquet file; errors name the key and the dataset, if it belongs to one."""
-    with readable(store, key, dataset):
+    """Open a Parquet file; errors name the key and, if it belongs to one, the dataset."""
+    with readable(store, key, dataset), ExitStack() as stack:
         path = store.local_path(key)
         if path is None:
-            yield _noted(_open_distant(store, key))
+            source = _open_distant(store, key)
         else:
-            with _LOCAL.open_input_file(path) as handle:
-                yield _noted(ParquetSource(handle, handle.size()))
-
-
-def _noted(source: ParquetSource) -> ParquetSource:
-    record(files_read=1, bytes_read=source.size)
-    return source
+            handle = stack.enter_context(_LOCAL.open_input_file(path))
+            source = ParquetSource(handle, handle.size())
+        record(files_read=1, bytes_read=source.size)
+        yield source
 
 
 def _open_distant(store: Store, key: str) -> ParquetSource:
     footer, size = store.tail(key, _TAIL)
+    # The last eight bytes of a file: the length of the footer before them, and a magic number.
     needed = int.from_bytes(bytes(footer[-8:-4]), "little") + 8
     if len(footer) < min(needed, size):
         footer, size = store.tail(key, needed)
-    return (
-        ParquetSource(pa.BufferReader(footer), size)
-        if len(footer) == size
-        else _DistantSource(store, key, footer, size)
-    )
+    is_whole = len(footer) == size
+    return ParquetSource(pa.BufferReader(footer), size) if is_whole else _DistantSource(store, key, footer, size)

@@ -1,7 +1,4 @@
-"""Data files of any format: the rows that satisfy predicates, in the types of the dataset.
-
-The suffix says the format.
-"""
+"""Data files of any format: the rows that satisfy predicates, in the types of the dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ __all__ = ["FileRequest", "file_rows", "filter_table", "open_rows", "read_rows"]
 
 
 class _Reader(NamedTuple):
-    """How files of one format are read: matching rows in the dataset's types and their number, or the number of all rows. In pieces, too."""
+    """The functions that read files of one format, by the suffix of the key."""
 
     read_inside: Callable[[Store, str, str | None, Sequence[str], pa.Schema, Predicates | None], tuple[pa.Table, int]]
     open_inside: Callable[
@@ -43,24 +40,33 @@ def _read_csv(
     schema: pa.Schema,
     predicates: Predicates | None,
 ) -> tuple[pa.Table, int]:
-    wanted = [*columns, *sorted(columns_of(predicates) - set(columns))]
-    table, rows = read_csv_inside(store, key, dataset, wanted, schema, predicates)
+    needed = [*columns, *sorted(columns_of(predicates) - set(columns))]
+    table, rows = read_csv_inside(store, key, dataset, needed, schema)
     if predicates is None:
         return table, rows
     mask = matching_rows(table, predicates)
     return filter_table(table, mask).select(list(columns)), int(np.count_nonzero(mask))
 
 
-_CSV = _Reader(_read_csv, lambda *asked: (True, iter([_read_csv(*asked[:-1])])), count_csv_rows)
+_CSV = _Reader(_read_csv, lambda *arguments: (True, iter([_read_csv(*arguments[:-1])])), count_csv_rows)
 _PARQUET = _Reader(read_parquet_inside, open_parquet_inside, count_parquet_rows)
 _READERS = {CSV_GZIP_SUFFIX: _CSV, CSV_SUFFIX: _CSV, DATA_SUFFIX: _PARQUET}
 
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """What to read of the files of one dataset; shared by all of them.
+    """What to read of every file of a dataset.
 
-    ``schema`` has the types of all columns that occur here, ``columns`` those to return, in order.
+    Attributes
+    ----------
+    dataset : str
+        Its uuid, for errors.
+    schema : pyarrow.Schema
+        The types of all columns that are returned or filtered.
+    columns : tuple of str
+        The columns to return, in order.
+    predicates : Predicates | None
+        The rows to return; None: all.
     """
 
     dataset: str
@@ -74,20 +80,21 @@ def _reader(key: str, dataset: str) -> _Reader:
         if key.endswith(suffix):
             return reader
     raise InvalidInput(
-        f"The specified file format for '{key}' is not supported (dataset {dataset!r}); files end in {', '.join(_READERS)}."
+        f"The specified file format for '{key}' is not supported (dataset {dataset!r}); "
+        f"files end in {', '.join(_READERS)}."
     )
 
 
 def file_rows(store: Store, key: str, dataset: str) -> int:
-    """Number of rows of a file; of a Parquet file from its footer."""
+    """Number of rows of a file."""
     return _reader(key, dataset).count_rows(store, key, dataset)
 
 
 def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[str, Any] | None = None) -> pa.Table:
     """The rows of one file that satisfy the predicates, in the types of the request.
 
-    ``constants`` are the partition values of the file: they win over a column of the same name
-    inside.
+    ``constants`` are the partition values of the file. They replace a column of the same name in
+    the file.
 
     Raises
     ------
@@ -102,7 +109,7 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
     reader = _reader(key, request.dataset)
     remaining = _resolve(request, constants)
     if remaining == ():
-        return _output_schema(request).empty_table()
+        return pa.schema([request.schema.field(c) for c in request.columns]).empty_table()
     inside = [c for c in request.columns if c not in constants]
     table, rows = reader.read_inside(store, key, request.dataset, inside, request.schema, remaining)
     record(rows_read=rows)
@@ -112,11 +119,11 @@ def read_rows(store: Store, key: str, request: FileRequest, constants: Mapping[s
 def open_rows(
     store: Store, key: str, request: FileRequest, nbytes: int, constants: Mapping[str, Any] | None = None
 ) -> tuple[bool, Iterator[pa.Table]]:
-    """Whether all columns of a file that are needed take no more than about ``nbytes`` bytes; and `read_rows` in pieces of that size at most.
+    """What `read_rows` reads, in pieces of at most about ``nbytes`` bytes.
 
-    The file is opened here, and its pieces are read one after the other when they are asked for. A
-    piece has at least one row before it is filtered; those without rows after that are left out.
-    CSV comes whole, its size is not known before.
+    The first value says whether the whole file takes no more. The file is opened here; each piece
+    is read when it is taken, and empty pieces are left out. CSV is one piece, as its size is
+    unknown before it is read.
     """
     constants = constants or {}
     reader = _reader(key, request.dataset)
@@ -125,16 +132,14 @@ def open_rows(
         return True, iter(())
     inside = [c for c in request.columns if c not in constants]
     is_small, pieces = reader.open_inside(store, key, request.dataset, inside, request.schema, remaining, nbytes)
-    return is_small, (
-        with_constants(table, _noted(rows), request.columns, constants, request.schema)
-        for table, rows in pieces
-        if rows
-    )
 
+    def completed() -> Iterator[pa.Table]:
+        for table, rows in pieces:
+            if rows:
+                record(rows_read=rows)
+                yield with_constants(table, rows, request.columns, constants, request.schema)
 
-def _noted(rows: int) -> int:
-    record(rows_read=rows)
-    return rows
+    return is_small, completed()
 
 
 def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates | None:
@@ -148,20 +153,16 @@ def _resolve(request: FileRequest, constants: Mapping[str, Any]) -> Predicates |
     return resolve_constants(request.predicates, truth)
 
 
-def _output_schema(request: FileRequest) -> pa.Schema:
-    return pa.schema([request.schema.field(c) for c in request.columns])
-
-
 def with_constants(
-    table: pa.Table, rows: int, wanted: Sequence[str], constants: Mapping[str, Any], schema: pa.Schema
+    table: pa.Table, rows: int, names: Sequence[str], constants: Mapping[str, Any], schema: pa.Schema
 ) -> pa.Table:
-    """The wanted columns in order, constants repeated; a table without columns keeps its number of rows."""
-    if wanted and table.column_names == list(wanted) and constants.keys().isdisjoint(wanted):
+    """These columns in order, with constants repeated."""
+    if names and table.column_names == list(names) and constants.keys().isdisjoint(names):
         return table
     columns = [
         pa.repeat(pa.scalar(constants[c], schema.field(c).type), rows) if c in constants else table.column(c)
-        for c in wanted
+        for c in names
     ]
-    if not columns:
+    if not columns:  # a selection of no columns keeps the number of rows
         return pa.table({"": np.zeros(rows, dtype=np.int8)}).select([])
-    return pa.table(columns, names=list(wanted))
+    return pa.table(columns, names=list(names))

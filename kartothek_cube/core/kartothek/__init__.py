@@ -1,4 +1,4 @@
-"""kartothek's classes: views of snapshots, indices, schemas and formats, for users.
+"""kartothek's public classes: views of snapshots, indices, schemas and file formats.
 
 Nothing below the verbs imports them.
 """

@@ -1,4 +1,4 @@
-"""`DatasetMetadata`: a dataset at one moment with kartothek's names, as a view of a document and of what was read with it."""
+"""`DatasetMetadata`: kartothek's view of a dataset in one state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kartothek_cube.core.snapshots.document_store import read_document
 from kartothek_cube.core.snapshots.time_travel import AsOf, load_snapshot_as_of
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.errors import UnknownColumn
-from kartothek_cube.typing import IntoPredicates, StoreLike
+from kartothek_cube.typing import IntoPredicates, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ __all__ = ["DatasetMetadata", "DatasetMetadataBase"]
 
 
 class DatasetMetadataBase:
-    """What `DatasetMetadata` and `DatasetFactory` have in common, for ``isinstance``.
+    """Base class of `DatasetMetadata` and `DatasetFactory`, for ``isinstance``.
 
     Examples
     --------
@@ -43,9 +43,7 @@ class DatasetMetadataBase:
 
 
 class DatasetMetadata(DatasetMetadataBase):
-    """A dataset at one moment.
-
-    It does not change: whatever loads or replaces something returns another object.
+    """A dataset in one state, immutable: methods that load or replace return a new object.
 
     Parameters
     ----------
@@ -54,15 +52,15 @@ class DatasetMetadata(DatasetMetadataBase):
     partitions : mapping, optional
         Label → `Partition`, or label → ``{"files": {table: key}}``.
     metadata : dict, optional
-        User metadata; a ``creation_time`` is added if there is none.
+        User metadata; a missing ``creation_time`` is added.
     indices : mapping, optional
-        Column → index object, key of an index file, or a map value → labels.
+        Column → index object, key of an index file, or a dict value → labels.
     metadata_version : int, default 4
-        Version of the format; there is no other.
+        Version of the format; only 4.
     explicit_partitions : bool, default True
-        Whether the document lists the partitions. If not they are the files that the store has.
+        Whether the document lists the partitions. If not, all files in the store are partitions.
     partition_keys : str or list of str, optional
-        Columns by which the dataset is partitioned, in order.
+        Partition columns, in order.
     table_meta : mapping, optional
         Table → `SchemaWrapper` or `pyarrow.Schema`.
 
@@ -90,13 +88,14 @@ class DatasetMetadata(DatasetMetadataBase):
     """
 
     __slots__ = ("_partitions", "_parts")
+    # Equality compares the content, which has dicts.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
         self,
         uuid: str,
         partitions: Mapping[str, Any] | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: UserMetadata | None = None,
         indices: Mapping[str, Any] | None = None,
         metadata_version: int = VERSION,
         explicit_partitions: bool = True,
@@ -117,7 +116,8 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @classmethod
     def of_parts(cls, parts: DatasetParts) -> DatasetMetadata:
-        """The view of what was read."""
+        """The view of some parts."""
+        # Not by the constructor: the parts are checked already.
         made = cls.__new__(cls)
         made._parts, made._partitions = parts, None  # noqa: SLF001
         return made
@@ -127,23 +127,27 @@ class DatasetMetadata(DatasetMetadataBase):
         """The view of a snapshot. Secondary indices are not loaded."""
         return cls.of_parts(kernel.parts_of_snapshot(snapshot))
 
-    # --- what a document says -----------------------------------------------------------------------------------------
+    # --- what a document says ---------------------------------------------------------------------
 
     @property
     def snapshot(self) -> Snapshot:
-        """The dataset as the rest of the library sees it, with the indices that are loaded.
+        """The snapshot of this state, with the loaded indices.
 
         Raises
         ------
         InvalidRequest
             If the dataset was loaded without its schema.
         """
+        # Kept, because building a snapshot parses the keys of all files.
         self._parts, snapshot = kernel.with_snapshot(self._parts)
         return snapshot
 
     @property
     def commit(self) -> CommitResult | None:
-        """What became of the write that returned this: the commit's id, how often it was tried; None if this was read. It takes no part in comparisons."""
+        """The commit of the write that returned this object; None if it was read.
+
+        Comparisons ignore it.
+        """
         return None if self._parts.snapshot is None else self._parts.snapshot.result
 
     @property
@@ -153,7 +157,7 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """User metadata, without what the library keeps for itself."""
+        """User metadata, without the keys of the library."""
         return self._parts.document.user_metadata
 
     @property
@@ -168,15 +172,16 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @property
     def partition_keys(self) -> list[str]:
-        """Columns by which the dataset is partitioned, in order."""
+        """Partition columns, in order."""
         return list(self._parts.document.partition_keys or ())
 
     @property
     def partitions(self) -> Mapping[str, Partition]:
-        """Label → `Partition`, in the order in which later partitions override earlier ones.
+        """Label → `Partition`, read-only, in the order of the document.
 
-        It cannot be changed.
+        In a cube, later partitions override earlier ones.
         """
+        # Built on first access: the library works on columns, one object per partition is slow.
         if self._partitions is None:
             self._partitions = partition_map(self._parts.columns)
         return MappingProxyType(self._partitions)
@@ -188,23 +193,24 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @property
     def table_meta(self) -> dict[str, SchemaWrapper]:
-        """Table → schema; empty if the dataset was loaded without."""
+        """Table → schema; empty if the dataset was loaded without schemas."""
         return dict(self._parts.schemas)
 
     @property
     def schema(self) -> SchemaWrapper:
-        """The schema of the only table; an `AttributeError` if there are more, or none."""
+        """The schema of the only table; `AttributeError` if there are several, or none."""
         if len(self._parts.schemas) != 1:
             raise AttributeError(
-                f"Attribute schema can only be accessed for a single tabled dataset; {self.uuid!r} has the schemas of {list(self._parts.schemas)}."
+                "Attribute schema can only be accessed for a single tabled dataset; "
+                f"{self.uuid!r} has the schemas of {list(self._parts.schemas)}."
             )
         return next(iter(self._parts.schemas.values()))
 
-    # --- indices ------------------------------------------------------------------------------------------------------
+    # --- indices ----------------------------------------------------------------------------------
 
     @property
     def indices(self) -> dict[str, IndexBase]:
-        """Column → index object: the secondary ones, loaded or not, and those of the partition keys once they are loaded."""
+        """Column → index object: all secondary indices, and loaded partition indices."""
         return dict(self._parts.indices)
 
     @property
@@ -214,47 +220,48 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @property
     def secondary_indices(self) -> dict[str, ExplicitSecondaryIndex]:
-        """Column → index object of the secondary indices."""
+        """Column → secondary index."""
         return self._parts.secondary_indices
 
     @property
     def primary_indices_loaded(self) -> bool:
-        """Whether there are partition keys and all their indices are loaded."""
+        """Whether the dataset has partition keys and all their indices are loaded."""
         return bool(self.partition_keys) and self._parts.has_partition_indices
 
     def load_index(self, column: str, store: StoreLike | None) -> DatasetMetadata:
-        """The dataset with the index on a column loaded; for a partition key with those of all of them.
+        """The dataset with the index on a column loaded; a partition key loads all partition keys.
 
-        An index that is loaded, embedded in the document, or on a partition key needs no store: it
-        may be None.
+        ``store`` may be None if the index is loaded, embedded in the document, or on a partition
+        key.
 
         Raises
         ------
         UnknownColumn
             If there is no index on the column.
         KeyNotFound, CorruptData
-            If its file is missing or cannot be read.
+            If the index file is missing or cannot be read.
         """
         if column in self.partition_keys:
             return self.load_partition_indices()
         if column not in self.indices:
             raise UnknownColumn(
-                f"No index specified for column '{column}' of dataset {self.uuid!r}. There are indices on {sorted(self.index_columns)}."
+                f"No index specified for column '{column}' of dataset {self.uuid!r}. "
+                f"There are indices on {sorted(self.index_columns)}."
             )
         return self._changed(kernel.load_secondary_indices(self._parts, [column], store))
 
     def load_all_indices(self, store: StoreLike | None, load_partition_indices: bool = True) -> DatasetMetadata:
-        """The dataset with all secondary indices loaded, by default those of the partition keys as well; errors as of `load_index`."""
+        """The dataset with all indices loaded; errors as of `load_index`."""
         loaded = self._changed(kernel.load_secondary_indices(self._parts, list(self.secondary_indices), store))
         return loaded.load_partition_indices() if load_partition_indices else loaded
 
     def load_partition_indices(self) -> DatasetMetadata:
-        """The dataset with the indices of its partition keys, which are made of the keys of the files.
+        """The dataset with partition indices, which come from the keys of the files.
 
         Raises
         ------
         InvalidRequest
-            If the dataset was loaded without its schema, or a file does not lie below its partition
+            If the dataset was loaded without its schema, or the key of a file lacks the partition
             values.
         """
         return self._changed(kernel.load_partition_indices(self._parts))
@@ -265,14 +272,14 @@ class DatasetMetadata(DatasetMetadataBase):
     def query(
         self, indices: Iterable[IndexBase] | Mapping[str, IndexBase] | None = None, **kwargs: object
     ) -> list[str]:
-        """Labels of the partitions that hold all these values, as far as the indices say.
+        """Labels of the partitions that have all these values, by the indices.
 
         Parameters
         ----------
         indices : list of index objects, optional
-            Further indices; they go before those of the dataset.
+            Further indices, instead of the dataset's on the same column.
         **kwargs
-            Column → value. Without any all labels come back.
+            Column → value. Without any, all labels are returned.
 
         Raises
         ------
@@ -283,13 +290,14 @@ class DatasetMetadata(DatasetMetadataBase):
 
         Examples
         --------
-        >>> dataset = DatasetMetadata("sales", {"1": {"files": {}}, "2": {"files": {}}}, indices={"STORE_ID": {10: ["1"], 11: ["1", "2"]}})
-        >>> dataset.query(STORE_ID=10)
+        >>> partitions = {"1": {"files": {}}, "2": {"files": {}}}
+        >>> stores = {10: ["1"], 11: ["1", "2"]}
+        >>> DatasetMetadata("sales", partitions, indices={"STORE_ID": stores}).query(STORE_ID=10)
         ['1']
         """
         given = {i.column: i for i in (indices.values() if isinstance(indices, Mapping) else indices or [])}
-        known = kernel.ready_indices(self._parts, [c for c in kwargs if c not in given])
-        return query_labels(self._parts.columns.labels.to_pylist(), {**known, **given}, **kwargs)
+        own = kernel.loaded_indices(self._parts, [c for c in kwargs if c not in given])
+        return query_labels(self._parts.columns.labels.to_pylist(), {**own, **given}, **kwargs)
 
     def get_indices_as_dataframe(
         self,
@@ -297,34 +305,36 @@ class DatasetMetadata(DatasetMetadataBase):
         date_as_object: bool = True,
         predicates: IntoPredicates | None = None,
     ) -> pd.DataFrame:
-        """What the indices say, as a frame: one row for each combination of values of a partition, whose label is in the index ``partition``.
+        """The indices as a frame: one row per combination of the indexed values of a partition.
+
+        The frame's index ``partition`` has the labels.
 
         Parameters
         ----------
         columns : list of str, optional
-            Indexed columns to return, in this order; by default all, by name. Without columns the
-            frame has one row for each label.
+            Indexed columns to return, in this order; by default all, by name. With no columns the
+            frame has one row per label.
         date_as_object : bool, default True
-            Whether dates come as `datetime.date` instead of ``datetime64``.
+            Return dates as `datetime.date` instead of ``datetime64``.
         predicates : list of list of tuple, optional
-            Only rows that satisfy them; clauses on columns without index count as true.
+            Keep matching rows. Clauses on columns without an index count as true.
 
         Raises
         ------
         InvalidInput
             If a column has no index.
         InvalidRequest
-            If a secondary index that is needed is not loaded.
+            If a needed secondary index is not loaded.
         """
         chosen = sorted(self.index_columns) if columns is None else list(columns)
         clauses = {c.column for conjunction in parse_predicates(predicates) or () for c in conjunction}
-        known = kernel.ready_indices(self._parts, {*chosen, *clauses})
-        return indices_as_frame(self._parts.columns.labels.to_pylist(), known, chosen, date_as_object, predicates)
+        indices = kernel.loaded_indices(self._parts, {*chosen, *clauses})
+        return indices_as_frame(self._parts.columns.labels.to_pylist(), indices, chosen, date_as_object, predicates)
 
-    # --- documents ----------------------------------------------------------------------------------------------------
+    # --- documents --------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The dataset as a document: loaded indices as value → labels, others as the keys of their files."""
+        """The document as a dict; loaded indices are value → labels, others keys of index files."""
         return kernel.mapping_of(self._parts)
 
     def to_json(self) -> bytes:
@@ -333,7 +343,7 @@ class DatasetMetadata(DatasetMetadataBase):
         Raises
         ------
         InvalidType
-            If a loaded index has values that JSON cannot have as names, e.g. dates.
+            If values of a loaded index cannot be JSON names, e.g. dates.
         """
         return render_document(kernel.document_of(self._parts))
 
@@ -343,30 +353,33 @@ class DatasetMetadata(DatasetMetadataBase):
 
     @staticmethod
     def from_dict(dct: Mapping[str, Any], explicit_partitions: bool = True) -> DatasetMetadata:
-        """The reverse of `to_dict`.
-
-        No store is looked at; schemas are those of the member ``table_meta``, if there is one.
-        """
-        return DatasetMetadata.of_parts(
-            kernel.parts_of_document(kernel.described(dct), explicit_partitions, dct.get("table_meta") or {})
-        )
+        """The reverse of `to_dict`, without a store; schemas come from the key ``table_meta``."""
+        document, table_meta = kernel.document_of_dict(dct), dct.get("table_meta") or {}
+        return DatasetMetadata.of_parts(kernel.parts_of_document(document, explicit_partitions, table_meta))
 
     @staticmethod
     def from_buffer(buf: bytes | str, format: str = "json", explicit_partitions: bool = True) -> DatasetMetadata:  # noqa: A002
-        """The reverse of `to_json` (``format="json"``; its text will do) and `to_msgpack` (``format="msgpack"``). No store is looked at."""
-        return DatasetMetadata.of_parts(kernel.parts_of_document(kernel.parsed(buf, format), explicit_partitions))
+        """The reverse of `to_json` (bytes or text) and `to_msgpack`; no store is read.
+
+        ``format`` is ``"json"`` or ``"msgpack"``.
+        """
+        document = kernel.document_of_buffer(buf, format)
+        return DatasetMetadata.of_parts(kernel.parts_of_document(document, explicit_partitions))
 
     @staticmethod
     def load_from_dict(dct: Mapping[str, Any], store: StoreLike, load_schema: bool = True) -> DatasetMetadata:
-        """The dataset that a parsed document describes, with what the document leaves to the store: schemas, partitions of an implicit dataset."""
-        return DatasetMetadata.of_parts(
-            kernel.parts_in_store(kernel.described(dct), open_instrumented(store), load_schema)
-        )
+        """The dataset of a parsed document.
+
+        Schemas, and partitions that the document does not list, are read from the store.
+        """
+        document = kernel.document_of_dict(dct)
+        return DatasetMetadata.of_parts(kernel.parts_in_store(document, open_instrumented(store), load_schema))
 
     @staticmethod
     def load_from_buffer(buf: bytes | str, store: StoreLike, format: str = "json") -> DatasetMetadata:  # noqa: A002
-        """The same of a document as bytes, as in `from_buffer`."""
-        return DatasetMetadata.of_parts(kernel.parts_in_store(kernel.parsed(buf, format), open_instrumented(store)))
+        """`load_from_dict` of a document as in `from_buffer`."""
+        document = kernel.document_of_buffer(buf, format)
+        return DatasetMetadata.of_parts(kernel.parts_in_store(document, open_instrumented(store)))
 
     @staticmethod
     def load_from_store(
@@ -377,54 +390,54 @@ class DatasetMetadata(DatasetMetadataBase):
         *,
         as_of: AsOf | None = None,
     ) -> DatasetMetadata:
-        """Read a dataset's newest state, or an older one.
+        """Read the newest state of a dataset, or a past state.
 
         Parameters
         ----------
         uuid : str
             Name of the dataset.
         store : str, path, store or callable
-            Everything that `open_store` takes.
+            The store, in any form that `open_store` takes.
         load_schema : bool, default True
-            Whether to read the schemas. Without them there are no partition indices.
+            Whether to read the schemas. Without schemas there are no partition indices.
         load_all_indices : bool, default False
             Whether to load all indices.
         as_of : str or datetime, optional
-            A commit's id or a moment (without a zone: UTC): the dataset as it was then, with its
+            Id of a commit, or a moment (without a zone: UTC): read this past state, with its
             schemas.
 
         Raises
         ------
         DatasetNotFound
-            If it does not exist.
+            If the dataset does not exist.
         InvalidInput
-            If its history does not reach back to ``as_of``.
+            If history does not reach back to ``as_of``.
         """
         opened = open_instrumented(store)
-        parts = (
-            kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
-            if load_schema or as_of is not None
-            else kernel.parts_in_store(read_document(opened, uuid).document, opened, load_schema=False)
-        )
+        if load_schema or as_of is not None:
+            parts = kernel.parts_of_snapshot(load_snapshot_as_of(opened, uuid, as_of))
+        else:
+            parts = kernel.parts_in_store(read_document(opened, uuid).document, opened, load_schema=False)
         dataset = DatasetMetadata.of_parts(parts)
         return dataset.load_all_indices(opened, load_partition_indices=load_schema) if load_all_indices else dataset
 
     @staticmethod
     def exists(uuid: str, store: StoreLike) -> bool:
-        """Whether the store has a document of this dataset. It is not read."""
+        """Whether the store has a document of this dataset; it is not read."""
         opened = open_instrumented(store)
         return any(opened.contains(document_key(check_uuid(uuid), msgpack=msgpack)) for msgpack in (False, True))
 
     @staticmethod
     def storage_keys(uuid: str, store: StoreLike) -> list[str]:
-        """All keys of the store that belong to this dataset, sorted: also those that its document does not name."""
+        """All keys of this dataset in the store, sorted, whether the document names them or not."""
         opened, name = open_instrumented(store), check_uuid(uuid)
+        # With the separator: `sales` is also a prefix of the keys of `sales_2024`.
         return sorted(key for prefix in (f"{name}.", f"{name}/") for key in opened.list(prefix, recursive=True).keys)
 
-    # --- object protocol ----------------------------------------------------------------------------------------------
+    # --- object protocol --------------------------------------------------------------------------
 
     def copy(self, **kwargs: object) -> DatasetMetadata:
-        """Another dataset, with the arguments of the constructor that are given and else those of this one."""
+        """A new object; keyword arguments of the constructor replace its content."""
         same: dict[str, Any] = {
             "uuid": self.uuid,
             "partitions": self.partitions,
@@ -437,11 +450,11 @@ class DatasetMetadata(DatasetMetadataBase):
         return DatasetMetadata(**{**same, **kwargs})
 
     def with_snapshot(self, snapshot: Snapshot) -> DatasetMetadata:
-        """The same with the indices that a snapshot of it has."""
+        """The dataset with the loaded indices of a snapshot of the same state."""
         return self.of_parts(kernel.with_loaded(self._parts, snapshot))
 
     def without_metadata(self) -> DatasetMetadata:
-        """The same without user metadata."""
+        """The dataset without user metadata."""
         return self.of_parts(replace(self._parts, document=replace(self._parts.document, metadata={})))
 
     def __eq__(self, other: object) -> bool:
@@ -450,7 +463,9 @@ class DatasetMetadata(DatasetMetadataBase):
         return self._parts.same_as(other._parts)
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Without `_partitions`, which the receiver builds if needed.
         return (DatasetMetadata.of_parts, (self._parts,))
 
     def __repr__(self) -> str:
-        return f"DatasetMetadata(uuid={self.uuid!r}, partitions={len(self._parts.columns)}, partition_keys={self.partition_keys})"
+        partitions = len(self._parts.columns)
+        return f"DatasetMetadata(uuid={self.uuid!r}, {partitions=}, partition_keys={self.partition_keys})"

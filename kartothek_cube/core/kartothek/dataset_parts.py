@@ -1,4 +1,4 @@
-"""What `DatasetMetadata` consists of, as a value: document, partitions, schemas, index objects; making it, loading indices, writing it as a document."""
+"""The value behind `DatasetMetadata`: document, partitions, schemas, index objects."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class DatasetParts:
-    """One dataset at one moment.
+    """One dataset in one state.
 
-    ``document`` keeps the metadata as stored; its indices are superseded by ``indices``, which also
-    has those of the partition keys once they are loaded. ``columns`` are the partitions, listed by
-    the document or found in the store. ``schemas`` is empty if they were not loaded. ``snapshot``
-    is what the dataset was read as, or None.
+    ``document`` has the metadata as stored; ``indices`` supersedes its indices and also has loaded
+    partition indices. ``columns`` are the partitions, from the document or from the store.
+    ``schemas`` is empty if not loaded. ``snapshot`` is the snapshot that was read, or None.
     """
 
     document: Document
@@ -49,7 +48,7 @@ class DatasetParts:
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """Columns by which the dataset is partitioned."""
+        """Partition columns."""
         return self.document.partition_keys or ()
 
     @property
@@ -59,7 +58,7 @@ class DatasetParts:
 
     @property
     def secondary_indices(self) -> dict[str, ExplicitSecondaryIndex]:
-        """The indices that have files of their own."""
+        """The secondary indices."""
         return {c: i for c, i in self.indices.items() if isinstance(i, ExplicitSecondaryIndex)}
 
     @property
@@ -68,30 +67,28 @@ class DatasetParts:
         return set(self.partition_keys) <= set(self.indices)
 
     def same_as(self, other: DatasetParts) -> bool:
-        """Whether two datasets say the same, however they were made."""
-        return self._compared() == other._compared() and _same_partitions(self.columns, other.columns)
+        """Whether two datasets have the same content."""
+        if self._compared() != other._compared() or len(self.columns) != len(other.columns):
+            return False
+        left, right = self.columns, other.columns
+        equal = (
+            left.labels.equals(right.labels)
+            and left.files.keys() == right.files.keys()
+            and all(f.equals(right.files[t]) for t, f in left.files.items())
+        )
+        # Equal columns are the fast case; the dicts compare independent of the order.
+        return equal or to_mapping(left) == to_mapping(right)
 
-    def _compared(self) -> tuple[Any, ...]:
+    def _compared(self) -> tuple[object, ...]:
         document = self.document
         return document.uuid, self.is_explicit, self.partition_keys, document.user_metadata, self.schemas, self.indices
 
 
-def _same_partitions(left: PartitionColumns, right: PartitionColumns) -> bool:
-    if len(left) != len(right):
-        return False
-    equal = (
-        left.labels.equals(right.labels)
-        and left.files.keys() == right.files.keys()
-        and all(f.equals(right.files[t]) for t, f in left.files.items())
-    )
-    return equal or to_mapping(left) == to_mapping(right)
-
-
-# --- making ---------------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def check_version(uuid: str, version: int) -> None:
-    """Refuse every version of the format but the only one."""
+    """Raise for any version of the format other than 4."""
     if version != VERSION:
         raise Unsupported(
             f"Metadata version {version!r} of dataset {uuid!r} is not supported; there is only {VERSION}."
@@ -107,47 +104,48 @@ def make_parts(
     partition_keys: str | Sequence[str],
     table_meta: Mapping[str, Any],
 ) -> DatasetParts:
-    """A dataset from the arguments of the constructor of `DatasetMetadata`."""
+    """The parts for the constructor of `DatasetMetadata`."""
     for name, given in (("metadata", metadata), ("indices", indices), ("table_meta", table_meta)):
         if not isinstance(given, Mapping):
             raise InvalidType(f"{name} of dataset {uuid!r} should be a dict, but is {type(given).__name__}.")
     columns = partition_columns(partitions, uuid) if partitions else empty_partitions()
     keys = (partition_keys,) if isinstance(partition_keys, str) else tuple(partition_keys)
+    # A copy: later changes of the caller's dict must not change the dataset.
     document = Document(uuid, deepcopy(dict(metadata)), keys, indices, columns if explicit else None)
     return _parts(document, columns, _wrapped(table_meta, uuid))
 
 
 def parts_of_snapshot(snapshot: Snapshot) -> DatasetParts:
-    """A dataset that was read whole; its secondary indices are not loaded, except those in the document itself."""
+    """The parts of a snapshot; of its secondary indices, only those in the document are loaded."""
     schemas = _wrapped({t: normal_schema(s) for t, s in snapshot.schemas.items()}, snapshot.uuid)
     return replace(_parts(snapshot.document, snapshot.partitions, schemas), snapshot=snapshot)
 
 
 def parts_of_document(document: Document, explicit: bool, table_meta: Mapping[str, Any] | None = None) -> DatasetParts:
-    """What a document says, without a look at the store."""
+    """The parts of a document, without the store."""
     columns = document.partitions or empty_partitions()
     document = replace(document, partition_keys=document.partition_keys or (), partitions=columns if explicit else None)
     return _parts(document, columns, _wrapped(table_meta or {}, document.uuid))
 
 
 def parts_in_store(document: Document, store: Store, load_schema: bool = True) -> DatasetParts:
-    """What a document describes, with what it leaves to the store."""
+    """The parts of a document, with schemas and unlisted partitions from the store."""
     if load_schema:
         return parts_of_snapshot(snapshot_of(store, document, document_key(document.uuid)))
     return _parts(*resolve_document(store, document), {})
 
 
-def described(members: Mapping[str, Any]) -> Document:
+def document_of_dict(members: Mapping[str, Any]) -> Document:
     """The document with these members."""
     return _with_valid_uuid(document_from_mapping(members, "given"))
 
 
-def parsed(buf: bytes | str, encoding: str) -> Document:
-    """The document that bytes say, or the text of one in JSON."""
+def document_of_buffer(buf: bytes | str, encoding: str) -> Document:
+    """Parse a document: bytes, or text in JSON."""
     if encoding not in ("json", "msgpack", "msgpack.zstd"):
         raise InvalidInput(f"Unknown metadata storage format {encoding!r}; there are 'json' and 'msgpack'.")
     if isinstance(buf, str) and encoding == "json":
-        buf = buf.encode(errors="surrogatepass")  # half a pair is refused by the parser
+        buf = buf.encode(errors="surrogatepass")  # the parser refuses half a surrogate pair
     if not isinstance(buf, (bytes, bytearray, memoryview)):
         raise InvalidType(f"A document is bytes, or text in JSON, not {type(buf).__name__} in {encoding}.")
     return _with_valid_uuid(parse_document(bytes(buf), "given" if encoding == "json" else "given.zstd"))
@@ -159,44 +157,44 @@ def _with_valid_uuid(document: Document) -> Document:
 
 
 def _parts(document: Document, columns: PartitionColumns, schemas: Mapping[str, SchemaWrapper]) -> DatasetParts:
-    indices = {c: _index(c, reference, document, schemas) for c, reference in document.indices.items()}
-    return DatasetParts(_dated(document), columns, schemas, indices)
+    indices = {c: _index_object(c, reference, document, schemas) for c, reference in document.indices.items()}
+    if "creation_time" not in document.metadata:
+        now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+        document = replace(document, metadata={**document.metadata, "creation_time": now})
+    return DatasetParts(document, columns, schemas, indices)
 
 
 def _wrapped(schemas: Mapping[str, Any], uuid: str) -> dict[str, SchemaWrapper]:
     return {t: s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, schema_key(uuid, t)) for t, s in schemas.items()}
 
 
-def _dated(document: Document) -> Document:
-    if "creation_time" in document.metadata:
-        return document
-    now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
-    return replace(document, metadata={**document.metadata, "creation_time": now})
-
-
-def _index(column: str, reference: object, document: Document, schemas: Mapping[str, SchemaWrapper]) -> IndexBase:
-    """The object for an entry of a document: the key of a file, or a map value → labels."""
+def _index_object(
+    column: str, reference: object, document: Document, schemas: Mapping[str, SchemaWrapper]
+) -> IndexBase:
+    """The index of an entry of a document: the key of an index file, or a dict value → labels."""
     if isinstance(reference, IndexBase):
         return reference
-    kind = _type_of(column, schemas)
+    data_type = _type_of(column, schemas)
     if isinstance(reference, str):
-        return ExplicitSecondaryIndex(column, index_storage_key=reference, dtype=kind)
+        return ExplicitSecondaryIndex(column, index_storage_key=reference, dtype=data_type)
     if not isinstance(reference, Mapping):
         raise InvalidType(
-            f"The index on {column!r} of dataset {document.uuid!r} should be an index, a key or a dict, but is {type(reference).__name__}."
+            f"The index on {column!r} of dataset {document.uuid!r} should be an index, a key or a dict, "
+            f"but is {type(reference).__name__}."
         )
-    index = ExplicitSecondaryIndex(column, reference, dtype=kind)
+    index = ExplicitSecondaryIndex(column, reference, dtype=data_type)
+    # `to_dict` of a dataset with loaded partition indices embeds them.
     return PartitionIndex.of(index.pairs()) if column in (document.partition_keys or ()) else index
 
 
 def _type_of(column: str, schemas: Mapping[str, SchemaWrapper]) -> pa.DataType | None:
-    """Type of a column, or None where no schema says one."""
-    kinds = [s.field(column).type for s in schemas.values() if column in s.names]
-    return next((kind for kind in kinds if not pa.types.is_null(kind)), None)
+    """The type of a column, or None if no schema has it."""
+    data_types = [s.field(column).type for s in schemas.values() if column in s.names]
+    return next((data_type for data_type in data_types if not pa.types.is_null(data_type)), None)
 
 
 def with_snapshot(parts: DatasetParts) -> tuple[DatasetParts, Snapshot]:
-    """The same with a snapshot, and the snapshot; one that was not read is made of the parts.
+    """The parts with a snapshot, and the snapshot; without a read snapshot, it is built here.
 
     Raises
     ------
@@ -205,7 +203,13 @@ def with_snapshot(parts: DatasetParts) -> tuple[DatasetParts, Snapshot]:
     """
     if parts.snapshot is not None:
         return parts, parts.snapshot
-    _check_types(parts)
+    typed = {c for schema in parts.schemas.values() for c in schema.names}
+    missing = [c for c in parts.partition_keys if c not in typed]
+    if missing or not parts.schemas:
+        what = f'Cannot find type information for partition column "{missing[0]}"' if missing else "There is no schema"
+        raise InvalidRequest(
+            f"{what} of dataset {parts.document.uuid!r}. Load the dataset with load_schema=True, or give table_meta."
+        )
     secondary = parts.secondary_indices
     document = replace(parts.document, indices={c: _entry(i) for c, i in secondary.items()})
     schemas = {t: s.internal() for t, s in parts.schemas.items()}
@@ -214,59 +218,46 @@ def with_snapshot(parts: DatasetParts) -> tuple[DatasetParts, Snapshot]:
     return replace(parts, snapshot=made), made
 
 
-def _check_types(parts: DatasetParts) -> None:
-    typed = {c for schema in parts.schemas.values() for c in schema.names}
-    missing = [c for c in parts.partition_keys if c not in typed]
-    if missing or not parts.schemas:
-        what = f'Cannot find type information for partition column "{missing[0]}"' if missing else "There is no schema"
-        raise InvalidRequest(
-            f"{what} of dataset {parts.document.uuid!r}. Load the dataset with load_schema=True, or give table_meta."
-        )
-
-
-# --- loading --------------------------------------------------------------------------------------------------------------
+# --- loading --------------------------------------------------------------------------------------
 
 
 def load_secondary_indices(parts: DatasetParts, columns: Sequence[str], store: StoreLike | None) -> DatasetParts:
-    """The dataset with these indices read from their files; the store is opened if there is something to read."""
+    """The parts with these indices loaded."""
     secondary = parts.secondary_indices
     missing = [c for c in columns if not secondary[c].loaded]
-    if not missing:
+    if not missing:  # then the store may be None
         return parts
     opened = open_instrumented(store)  # type: ignore[arg-type]  # None is refused here, where a store is needed
+    # Without types there is no snapshot: each index takes its type from its file.
     if any(_type_of(c, parts.schemas) is None for c in [*missing, *parts.partition_keys]):
-        return _with(parts, {c: _existing(parts, secondary[c].load(opened).data, secondary[c]) for c in missing})
+        return _with(parts, {c: _loaded(parts, secondary[c].load(opened).data, secondary[c]) for c in missing})
     parts, snapshot = with_snapshot(parts)
-    snapshot = _with_indices(snapshot, missing, opened)
-    return replace(
-        _with(parts, {c: _existing(parts, snapshot.indices[c], secondary[c]) for c in missing}), snapshot=snapshot
-    )
-
-
-def _with_indices(snapshot: Snapshot, columns: Sequence[str], store: Store) -> Snapshot:
     if snapshot.token is not None:
-        return with_indices(store, snapshot, columns)
-    # Made by hand, so that it must not be taken for what is in the store.
-    return snapshot.with_indices({c: load_index(store, snapshot, c)[0] for c in columns})
+        snapshot = with_indices(opened, snapshot, missing)
+    else:
+        # The snapshot was not read: the cache of the store must not take it for a stored state.
+        snapshot = snapshot.with_indices({c: load_index(opened, snapshot, c)[0] for c in missing})
+    indices = {c: _loaded(parts, snapshot.indices[c], secondary[c]) for c in missing}
+    return replace(_with(parts, indices), snapshot=snapshot)
 
 
-def _existing(
+def _loaded(
     parts: DatasetParts, index: SecondaryIndex | None, facade: ExplicitSecondaryIndex
 ) -> ExplicitSecondaryIndex:
-    """The object of a loaded index; that of an implicit dataset may name partitions whose files are gone."""
     assert index is not None
+    # Without a list of partitions, the index may have partitions whose files are gone.
     if not parts.is_explicit:
         index = index.filter(index.positions(parts.columns.labels) >= 0)
     return ExplicitSecondaryIndex.of(index, facade.index_storage_key)
 
 
 def load_partition_indices(parts: DatasetParts) -> DatasetParts:
-    """The dataset with the indices of its partition keys, which are made of the keys of the files.
+    """The parts with partition indices, which come from the keys of the files.
 
     Raises
     ------
     InvalidRequest
-        If the schemas were not loaded, or a file does not lie below its partition values.
+        If the schemas were not loaded, or the key of a file lacks the partition values.
     """
     if parts.has_partition_indices:
         return parts
@@ -274,37 +265,35 @@ def load_partition_indices(parts: DatasetParts) -> DatasetParts:
         parts, snapshot = with_snapshot(parts)
     except CorruptDocument as error:
         raise InvalidRequest(f"Unknown file structure encountered. {error}") from error
-    labels = snapshot.partitions.labels
-    return _with(
-        parts, {c: PartitionIndex.of(column_index(c, snapshot.values.column(c), labels)) for c in parts.partition_keys}
-    )
+    labels, values = snapshot.partitions.labels, snapshot.values
+    indices = {c: PartitionIndex.of(column_index(c, values.column(c), labels)) for c in parts.partition_keys}
+    return _with(parts, indices)
 
 
 def _with(parts: DatasetParts, indices: Mapping[str, IndexBase]) -> DatasetParts:
     return replace(parts, indices={**parts.indices, **indices})
 
 
-def ready_indices(parts: DatasetParts, columns: Collection[str]) -> Mapping[str, IndexBase]:
-    """All indices, with those of the partition keys if a column is one of them; a column whose index is not loaded is refused."""
+def loaded_indices(parts: DatasetParts, columns: Collection[str]) -> Mapping[str, IndexBase]:
+    """All indices; those on ``columns`` must be loaded. Partition indices are loaded if needed."""
     indices = (load_partition_indices(parts) if set(columns) & set(parts.partition_keys) else parts).indices
     unloaded = sorted(c for c in columns if c in indices and not indices[c].loaded)
     if unloaded:
         raise InvalidRequest(
-            f"The indices on {unloaded} of dataset {parts.document.uuid!r} are not loaded. Call load_all_indices(store) or load_index(column, store) first."
+            f"The indices on {unloaded} of dataset {parts.document.uuid!r} are not loaded. "
+            "Call load_all_indices(store) or load_index(column, store) first."
         )
     return indices
 
 
 def with_loaded(parts: DatasetParts, snapshot: Snapshot) -> DatasetParts:
-    """The same read as another snapshot, whose indices count as loaded."""
+    """The parts with a snapshot of the same state and its loaded indices."""
     secondary = parts.secondary_indices
-    return replace(
-        _with(parts, {c: _existing(parts, i, secondary[c]) for c, i in snapshot.indices.items() if c in secondary}),
-        snapshot=snapshot,
-    )
+    indices = {c: _loaded(parts, i, secondary[c]) for c, i in snapshot.indices.items() if c in secondary}
+    return replace(_with(parts, indices), snapshot=snapshot)
 
 
-# --- writing --------------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def mapping_of(parts: DatasetParts) -> dict[str, Any]:
@@ -320,8 +309,13 @@ def mapping_of(parts: DatasetParts) -> dict[str, Any]:
 
 
 def document_of(parts: DatasetParts) -> Document:
-    """The same as a document that can be written."""
-    entries = {c: _written(c, i, parts.document.uuid) for c, i in parts.indices.items()}
+    """The parts as a document that can be written."""
+    entries: dict[str, Any] = {}
+    for column, index in parts.indices.items():
+        entry = _entry(index)
+        if not isinstance(entry, str):
+            entry = {_json_name(value, column, parts.document.uuid): labels for value, labels in entry.items()}
+        entries[column] = entry
     partitions = parts.columns if parts.is_explicit or len(parts.columns) else None
     return replace(parts.document, indices=entries, partitions=partitions, partition_keys=parts.partition_keys)
 
@@ -330,18 +324,13 @@ def _entry(index: IndexBase) -> Any:
     return index.to_dict() if index.loaded else getattr(index, "index_storage_key", {})
 
 
-def _written(column: str, index: IndexBase, uuid: str) -> Any:
-    entry = _entry(index)
-    return entry if isinstance(entry, str) else {_name(value, column, uuid): labels for value, labels in entry.items()}
-
-
-def _name(value: object, column: str, uuid: str) -> str:
-    """A value as the name of a member."""
-    if isinstance(value, bool):
+def _json_name(value: object, column: str, uuid: str) -> str:
+    """An indexed value as a name in JSON."""
+    if isinstance(value, bool):  # before int, of which bool is a subclass
         return str(value).lower()
     if isinstance(value, (str, int, float)):
         return str(value)
     raise InvalidType(
-        f"The loaded index on {column!r} of dataset {uuid!r} cannot be written into a document: {type(value).__name__} is no name in JSON. "
-        "Write the dataset as it is before its indices are loaded."
+        f"The loaded index on {column!r} of dataset {uuid!r} cannot be written into a document: "
+        f"{type(value).__name__} is no name in JSON. Write the dataset as it is before its indices are loaded."
     )

@@ -1,4 +1,4 @@
-"""`DatasetFactory`: a dataset that is read when it is first looked at, and then kept; and kartothek's functions for stores."""
+"""`DatasetFactory`, a dataset that is loaded on first access, and kartothek's store functions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["DatasetFactory", "ensure_store", "lazy_store"]
 
 
 def ensure_store(store: StoreLike) -> Store:
-    """The opened store, from everything that `open_store` takes. Whether it works is not tested.
+    """Open a store, given in any form that `open_store` takes. No call of the store is made.
 
-    It has ``keys``, ``iter_keys``, ``in`` and ``open`` of simplekv.
+    The result has ``keys``, ``iter_keys``, ``in`` and ``open`` of simplekv.
 
     Raises
     ------
     InvalidType
-        If it is nothing of this.
+        If ``store`` is none of these forms.
     InvalidInput
         If a URL is unknown or malformed.
 
@@ -40,14 +40,15 @@ def ensure_store(store: StoreLike) -> Store:
 
 
 def lazy_store(store: StoreLike) -> Callable[[], Store]:
-    """A function without arguments that opens the store whenever it is called.
+    """A function without arguments that opens the store at each call.
 
-    It pickles if its argument does.
+    The function is picklable if ``store`` is.
 
     Raises
     ------
     InvalidType
-        If it is no URL, path, store or function. A wrong URL fails when the function is called.
+        If ``store`` is no URL, path, store or function. A wrong URL fails when the function is
+        called.
 
     Examples
     --------
@@ -62,38 +63,39 @@ def lazy_store(store: StoreLike) -> Callable[[], Store]:
     if callable(store):
         return StoreFactory(store)
     raise InvalidType(
-        f"Provided incompatible store type {type(store).__name__}. A store is a URL, a path, a store object, or a function that returns one of these."
+        f"Provided incompatible store type {type(store).__name__}. "
+        "A store is a URL, a path, a store object, or a function that returns one of these."
     )
 
 
 class DatasetFactory(DatasetMetadataBase):
-    """A dataset that is read when it is first looked at, and then stays as it is until `invalidate`.
+    """A dataset that is loaded on first access and then kept until `invalidate`.
 
-    It has all attributes of `DatasetMetadata`. Functions that take ``factory=`` use what it has
-    read, and leave in it the indices that they load. Pickling drops what was read; a copy keeps it.
+    It has all attributes of `DatasetMetadata`. Functions with ``factory=`` use the loaded state,
+    and keep in the factory the indices that they load. Pickling drops the loaded state; a copy
+    keeps it.
 
     Parameters
     ----------
     dataset_uuid : str
         Name of the dataset.
     store_factory : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store, in any form that `open_store` takes.
     load_schema : bool, default True
-        Whether to read the schemas.
+        Whether to load the schemas.
     load_all_indices : bool, default False
-        Whether to load all indices at once.
+        Whether to load all indices with the dataset.
     load_dataset_metadata : bool, default True
-        Whether to show the user metadata.
+        Whether to keep the user metadata.
     as_of : str or datetime, optional
-        A commit's id or a moment (without a zone: UTC): the dataset as it was then, instead of as
-        it is when it is first looked at.
+        Id of a commit, or a moment (without a zone: UTC): load this past state, not the newest.
 
     Raises
     ------
     InvalidType
-        If ``store_factory`` is nothing that can be opened.
+        If ``store_factory`` cannot be opened.
     DatasetNotFound
-        When it is first looked at and the dataset does not exist.
+        On first access, if the dataset does not exist.
 
     Examples
     --------
@@ -126,17 +128,17 @@ class DatasetFactory(DatasetMetadataBase):
         self.load_schema = load_schema
         self.load_dataset_metadata = load_dataset_metadata
         self._load_all_indices = load_all_indices
-        self.invalidate()
+        self.invalidate()  # sets the loaded state to None
 
     def invalidate(self) -> None:
-        """Forget what was read, and the opened store."""
+        """Drop the loaded state and the opened store."""
         self._store: Store | None = None
         self._dataset: DatasetMetadata | None = None
         self._snapshot: Snapshot | None = None
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the dataset has been read."""
+        """Whether the dataset is loaded."""
         return self._dataset is not None
 
     @property
@@ -148,7 +150,7 @@ class DatasetFactory(DatasetMetadataBase):
 
     @property
     def dataset_metadata(self) -> DatasetMetadata:
-        """What was read, or is read now."""
+        """The dataset; loads it if needed."""
         if self._dataset is None:
             read = DatasetMetadata.load_from_store(
                 self.dataset_uuid, self.store, self.load_schema, self._load_all_indices, as_of=self.as_of
@@ -158,30 +160,30 @@ class DatasetFactory(DatasetMetadataBase):
 
     @property
     def snapshot(self) -> Snapshot:
-        """The snapshot on which functions work that get this factory."""
+        """The snapshot for functions that take this factory."""
         if self.load_schema:
             return self.dataset_metadata.snapshot
         if self._snapshot is None:
+            # Schemas are read here, because planning needs types; the factory still shows none.
             self._snapshot = load_snapshot_as_of(open_instrumented(self.store), self.dataset_uuid, self.as_of)
         return self._snapshot
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Keep the indices that are loaded in a snapshot; it has to be of the state that this factory has."""
+        """Keep the loaded indices of a snapshot, which must have the state of this factory."""
         if self.load_schema:
             self._dataset = self.dataset_metadata.with_snapshot(snapshot)
         else:
             self._snapshot = snapshot
 
     def load_index(self, column: str, store: StoreLike | None = None) -> DatasetFactory:
-        """Load the index on a column and return this factory; errors as of `DatasetMetadata.load_index`."""
+        """Load an index and return this factory; errors as of `DatasetMetadata.load_index`."""
         self._dataset = self.dataset_metadata.load_index(column, self.store if store is None else store)
         return self
 
     def load_all_indices(self, store: StoreLike | None = None, load_partition_indices: bool = True) -> DatasetFactory:
         """Load all indices and return this factory; errors as of `DatasetMetadata.load_index`."""
-        self._dataset = self.dataset_metadata.load_all_indices(
-            self.store if store is None else store, load_partition_indices
-        )
+        opened = self.store if store is None else store
+        self._dataset = self.dataset_metadata.load_all_indices(opened, load_partition_indices)
         return self
 
     def load_partition_indices(self) -> DatasetFactory:
@@ -190,7 +192,8 @@ class DatasetFactory(DatasetMetadataBase):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        # What begins so is not there yet while an unpickled object or a copy is being made.
+        # Unpickling and copying ask for private names before they exist: without this line the
+        # access to `_dataset` would recurse.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.dataset_metadata, name)
@@ -204,7 +207,7 @@ class DatasetFactory(DatasetMetadataBase):
         return made
 
     def __deepcopy__(self, memo: object) -> DatasetFactory:
-        # Nothing of what it holds changes in place.
+        # All members are immutable, so a shallow copy is enough.
         return self.__copy__()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""kartothek's functions on predicates: checks, projections, and rows of frames and arrays that satisfy them."""
+"""kartothek's functions on predicates: check, select by column, filter frames and arrays."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ __all__ = [
 ]
 
 LiteralValue: TypeAlias = Any
-"""What a column is compared with."""
+"""The constant of a comparison."""
 
 LiteralType: TypeAlias = tuple[str, str, LiteralValue]
 """One comparison: column, operator, value."""
 
 ConjunctionType: TypeAlias = list[LiteralType]
-"""Comparisons all of which hold."""
+"""Comparisons that must all be true."""
 
 PredicatesType: TypeAlias = list[ConjunctionType]
-"""Conjunctions one of which holds."""
+"""Conjunctions; at least one must be true."""
 
 
 def check_predicates(predicates: PredicatesType | None) -> None:
-    """Refuse predicates that are not of the form ``[[(column, operator, value), ...], ...]``.
+    """Check that predicates have the form ``[[(column, operator, value), ...], ...]``.
 
     Raises
     ------
     InvalidInput
-        For an empty list, a conjunction that is no list, a clause that is no tuple of three, a null
-        that cannot be compared.
+        For an empty list, a conjunction that is no list, a clause that is no triple, or a null that
+        cannot be compared.
     InvalidType
-        If ``in`` is given no collection.
+        If the value for ``in`` is no collection.
     Unsupported
         For an unknown operator, or bytes that contain NUL.
 
@@ -79,7 +79,7 @@ def check_predicates(predicates: PredicatesType | None) -> None:
 
 
 def columns_in_predicates(predicates: PredicatesType | None) -> set[str]:
-    """All columns that the predicates mention.
+    """All columns in the predicates.
 
     Examples
     --------
@@ -90,11 +90,12 @@ def columns_in_predicates(predicates: PredicatesType | None) -> set[str]:
 
 
 def filter_predicates_by_column(predicates: PredicatesType | None, columns: Collection[str]) -> PredicatesType | None:
-    """The comparisons of these columns; None if there are none.
+    """The comparisons of some columns; None if there are none.
 
     Examples
     --------
-    >>> filter_predicates_by_column([[("COUNTRY_CODE", "==", "DE"), ("UNITS", ">", 3)], [("PRICE", "<", 2.5)]], ["UNITS"])
+    >>> predicates = [[("COUNTRY_CODE", "==", "DE"), ("UNITS", ">", 3)], [("PRICE", "<", 2.5)]]
+    >>> filter_predicates_by_column(predicates, ["UNITS"])
     [[('UNITS', '>', 3)]]
     """
     kept = [[clause for clause in conjunction if column_name(clause[0]) in columns] for conjunction in predicates or ()]
@@ -102,7 +103,7 @@ def filter_predicates_by_column(predicates: PredicatesType | None, columns: Coll
 
 
 def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame:
-    """The rows that satisfy a query of pandas; the frame itself without one.
+    """The rows that match a query of pandas; without a query, the frame itself.
 
     Examples
     --------
@@ -116,24 +117,24 @@ def filter_df(df: pd.DataFrame, filter_query: str | None = None) -> pd.DataFrame
 def filter_df_from_predicates(
     df: pd.DataFrame, predicates: PredicatesType | None, strict_date_types: bool = False
 ) -> pd.DataFrame:
-    """The rows that satisfy the predicates, with their row labels.
+    """The rows that match the predicates, with their row labels.
 
     Parameters
     ----------
     df : pandas.DataFrame
         The rows.
     predicates : list of list of tuple, optional
-        ``[[(column, operator, value), ...], ...]``; None: the frame itself is returned.
+        ``[[(column, operator, value), ...], ...]``; None returns the frame itself.
     strict_date_types : bool, default False
-        Compare dates with dates and moments with moments only. By default a date is the moment at
-        which it begins.
+        Compare dates only with dates, moments only with moments. By default a date is compared as
+        its midnight.
 
     Raises
     ------
     UnknownColumn
         If the frame lacks a column of the predicates.
     InvalidInput
-        If the frame has one of them more than once.
+        If the frame has a column of the predicates twice.
     InvalidType
         If a value does not fit its column, e.g. a float for integers.
 
@@ -141,32 +142,34 @@ def filter_df_from_predicates(
     --------
     >>> import pandas as pd
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR", None], "UNITS": [1, 2, 3]})
-    >>> filter_df_from_predicates(sales, [[("COUNTRY_CODE", "!=", "DE")], [("UNITS", "==", 1)]])["UNITS"].tolist()
-    [1, 2, 3]
+    >>> filter_df_from_predicates(sales, [[("COUNTRY_CODE", "!=", "DE")]])["UNITS"].tolist()
+    [2, 3]
     """
-    asked = parse_predicates(predicates)
-    if asked is None:
+    filters = parse_predicates(predicates)
+    if filters is None:
         return df
-    columns = columns_of(asked)
+    columns = columns_of(filters)
     check_known(columns, list(df.columns), "The predicates name columns that the frame does not have")
+    # pandas returns a frame for a name that occurs twice.
     twice = sorted(c for c in columns if not is_series(df[c]))
     if twice:
         raise InvalidInput(
-            f"The predicates name columns that the frame has more than once: {', '.join(twice)}. Rename all but one of each."
+            f"The predicates name columns that the frame has more than once: {', '.join(twice)}. "
+            "Rename all but one of each."
         )
     arrays = {c: _as_arrow(df[c], c) for c in sorted(columns)}
-    return df[predicate_mask(pa.table(arrays), asked, strict_date_types)]
+    return df[predicate_mask(pa.table(arrays), filters, strict_date_types)]
 
 
-def check_known(columns: Iterable[str], known: Collection[str], what: str) -> None:
-    """Refuse columns that are not among those known."""
-    unknown = sorted(set(columns) - set(known))
+def check_known(columns: Iterable[str], present: Collection[str], context: str) -> None:
+    """Check that all columns are present."""
+    unknown = sorted(set(columns) - set(present))
     if unknown:
-        raise UnknownColumn(f"{what}: {', '.join(unknown)}. There are {list(known)}.")
+        raise UnknownColumn(f"{context}: {', '.join(unknown)}. There are {list(present)}.")
 
 
 def predicate_mask(table: pa.Table, predicates: Predicates, strict: bool) -> Mask:
-    """One boolean a row: whether it satisfies the predicates."""
+    """Whether each row matches the predicates."""
     result = np.zeros(table.num_rows, dtype=bool)
     for conjunction in predicates:
         mask = np.ones(table.num_rows, dtype=bool)
@@ -185,25 +188,29 @@ def filter_array_like(
     strict_date_types: bool = False,
     column_name: str | None = None,
 ) -> Mask:
-    """One boolean a value: whether it satisfies a comparison.
+    """Whether each value satisfies a comparison.
 
     Parameters
     ----------
     array_like : array, Series, Index, Categorical or pyarrow.Array
-        The values; one dimension.
+        The values, one-dimensional.
     op : str
-        One of ``== != < <= > >= in`` and the others that predicates know.
+        An operator of predicates: ``== != < <= > >= in`` ….
     value : object
-        What the values are compared with; for ``in`` a collection.
+        The constant; for ``in`` a collection.
     mask : array of bool, optional
-        Is combined with the result by AND.
+        Combined with the result by AND.
     out : array of bool, optional
-        Is overwritten with the result and returned.
+        Overwritten with the result and returned.
     strict_date_types : bool, default False
-        Compare dates with dates and moments with moments only. By default a date is the moment at
-        which it begins.
+        As in `filter_df_from_predicates`.
     column_name : str, optional
-        For messages.
+        For error messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        One ``bool`` per value.
 
     Raises
     ------
@@ -223,13 +230,14 @@ def filter_array_like(
     for name, given in (("mask", mask), ("out", out)):
         if given is not None and np.shape(given) != result.shape:
             raise InvalidInput(
-                f"{name} should have one boolean for each of {len(result)} values of {clause.column!r}, but has shape {np.shape(given)}."
+                f"{name} should have one boolean for each of {len(result)} values of {clause.column!r}, "
+                f"but has shape {np.shape(given)}."
             )
     if mask is not None:
         result = result & np.asarray(mask, dtype=bool)
     if out is None:
         return result
-    out[...] = result
+    out[...] = result  # in place: kartothek's callers pass a buffer
     return out
 
 
@@ -244,49 +252,41 @@ def _as_arrow(values: object, name: str) -> pa.Array | pa.ChunkedArray:
 
 def _matches(values: pa.Array | pa.ChunkedArray, clause: Clause, strict: bool) -> Mask:
     if not strict:
-        values, clause = _loosened(values, clause)
+        values, clause = _with_moments(values, clause)
     constants = [v for v in constants_of(clause) if not is_null(v)]
-    if _is_untyped(values) and not all(isinstance(v, (float, np.floating)) for v in constants):
-        values = pa.nulls(len(values))
+    if pt.is_floating(values.type) and not all(isinstance(v, (float, np.floating)) for v in constants):
+        # A pandas column of nulls is a column of NaN, whatever its type was.
+        only_nulls = pc.all(pc.is_null(values, nan_is_null=True)).as_py() is not False
+        values = pa.nulls(len(values)) if only_nulls else values
     check_literals(constants, values.type, clause.column)
     # Moments keep their unit: microseconds would round them.
     return matching_values(values if pt.is_timestamp(values.type) else values.cast(stored_type(values.type)), clause)
 
 
-def _is_untyped(values: pa.Array | pa.ChunkedArray) -> bool:
-    """What pandas makes of a column without values: floats all of which are NaN."""
-    return bool(pt.is_floating(values.type) and pc.all(pc.is_null(values, nan_is_null=True)).as_py() is not False)
-
-
-# --- dates and moments ------------------------------------------------------------------------------------------------
+# --- dates and moments ----------------------------------------------------------------------------
 
 _MOMENT = (dt.datetime, np.datetime64)
 
 
-def _loosened(values: pa.Array | pa.ChunkedArray, clause: Clause) -> tuple[pa.Array | pa.ChunkedArray, Clause]:
-    """Dates, moments and their texts as moments, where they meet."""
+def _with_moments(values: pa.Array | pa.ChunkedArray, clause: Clause) -> tuple[pa.Array | pa.ChunkedArray, Clause]:
+    """Convert dates and texts to moments if the other side of the comparison has moments."""
     if pt.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     constants = constants_of(clause)
-    if _is_any_text(values.type) and any(isinstance(v, (dt.date, np.datetime64)) for v in constants):
-        values = _moments_of_text(values, clause.column)
+    is_text = pt.is_string(values.type) or pt.is_large_string(values.type)
+    if is_text and any(isinstance(v, (dt.date, np.datetime64)) for v in constants):
+        try:
+            values = values.cast(pa.timestamp("us"))
+        except pa.ArrowInvalid as error:
+            message = f"Column {clause.column!r} is text that cannot be compared with dates: {error}"
+            raise InvalidType(message) from None
+    # In microseconds, which reach every date.
     elif pt.is_date(values.type) and any(isinstance(v, _MOMENT) for v in constants):
         values = values.cast(pa.timestamp("us"))
     if not pt.is_timestamp(values.type):
         return values, clause
     moments = tuple(_moment(v, clause.column) for v in constants)
     return values, replace(clause, value=moments if isinstance(clause.value, tuple) else moments[0])
-
-
-def _is_any_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind))
-
-
-def _moments_of_text(values: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
-    try:
-        return values.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid as error:
-        raise InvalidType(f"Column {name!r} is text that cannot be compared with dates: {error}") from None
 
 
 def _moment(value: object, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`IndexBase`: which partitions hold which values of one column, with kartothek's methods; a façade over pairs of value and label in Arrow."""
+"""`IndexBase`: kartothek's index of one column, over Arrow pairs of value and label."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ IndexDict = Mapping[Any, Iterable[str]]
 
 
 class IndexBase:
-    """Which partitions hold a value of one column.
+    """An inverted index of one column: value → labels of the partitions that contain it.
 
-    Values and labels are Arrow arrays; a dict is made of them only when it is asked for. The order
-    of labels, and of values wherever they come as a list, is ascending. Nulls are never in an
-    index.
+    Values and labels are Arrow arrays; `index_dct` builds a dict on first access. Lists of labels
+    and values are ascending. An index has no nulls.
 
     Parameters
     ----------
     column : str
         The indexed column.
     index_dct : mapping, optional
-        Value → list of the labels of partitions that hold it. Without it the index is not loaded,
-        and whatever needs its values raises.
+        Value → list of labels. Without it the index is not loaded, and methods that need the values
+        raise.
     dtype : pyarrow.DataType, optional
         Type of the column; by default that of the values.
     normalize_dtype : bool, default True
@@ -51,29 +50,31 @@ class IndexBase:
     dtype : pyarrow.DataType or None
         Type of the values; None while neither type nor values are known.
     creation_time : datetime.datetime
-        When this object got its values (UTC, without zone); part of the key of an index that is
-        stored for the first time.
+        When this object got its values (UTC, without zone). A new index file has this time in its
+        key.
 
     Raises
     ------
     InvalidInput
-        If the values do not fit the type or have none, or the column is called ``partition``.
+        If the values do not fit the type or have no common type, or the column is called
+        ``partition``.
     InvalidType
-        If a value is null, or the labels are no list of text.
+        If a value is null, or labels are no list of text.
     Unsupported
         If columns of this type cannot be indexed.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> index = IndexBase("COUNTRY_CODE", {"FR": ["COUNTRY_CODE=FR/0"], "DE": ["COUNTRY_CODE=DE/0", "COUNTRY_CODE=DE/1"]}, dtype=pa.string())
-    >>> index.query("DE")
-    ['COUNTRY_CODE=DE/0', 'COUNTRY_CODE=DE/1']
-    >>> sorted(index.eval_operator(">", "DE"))
-    ['COUNTRY_CODE=FR/0']
+    >>> index = IndexBase("BRAND", {"Umbra": ["FR/0"], "Acme": ["DE/0", "DE/1"]}, pa.string())
+    >>> index.query("Acme")
+    ['DE/0', 'DE/1']
+    >>> sorted(index.eval_operator(">", "Acme"))
+    ['FR/0']
     """
 
     __slots__ = ("_data", "_dict", "_is_sorted", "column", "creation_time", "dtype")
+    # Indices are mutable, by `inplace=True`.
     __hash__ = None  # type: ignore[assignment]
 
     column: str
@@ -91,16 +92,18 @@ class IndexBase:
         normalize_dtype: bool = True,
     ) -> None:
         given = values_of.infer_type(list(index_dct), column) if dtype is None and index_dct else dtype
-        kind = values_of.index_kind(given, column, normalize_dtype or dtype is None)
-        if kind is None and index_dct is not None and not self._is_named():
+        # Inferred types are always normalised.
+        data_type = values_of.index_data_type(given, column, normalize_dtype or dtype is None)
+        # An empty index that has a file gets its type from the file.
+        if data_type is None and index_dct is not None and not getattr(self, "index_storage_key", None):
             raise InvalidInput(
-                f"Trying to create non-typesafe index: the one on column {column!r} has no values, so that it needs `dtype`."
+                f"Trying to create non-typesafe index: the one on column {column!r} has no values, "
+                "so that it needs `dtype`."
             )
-        data = values_of.pairs_of(column, index_dct, kind) if index_dct is not None and kind is not None else None
-        self.__setstate__({"column": str(column), "data": data, "dtype": kind})
-
-    def _is_named(self) -> bool:
-        return False
+        data = None
+        if index_dct is not None and data_type is not None:
+            data = values_of.pairs_of(column, index_dct, data_type)
+        self.__setstate__({"column": str(column), "data": data, "dtype": data_type})
 
     @classmethod
     def _new(cls, **state: object) -> Self:
@@ -108,7 +111,7 @@ class IndexBase:
         made.__setstate__(state)
         return made
 
-    # --- content ------------------------------------------------------------------------------------------------------
+    # --- content ----------------------------------------------------------------------------------
 
     @property
     def data(self) -> SecondaryIndex | None:
@@ -121,20 +124,21 @@ class IndexBase:
         return self._data is not None
 
     def pairs(self) -> SecondaryIndex:
-        """The pairs of value and label, each once, sorted by value and then label.
+        """The distinct pairs of value and label, sorted by value and then label.
 
         Raises
         ------
         InvalidInput
             If the index is not loaded.
         """
+        # Sorted on first use: most queries need no order.
         if not self._is_sorted:
             self._data = kernel.distinct_pairs(self.known())
             self._is_sorted = True
         return self.known()
 
     def known(self) -> SecondaryIndex:
-        """The pairs of value and label in any order, where some may occur twice; errors as of `pairs`."""
+        """The pairs of value and label, unsorted, with duplicates; errors as of `pairs`."""
         if self._data is None:
             raise InvalidInput(
                 f"The index on column {self.column!r} is not loaded, so that its values are not known. "
@@ -146,35 +150,38 @@ class IndexBase:
     def index_dct(self) -> dict[Any, list[str]]:
         """Value → labels; empty while the index is not loaded.
 
-        It is made once: changing the dict does not change the index.
+        The dict is built once. Changes of the dict do not change the index.
         """
         if self._dict is None and self.loaded:
             self._dict = values_of.dict_of(self.pairs())
         return self._dict or {}
 
     def to_dict(self) -> dict[Any, list[str]]:
-        """Value → labels, as a dict of its own; empty while the index is not loaded."""
+        """A new dict value → labels; empty while the index is not loaded."""
         return values_of.dict_of(self.pairs()) if self.loaded else {}
 
     def observed_values(self, date_as_object: bool = True) -> np.ndarray[Any, Any]:
-        """The distinct values, ascending; dates as `datetime.date` or as ``datetime64``, moments with a zone as `pandas.Timestamp`."""
+        """The distinct values, ascending.
+
+        Dates are `datetime.date` or ``datetime64``, moments with a zone `pandas.Timestamp`.
+        """
         values = self.pairs().values
         return values_of.numpy_values(values.take(pa.array(kernel.run_starts(values))), date_as_object)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------
 
     @staticmethod
     def normalize_value(dtype: pa.DataType | None, value: object) -> Any:
-        """A value of a lenient type as the value that an index of this type would have.
+        """Convert a value to the type of an index, as kartothek does.
 
-        Text and bytes become each other; anything is taken for text; numbers are cut to integers;
-        the words true and false are booleans; text and moments become dates and moments. A moment
-        without zone means UTC.
+        To text or bytes: from any value. To integers: numbers are truncated. To booleans: also from
+        the words true and false. To dates and moments: also from text. A moment without zone means
+        UTC.
 
         Raises
         ------
         InvalidInput
-            If the value cannot be taken for this type, or the type is None.
+            If the value cannot be converted, or the type is None.
         InvalidType
             If the value is null.
         Unsupported
@@ -183,7 +190,8 @@ class IndexBase:
         Examples
         --------
         >>> import pyarrow as pa
-        >>> IndexBase.normalize_value(pa.int64(), "7"), IndexBase.normalize_value(pa.bool_(), "TRUE"), IndexBase.normalize_value(pa.string(), 7)
+        >>> normalize = IndexBase.normalize_value
+        >>> normalize(pa.int64(), "7"), normalize(pa.bool_(), "TRUE"), normalize(pa.string(), 7)
         (7, True, '7')
         """
         return values_of.normalize_value(dtype, value)
@@ -194,36 +202,39 @@ class IndexBase:
         return data.select([Clause(self.column, "==", values_of.normalize_value(self.dtype, value))])
 
     def query(self, value: object) -> list[str]:
-        """The labels of partitions that hold this value, ascending; the value may have any type that `normalize_value` takes.
+        """Labels of the partitions that contain a value, ascending.
+
+        The value may have any type that `normalize_value` takes.
 
         Raises
         ------
         InvalidInput
-            If the index is not loaded, or the value cannot be taken for its type.
+            If the index is not loaded, or the value cannot be converted to its type.
         InvalidType
-            If the value is null: an index knows no nulls.
+            If the value is null: an index has no nulls.
         """
-        return _sorted_texts(kernel.index_labels(self.find(value)))
+        labels: list[str] = kernel.index_labels(self.find(value)).to_pylist()
+        return labels
 
     def eval_operator(self, op: str, value: object) -> set[str]:
-        """The labels of partitions that hold a value for which the comparison is true.
+        """Labels of the partitions that contain a value for which the comparison is true.
 
-        Operators, and types of the constant, are those of predicates. As the index does not know
-        nulls, partitions whose rows satisfy the comparison by a null only are not among them.
+        Operators and types of constants are those of predicates. The index has no nulls, so
+        partitions in which only nulls satisfy the comparison are missing.
 
         Raises
         ------
         InvalidInput
             If the index is not loaded.
         InvalidType
-            If the constant may not be compared with the column.
+            If the constant cannot be compared with the column.
         Unsupported
             If there is no such operator.
         """
         data = self.known()
         clauses = (parse_predicates([[(self.column, op, value)]]) or ((),))[0]
         check_constants(clauses, pa.schema([(self.column, data.values.type)]))
-        return set(_sorted_texts(kernel.index_labels(data.select(clauses))))
+        return set(kernel.index_labels(data.select(clauses)).to_pylist())
 
     def as_flat_series(
         self,
@@ -237,13 +248,13 @@ class IndexBase:
         Parameters
         ----------
         compact : bool, default False
-            One entry a value with the array of its labels, and not one entry a pair.
+            One entry per value, with the array of its labels, instead of one entry per pair.
         partitions_as_index : bool, default False
-            From labels to values, and not from values to labels.
+            From labels to values, instead of from values to labels.
         date_as_object : bool, default False
             Dates as `datetime.date` objects and not as ``datetime64``.
         predicates : list of list of tuple, optional
-            Keep the values that satisfy them. Clauses on other columns count as true.
+            Keep matching values. Clauses on other columns count as true.
 
         Examples
         --------
@@ -254,45 +265,44 @@ class IndexBase:
         2    a
         Name: partition, dtype: ...
         """
-        return values_of.flat_series(self._restricted(predicates), compact, partitions_as_index, date_as_object)
-
-    def _restricted(self, predicates: IntoPredicates | None) -> SecondaryIndex:
         pairs = self.pairs()
         conjunctions = [
             [c for c in conjunction if c.column == self.column] for conjunction in parse_predicates(predicates) or ()
         ]
-        if not conjunctions or not all(conjunctions):
-            return pairs
-        check_constants(chain.from_iterable(conjunctions), pa.schema([(self.column, pairs.values.type)]))
-        return kernel.distinct_pairs(pairs.filter(values_of.satisfying(pairs.values, conjunctions)))
+        # A conjunction without a clause on this column is true for every value.
+        if conjunctions and all(conjunctions):
+            check_constants(chain.from_iterable(conjunctions), pa.schema([(self.column, pairs.values.type)]))
+            pairs = kernel.distinct_pairs(pairs.filter(values_of.satisfying(pairs.values, conjunctions)))
+        return values_of.flat_series(pairs, compact, partitions_as_index, date_as_object)
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def update(self, index: IndexBase, inplace: bool = False) -> Self:
-        """The pairs of both indices; this object if the other has none.
+        """The union with another index; this object if the other is empty.
 
         Raises
         ------
         InvalidInput
             If the other index is on another column.
         InvalidType
-            If it has another type, or is no index.
+            If the other index has another type, or is no index.
         """
-        added = _joinable(self, index)
-        return (
-            self.replaced(kernel.distinct_pairs(kernel.merge_indices([self.known(), added])), inplace)
-            if len(added)
-            else self
-        )
+        added = _pairs_to_merge(self, index)
+        if not len(added):
+            return self
+        return self.replaced(kernel.distinct_pairs(kernel.merge_indices([self.known(), added])), inplace)
 
     def remove_partitions(self, list_of_partitions: Iterable[str], inplace: bool = False) -> Self:
-        """The index without these labels, and without values that no label is left for; this object if it has none of them."""
+        """The index without these labels; this object if the index has none of them."""
         data = self.known()
         left = kernel.drop_labels(data, values_of.label_array(list_of_partitions, self.column))
         return self._unless_equal(left, data, inplace)
 
     def remove_values(self, list_of_values: Iterable[Any], inplace: bool = False) -> Self:
-        """The index without these values, which may have any type that `normalize_value` takes; this object if it has none of them."""
+        """The index without these values; this object if the index has none of them.
+
+        Values may have any type that `normalize_value` takes.
+        """
         data = self.known()
         removed = values_of.values_array(list(list_of_values), data.values.type, self.column).to_pylist()
         return self._unless_equal(data.select([Clause(self.column, "not in", tuple(removed))]), data, inplace)
@@ -301,14 +311,15 @@ class IndexBase:
         return self if len(data) == len(old) else self.replaced(data, inplace)
 
     def replaced(self, data: SecondaryIndex, inplace: bool = False) -> Self:
-        """An index with other pairs, as an object of its own or in place."""
+        """The index with other pairs, as a new object or in place."""
         if not inplace:
             return self._new(column=self.column, data=data, dtype=self.dtype)
+        # A new state without key and creation time: the index file has the old content.
         self.__setstate__({"column": self.column, "data": data, "dtype": self.dtype})
         return self
 
     def copy(self, **kwargs: object) -> Self:
-        """Another object with the same content, but for the arguments of the constructor that are given."""
+        """A new object; keyword arguments of the constructor replace its content."""
         if not kwargs:
             return self._new(column=self.column, data=self._data, dtype=self.dtype)
         arguments: dict[str, Any] = {
@@ -318,7 +329,7 @@ class IndexBase:
         }
         return type(self)(**(arguments | kwargs))
 
-    # --- object protocol ----------------------------------------------------------------------------------------------
+    # --- object protocol --------------------------------------------------------------------------
 
     def _identity(self) -> tuple[Any, ...]:
         return type(self), self.column, self.dtype, self.loaded
@@ -335,6 +346,7 @@ class IndexBase:
         return f"<{type(self).__name__} on {self.column!r}: {self.dtype}, {pairs}>"
 
     def __getstate__(self) -> dict[str, Any]:
+        # Sorted, so that equal indices have equal pickles.
         data = self.pairs() if self.loaded else None
         return {"column": self.column, "data": data, "dtype": self.dtype, "creation_time": self.creation_time}
 
@@ -344,23 +356,17 @@ class IndexBase:
         self._dict, self._is_sorted = None, False
 
 
-def _sorted_texts(labels: pa.Array) -> list[str]:
-    found: list[str] = labels.to_pylist()
-    return found
-
-
 def _table(pairs: SecondaryIndex) -> pa.Table:
     return pa.table({"values": pairs.values, "labels": pairs.labels})
 
 
 def union(first: IndexBase, others: Sequence[IndexBase]) -> IndexBase:
-    """The pairs of several indices on one column; the first one itself if the others have none."""
-    added = [data for other in others if len(data := _joinable(first, other))]
+    """The union of several indices on one column; ``first`` itself if the others are empty."""
+    added = [data for other in others if len(data := _pairs_to_merge(first, other))]
     return first.replaced(kernel.distinct_pairs(kernel.merge_indices([first.known(), *added]))) if added else first
 
 
-def _joinable(first: IndexBase, other: object) -> SecondaryIndex:
-    """The pairs of the other index, if it can be joined to the first."""
+def _pairs_to_merge(first: IndexBase, other: object) -> SecondaryIndex:
     if not isinstance(other, IndexBase):
         raise InvalidType(
             f"Need an index object to update the index on column {first.column!r}, got {type(other).__name__}."
@@ -369,6 +375,7 @@ def _joinable(first: IndexBase, other: object) -> SecondaryIndex:
         raise InvalidInput(f"Trying to update an index on column {first.column!r} with one on {other.column!r}.")
     if other.known().values.type != first.known().values.type:
         raise InvalidType(
-            f"Trying to update an index with different types: the one on column {first.column!r} is {first.dtype}, the other {other.dtype}."
+            "Trying to update an index with different types: "
+            f"the one on column {first.column!r} is {first.dtype}, the other {other.dtype}."
         )
     return other.known()

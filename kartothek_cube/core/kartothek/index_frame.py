@@ -1,4 +1,4 @@
-"""Several index objects at once: the labels that hold given values, and the frame of all indices."""
+"""Queries of several indices: labels that have given values, and the frame of all indices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas import to_frame
 from kartothek_cube.core.arrow.sort_keys import IntArray, expand_ranges, pack_one, take_rows
-from kartothek_cube.core.expressions.evaluate import Mask, matching_rows
+from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import Predicates, check_constants, columns_of, parse_predicates
 from kartothek_cube.core.kartothek.index_base import IndexBase
 from kartothek_cube.core.metadata.index import SecondaryIndex
@@ -26,7 +26,7 @@ __all__ = ["indices_as_frame", "query_labels"]
 
 
 def query_labels(labels: Sequence[str], indices: Mapping[str, IndexBase], /, **values: object) -> list[str]:
-    """The labels of partitions that hold all these values, in the order of ``labels``.
+    """Labels of the partitions that have all these values, in the order of ``labels``.
 
     Parameters
     ----------
@@ -35,14 +35,14 @@ def query_labels(labels: Sequence[str], indices: Mapping[str, IndexBase], /, **v
     indices : mapping of str to IndexBase
         Loaded indices by column.
     **values
-        Column → value; the value may have any type that `IndexBase.normalize_value` takes.
+        Column → value of any type that `IndexBase.normalize_value` takes.
 
     Raises
     ------
     UnknownColumn
         If there is no index on a column.
     InvalidInput
-        If an index is not loaded, or a value cannot be taken for its type.
+        If an index is not loaded, or a value cannot be converted to its type.
 
     Examples
     --------
@@ -51,22 +51,19 @@ def query_labels(labels: Sequence[str], indices: Mapping[str, IndexBase], /, **v
     >>> query_labels(["FR/0", "DE/0", "NL/0"], {"BRAND": brands}, BRAND="Acme")
     ['FR/0', 'DE/0']
     """
-    _refuse_unknown(values, indices)
+    _check_indexed(values, indices)
     names = pa.array(labels, type=pa.string())
     mask = np.ones(len(names), dtype=bool)
     for column, value in values.items():
-        mask &= _mask(indices[column].find(value), names)
-    found: list[str] = names.filter(pa.array(mask)).to_pylist()
-    return found
+        # The last position, -1, is for labels that the dataset does not have.
+        has_value = np.zeros(len(names) + 1, dtype=bool)
+        has_value[indices[column].find(value).positions(names)] = True
+        mask &= has_value[:-1]
+    matching: list[str] = names.filter(pa.array(mask)).to_pylist()
+    return matching
 
 
-def _mask(pairs: SecondaryIndex, names: pa.Array) -> Mask:
-    mask = np.zeros(len(names) + 1, dtype=bool)  # one more for labels that the dataset does not have (-1)
-    mask[pairs.positions(names)] = True
-    return mask[:-1]
-
-
-def _refuse_unknown(columns: Iterable[str], indices: Mapping[str, IndexBase]) -> None:
+def _check_indexed(columns: Iterable[str], indices: Mapping[str, IndexBase]) -> None:
     unknown = sorted(set(columns) - set(indices))
     if unknown:
         raise UnknownColumn(f"Unknown index columns: {', '.join(unknown)}. There are indices on {sorted(indices)}.")
@@ -79,29 +76,29 @@ def indices_as_frame(
     date_as_object: bool = True,
     predicates: IntoPredicates | None = None,
 ) -> pd.DataFrame:
-    """One row for each combination of a partition's indexed values.
+    """One row per combination of the indexed values of a partition.
 
     Parameters
     ----------
     labels : list of str
-        All partitions of the dataset; rows come in their order, then by value. What an index says
-        of other labels is left out.
+        All partitions of the dataset, in the order of the rows; then rows are by value. Other
+        labels in an index are ignored.
     indices : mapping of str to IndexBase
         Loaded indices by column.
     columns : list of str, optional
-        Columns of the frame, in this order; by default all indices, by name. Without columns the
-        frame has one row a label.
+        Columns of the frame, in this order; by default all indices, by name. With no columns the
+        frame has one row per label.
     date_as_object : bool, default True
         Dates as `datetime.date` objects and not as ``datetime64``.
     predicates : list of list of tuple, optional
-        Rows to keep. Clauses on columns without an index count as true.
+        Keep matching rows. Clauses on columns without an index count as true.
 
     Returns
     -------
     pandas.DataFrame
-        Its index, called ``partition``, has the labels. A partition that an index does not know, as
-        its rows are all null there, has a null in that column; integers and booleans are of pandas'
-        nullable types then.
+        The frame's index ``partition`` has the labels. A partition that is missing in an index (all
+        its rows are null there) has a null in that column; integers and booleans then have pandas'
+        nullable types.
 
     Raises
     ------
@@ -123,25 +120,27 @@ def indices_as_frame(
     NL/0           -
     """
     chosen = sorted(indices) if columns is None else list(columns)
-    _refuse_unknown(chosen, indices)
+    _check_indexed(chosen, indices)
     if len(set(chosen)) != len(chosen):
         raise InvalidInput(f"A column is asked for twice: {chosen}.")
-    asked = _answerable(parse_predicates(predicates), indices)
-    extra = sorted(columns_of(asked) - set(chosen))
+    filters = _clauses_on_indices(parse_predicates(predicates), indices)
+    extra = sorted(columns_of(filters) - set(chosen))
     names = pa.array(labels, type=pa.string())
-    joined = _matching(_join(names, [indices[c].pairs() for c in [*chosen, *extra]]), asked)
+    joined = _join(names, [indices[c].pairs() for c in [*chosen, *extra]])
+    if filters is not None:
+        joined = joined.take(np.flatnonzero(matching_rows(joined.values, filters)))
+    # Columns that only the predicates need have multiplied the rows.
     return _frame(names, _distinct(joined, chosen) if extra else joined, chosen, date_as_object)
 
 
-def _answerable(predicates: Predicates | None, indices: Mapping[str, IndexBase]) -> Predicates | None:
-    """The clauses on indexed columns; None if one of the conjunctions has none of them, so that it is true."""
-    known = tuple(
+def _clauses_on_indices(predicates: Predicates | None, indices: Mapping[str, IndexBase]) -> Predicates | None:
+    """The clauses on indexed columns; None if a conjunction has no such clause, so it is true."""
+    indexed = tuple(
         tuple(clause for clause in conjunction if clause.column in indices) for conjunction in predicates or ()
     )
-    check_constants(
-        chain.from_iterable(known), pa.schema([(c, indices[c].known().values.type) for c in columns_of(known)])
-    )
-    return known if known and all(known) else None
+    schema = pa.schema([(c, indices[c].known().values.type) for c in columns_of(indexed)])
+    check_constants(chain.from_iterable(indexed), schema)
+    return indexed if indexed and all(indexed) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +150,14 @@ class _Joined:
     label: IntArray
     values: pa.Table
 
+    def take(self, rows: IntArray) -> _Joined:
+        return _Joined(self.label[rows], take_rows(self.values, rows))
+
 
 def _join(names: pa.Array, indices: Sequence[SecondaryIndex]) -> _Joined:
-    """For each label every combination of its values; null where it has none."""
+    """Every combination of the values of each label; null where a label has no value."""
     label = np.arange(len(names))
-    picked: list[IntArray] = []  # for each index the pair of a row, -1 where there is none
+    picked: list[IntArray] = []  # per index: the pair of each row, or -1
     for index in indices:
         rows, pair = _matches(index.positions(names), label, len(names))
         label, picked = label[rows], [*(earlier[rows] for earlier in picked), pair]
@@ -166,33 +168,23 @@ def _join(names: pa.Array, indices: Sequence[SecondaryIndex]) -> _Joined:
 
 
 def _matches(positions: IntArray, label: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """For each row all pairs of its label, or -1: the number of the row, and the pair."""
+    """All pairs of the label of each row, or -1: the number of the row, and the pair."""
     order = np.argsort(positions, kind="stable")
     order = order[np.searchsorted(positions[order], 0) :]
     counts = np.bincount(positions[order], minlength=n)
-    slots = np.append(order, -1)  # where the rows without a pair point to
+    slots = np.append(order, -1)  # rows without a pair point to the last slot
+    # Rows of one label are neighbours in `order`: a range per label, of length 1 if it has no pair.
     first = np.where(counts > 0, np.cumsum(counts) - counts, len(order))
     rows, slot = expand_ranges(first[label], np.maximum(counts, 1)[label])
     return rows, slots[slot]
 
 
-def _matching(joined: _Joined, predicates: Predicates | None) -> _Joined:
-    if predicates is None:
-        return joined
-    return _taken(joined, np.flatnonzero(matching_rows(joined.values, predicates)))
-
-
 def _distinct(joined: _Joined, columns: Sequence[str]) -> _Joined:
-    """The first of the rows that agree in label and columns."""
-    keys = pack_one(
-        pa.table([pa.array(joined.label), *joined.values.select(columns).columns], names=["", *columns]), ["", *columns]
-    )
-    _, first = np.unique(keys, return_index=True)
-    return _taken(joined, np.sort(first))
-
-
-def _taken(joined: _Joined, rows: IntArray) -> _Joined:
-    return _Joined(joined.label[rows], take_rows(joined.values, rows))
+    """The first of the rows with equal label and columns."""
+    names = ["", *columns]
+    keys = pa.table([pa.array(joined.label), *joined.values.select(columns).columns], names=names)
+    _, first = np.unique(pack_one(keys, names), return_index=True)
+    return joined.take(np.sort(first))
 
 
 def _frame(names: pa.Array, joined: _Joined, columns: Sequence[str], date_as_object: bool) -> pd.DataFrame:
@@ -204,5 +196,6 @@ def _frame(names: pa.Array, joined: _Joined, columns: Sequence[str], date_as_obj
         if columns
         else pd.DataFrame(index=range(len(joined.label)))
     )
+    # kartothek gives the index no name if there are no columns.
     frame.index = pd.Index(names.take(pa.array(joined.label)).to_pandas(), name="partition" if columns else None)
     return frame

@@ -1,4 +1,4 @@
-"""kartothek's index objects, `PartitionIndex` and `ExplicitSecondaryIndex`, and functions on several of them."""
+"""`PartitionIndex`, `ExplicitSecondaryIndex`, and kartothek's functions on several indices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class PartitionIndex(IndexBase):
-    """An index on a partition key: which partitions have a value in their path.
+    """An index on a partition key, from the paths of the files.
 
     Parameters are those of `IndexBase`; ``dtype`` is required.
 
@@ -50,7 +50,7 @@ class PartitionIndex(IndexBase):
         dtype: pa.DataType | None = None,
         normalize_dtype: bool = True,
     ) -> None:
-        if dtype is None:
+        if dtype is None:  # paths are text: values cannot tell the type
             raise InvalidInput(
                 f"PartitionIndex dtype of column {column!r} cannot be None: give the type of the column."
             )
@@ -58,26 +58,26 @@ class PartitionIndex(IndexBase):
 
     @classmethod
     def of(cls, index: SecondaryIndex) -> Self:
-        """The façade of an index that is there."""
+        """Wrap a loaded index."""
         return cls._new(column=index.column, data=index, dtype=index.values.type)
 
 
 class ExplicitSecondaryIndex(IndexBase):
-    """An index on any other column, stored in a file of its own.
+    """A secondary index: on a column that is no partition key, in a file of its own.
 
     Parameters
     ----------
     column, index_dct, dtype, normalize_dtype
         See `IndexBase`.
     index_storage_key : str, optional
-        Key of its file. An index whose content changes loses it.
+        Key of the index file. A change of the content removes it.
 
     Examples
     --------
     >>> from kartothek_cube.core.stores.open import open_store
     >>> store = open_store("hmemory://")
-    >>> key = ExplicitSecondaryIndex("BRAND", {"Acme": ["DE/0", "FR/0"], "Umbra": ["FR/0"]}).store(store, "sales")
-    >>> stored = ExplicitSecondaryIndex("BRAND", index_storage_key=key)
+    >>> index = ExplicitSecondaryIndex("BRAND", {"Acme": ["DE/0", "FR/0"], "Umbra": ["FR/0"]})
+    >>> stored = ExplicitSecondaryIndex("BRAND", index_storage_key=index.store(store, "sales"))
     >>> stored.loaded, stored.load(store).query("Umbra")
     (False, ['FR/0'])
     """
@@ -98,64 +98,61 @@ class ExplicitSecondaryIndex(IndexBase):
             raise InvalidInput(
                 f"No valid index source specified for column {column!r}: give `index_dct` or `index_storage_key`."
             )
-        self.index_storage_key = index_storage_key
+        self.index_storage_key = index_storage_key  # `IndexBase` asks whether the index has a file
         super().__init__(column, index_dct, dtype, normalize_dtype)
         self.index_storage_key = index_storage_key
 
     @classmethod
     def of(cls, index: SecondaryIndex, key: str | None = None) -> Self:
-        """The façade of an index that is there, and of its file."""
+        """Wrap a loaded index that has this file."""
         return cls._new(column=index.column, data=index, dtype=index.values.type, index_storage_key=key)
 
     @staticmethod
     def from_v2(column: str, dct_or_str: str | IndexDict) -> ExplicitSecondaryIndex:
-        """The index of an entry of a metadata document: the key of its file, or value → labels."""
+        """The index of an entry of a document: the key of an index file, or value → labels."""
         if isinstance(dct_or_str, str):
             return ExplicitSecondaryIndex(column, index_storage_key=dct_or_str)
         if isinstance(dct_or_str, Mapping):
             return ExplicitSecondaryIndex(column, dct_or_str)
         raise InvalidType(
-            f"The index on column {column!r} should be a key or a mapping from values to labels, got {type(dct_or_str).__name__}."
+            f"The index on column {column!r} should be a key or a mapping from values to labels, "
+            f"got {type(dct_or_str).__name__}."
         )
 
-    def _is_named(self) -> bool:
-        return bool(self.index_storage_key)
-
     def load(self, store: StoreLike) -> Self:
-        """The index with the values of its file; this object if it is loaded.
+        """The index with the values of its file; this object if it is loaded already.
 
         Raises
         ------
         KeyNotFound
             If the file is not in the store.
         CorruptData
-            If it is no index on this column.
+            If the file has no index on this column.
         """
         if self.loaded:
             return self
         key = str(self.index_storage_key)
         table, _ = read_columns(open_instrumented(store), key, key.split("/", maxsplit=1)[0])
-        kind = self.dtype or (
-            plain_type(table.schema.field(self.column).type) if self.column in table.column_names else pa.null()
-        )
-        data = kernel.index_from_table(table, self.column, kind, key)
-        data = SecondaryIndex(self.column, data.values.cast(kind), data.labels)
-        return self._new(column=self.column, data=data, dtype=kind, index_storage_key=key)
+        stored = table.schema.field(self.column).type if self.column in table.column_names else pa.null()
+        data_type = self.dtype or plain_type(stored)
+        data = kernel.index_from_table(table, self.column, data_type, key)
+        # Without normalisation, the type of the index may be narrower than that of the file.
+        data = SecondaryIndex(self.column, data.values.cast(data_type), data.labels)
+        return self._new(column=self.column, data=data, dtype=data_type, index_storage_key=key)
 
     def store(self, store: StoreLike, dataset_uuid: str) -> str:
-        """Write the index to its file, or to a new one of this dataset if it has none there; remember and return the key.
+        """Write the index file and return its key, which the index keeps.
+
+        An index without a file in this dataset gets a new one.
 
         Raises
         ------
         InvalidInput
             If the index is not loaded.
         """
-        data, opened, uuid, key = (
-            self.pairs(),
-            open_instrumented(store),
-            check_uuid(dataset_uuid),
-            self.index_storage_key,
-        )
+        data, opened = self.pairs(), open_instrumented(store)
+        uuid, key = check_uuid(dataset_uuid), self.index_storage_key
+        # The file may belong to another dataset, which must not change.
         if key is None or not key.startswith((f"{uuid}/", f"{uuid}.")):
             self.index_storage_key = put_index(opened, uuid, data, self.creation_time)
             return self.index_storage_key
@@ -163,26 +160,28 @@ class ExplicitSecondaryIndex(IndexBase):
         return key
 
     def unload(self) -> Self:
-        """The index without its values; `load` brings them back.
+        """The index without its values; `load` reads them again.
 
         Raises
         ------
         InvalidInput
-            If no file is known to have them.
+            If the index has no file.
         """
         if self.index_storage_key is None:
             raise InvalidInput(
-                f"The index on column {self.column!r} has no storage key, so that its values would be lost. Store it first."
+                f"The index on column {self.column!r} has no storage key, so that its values would be lost. "
+                "Store it first."
             )
         return self._new(column=self.column, data=None, dtype=self.dtype, index_storage_key=self.index_storage_key)
 
     def copy(self, **kwargs: object) -> Self:
-        """Another object with the same content, but for the arguments that are given; with any of them it has the storage key that is given, or none."""
-        if not kwargs:
-            return self._new(
-                column=self.column, data=self.data, dtype=self.dtype, index_storage_key=self.index_storage_key
-            )
-        return super().copy(**kwargs)
+        """A new object; keyword arguments of the constructor replace its content.
+
+        With any argument, the copy has the given storage key or none.
+        """
+        if kwargs:
+            return super().copy(**kwargs)
+        return self._new(column=self.column, data=self.data, dtype=self.dtype, index_storage_key=self.index_storage_key)
 
     def _identity(self) -> tuple[Any, ...]:
         return (*super()._identity(), self.index_storage_key)
@@ -195,23 +194,24 @@ class ExplicitSecondaryIndex(IndexBase):
         self.index_storage_key = state.get("index_storage_key")
 
 
-# --- several indices --------------------------------------------------------------------------------------------------
+# --- several indices ------------------------------------------------------------------------------
 
 
 def merge_indices(list_of_indices: Sequence[Mapping[str, IndexBase]]) -> dict[str, IndexBase]:
-    """Column → the union of all indices on it; their types must agree.
+    """Column → union of all indices on the column; their types must agree.
 
     Examples
     --------
-    >>> first, second = (ExplicitSecondaryIndex("BRAND", {"Acme": [label]}) for label in ("DE/0", "FR/0"))
-    >>> merge_indices([{"BRAND": first}, {"BRAND": second}])["BRAND"].index_dct
+    >>> one = {"BRAND": ExplicitSecondaryIndex("BRAND", {"Acme": ["DE/0"]})}
+    >>> other = {"BRAND": ExplicitSecondaryIndex("BRAND", {"Acme": ["FR/0"]})}
+    >>> merge_indices([one, other])["BRAND"].index_dct
     {'Acme': ['DE/0', 'FR/0']}
     """
-    found: dict[str, list[IndexBase]] = {}
+    by_column: dict[str, list[IndexBase]] = {}
     for indices in list_of_indices:
         for column, index in indices.items():
-            found.setdefault(column, []).append(index)
-    return {column: union(indices[0], indices[1:]) for column, indices in found.items()}
+            by_column.setdefault(column, []).append(index)
+    return {column: union(indices[0], indices[1:]) for column, indices in by_column.items()}
 
 
 def remove_partitions_from_indices(
@@ -224,10 +224,9 @@ def remove_partitions_from_indices(
 
 def filter_indices(index_dict: Mapping[str, IndexBase], partitions: Iterable[str]) -> dict[str, IndexBase]:
     """The indices with these labels only."""
-    kept = list(partitions)
-    return {column: _only(index, label_array(kept, column)) for column, index in index_dict.items()}
-
-
-def _only(index: IndexBase, kept: pa.Array) -> IndexBase:
-    left = kernel.keep_labels(index.known(), kept)
-    return index if len(left) == len(index.known()) else index.replaced(left)
+    labels = list(partitions)
+    result = {}
+    for column, index in index_dict.items():
+        left = kernel.keep_labels(index.known(), label_array(labels, column))
+        result[column] = index if len(left) == len(index.known()) else index.replaced(left)
+    return result

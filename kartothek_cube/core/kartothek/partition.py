@@ -1,9 +1,10 @@
-"""Partitions as values, and several user metadata combined to one."""
+"""`Partition`, and kartothek's `combine_metadata`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from kartothek_cube.core.metadata.partitions import PartitionColumns, from_mapping
@@ -19,7 +20,7 @@ class Partition:
     Attributes
     ----------
     label : str
-        Its name, by which the indices refer to it.
+        Name of the partition, unique in the dataset. Indices refer to labels.
     files : Mapping[str, str]
         Table → key of the file.
 
@@ -33,7 +34,7 @@ class Partition:
     files: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a document."""
+        """The partition as in a document."""
         return {"files": dict(self.files)}
 
     def __getitem__(self, member: str) -> Any:
@@ -57,51 +58,52 @@ def partition_map(columns: PartitionColumns) -> dict[str, Partition]:
     }
 
 
-def partition_columns(partitions: object, where: str) -> PartitionColumns:
+def partition_columns(partitions: object, uuid: str) -> PartitionColumns:
     """The columns of a map label → `Partition`, or label → ``{"files": {table: key}}``."""
     if not isinstance(partitions, Mapping):
         raise InvalidType(
-            f"The partitions of dataset {where!r} should be a dict label → Partition, but are {type(partitions).__name__}."
+            f"The partitions of dataset {uuid!r} should be a dict label → Partition, "
+            f"but are {type(partitions).__name__}."
         )
     wrong = [label for label in partitions if not isinstance(label, str)]
     if wrong:
-        raise InvalidType(f"The labels of the partitions of dataset {where!r} are text, but there is {wrong[0]!r}.")
-    return from_mapping(
-        {label: p.to_dict() if isinstance(p, Partition) else p for label, p in partitions.items()}, where
-    )
+        raise InvalidType(f"The labels of the partitions of dataset {uuid!r} are text, but there is {wrong[0]!r}.")
+    members = {label: p.to_dict() if isinstance(p, Partition) else p for label, p in partitions.items()}
+    return from_mapping(members, uuid)
 
 
+# Not None, which is a valid value.
 _CONFLICT = object()
 
 
 def combine_metadata(
     dataset_metadata: Iterable[Mapping[str, object]], append_to_list: bool = True
 ) -> dict[str, object]:
-    """Merge metadata: what nobody contradicts is kept.
+    """Merge user metadata, and drop keys with conflicting values.
 
-    Equal values stay, None gives way to any other value, dicts are merged member by member, lists
-    are joined; a key that has otherwise unequal values is dropped, and so are dicts without
-    members. The arguments are left as they are.
+    Equal values are kept, None yields to any other value, dicts are merged key by key, lists are
+    joined. Other unequal values are dropped with their key, as are empty dicts. The arguments are
+    not changed.
 
     Parameters
     ----------
     dataset_metadata : iterable of dict
         At least one.
     append_to_list : bool, default True
-        Whether the first of several lists is kept as it is and only what it lacks is appended. With
-        False the values inside one list become unique, too.
+        Keep the first of several lists and append missing values. False: also remove duplicates
+        inside the first list.
 
     Raises
     ------
     InvalidInput
         If there is nothing to merge.
     InvalidType
-        If something is no dict.
+        If an element is no dict.
 
     Examples
     --------
-    >>> combine_metadata([{"owner": "sales", "years": [2023]}, {"owner": "sales", "years": [2023, 2024], "run": 1}])
-    {'owner': 'sales', 'years': [2023, 2024], 'run': 1}
+    >>> combine_metadata([{"years": [2023]}, {"years": [2023, 2024], "run": 1}])
+    {'years': [2023, 2024], 'run': 1}
     >>> combine_metadata([{"run": 1}, {"run": 2}])
     {}
     """
@@ -121,22 +123,16 @@ def _merged(parts: list[Mapping[str, Any]], append: bool) -> dict[str, Any]:
 
 
 def _combined(values: list[Any], append: bool) -> Any:
-    """One value for a key, or `_CONFLICT`."""
+    """The value of a key, or `_CONFLICT`."""
     given = [v for v in values if v is not None]
     if given and all(isinstance(v, Mapping) for v in given):
         return _merged(given, append)
     if not given or all(v == given[0] for v in given):
         return list(given[0]) if given and isinstance(given[0], list) else (given or values)[0]
-    if all(isinstance(v, list) for v in given):
-        return _joined(given, append)
-    return _CONFLICT
-
-
-def _joined(lists: list[list[Any]], append: bool) -> list[Any]:
-    # Values may be lists or dicts, which no set takes.
-    first, *others = lists
-    result = list(first) if append else []
-    for value in (v for values in (others if append else lists) for v in values):
-        if value not in result:
-            result.append(value)
-    return result
+    if not all(isinstance(v, list) for v in given):
+        return _CONFLICT
+    joined = list(given[0]) if append else []
+    for value in chain.from_iterable(given[1:] if append else given):
+        if value not in joined:  # not a set: values may be lists or dicts
+            joined.append(value)
+    return joined

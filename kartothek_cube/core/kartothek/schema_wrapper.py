@@ -1,9 +1,9 @@
-"""`SchemaWrapper` and kartothek's functions on schemas: making, ordering, comparing, reading and writing them."""
+"""`SchemaWrapper`, and kartothek's functions that make, compare, read and write schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -32,28 +32,29 @@ __all__ = [
     "validate_shared_columns",
 ]
 
+# Characters: a schema that was merged from thousands of files names all of them.
 _SHOWN_ORIGINS = 200
+# pandas' prefix for columns with row labels that have no name.
 _OF_ROW_LABELS = "__index_level_"
 
 
 class SchemaWrapper:
-    """An Arrow schema that knows where it comes from.
+    """An Arrow schema that knows its origin.
 
-    What it lacks itself it takes from the Arrow schema: ``names``, ``field``, ``types`` ….
-
-    Schemas are equal if their columns are, whatever their metadata and origins.
+    Other attributes are those of the Arrow schema: ``names``, ``field``, ``types`` …. Schemas are
+    equal if their columns are equal; metadata and origins do not count.
 
     Parameters
     ----------
     schema : pyarrow.Schema
         The columns.
     origin : str or set of str
-        Where they were found; for error messages only.
+        Where the columns were found; for error messages only.
 
     Raises
     ------
     InvalidType
-        If the arguments are something else.
+        If an argument has another type.
 
     Examples
     --------
@@ -79,7 +80,7 @@ class SchemaWrapper:
         return set(self._origin)
 
     def with_origin(self, origin: str | Iterable[str]) -> SchemaWrapper:
-        """The same with another origin."""
+        """The schema with another origin."""
         return SchemaWrapper(self._schema, origin)
 
     def remove(self, i: int) -> SchemaWrapper:
@@ -87,11 +88,11 @@ class SchemaWrapper:
         return SchemaWrapper(self._schema.remove(i), self._origin)
 
     def set(self, i: int, field: pa.Field) -> SchemaWrapper:
-        """The schema with another column *i*."""
+        """The schema with column *i* replaced."""
         return SchemaWrapper(self._schema.set(i, field), self._origin)
 
     def remove_metadata(self) -> SchemaWrapper:
-        """The schema without metadata, marked so in its origins."""
+        """The schema without metadata; the origins say so."""
         return SchemaWrapper(self._schema.remove_metadata(), [f"{o}__no_metadata" for o in self._origin])
 
     def equals(self, other: SchemaWrapper | pa.Schema, check_metadata: bool = False) -> bool:
@@ -102,8 +103,7 @@ class SchemaWrapper:
         return self.equals(other) if isinstance(other, (SchemaWrapper, pa.Schema)) else NotImplemented
 
     def __hash__(self) -> int:
-        # Equal types may be spelled differently (``list<item>``, ``list<element>``), equal names
-        # are not.
+        # Equal types may have different spellings (`list<item>`, `list<element>`); names do not.
         return hash(tuple(self._schema.names))
 
     def __len__(self) -> int:
@@ -116,9 +116,8 @@ class SchemaWrapper:
         return self._schema[key]
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name.startswith("_") and name != "__arrow_c_schema__"
-        ):  # not there yet while a copy or an unpickled object is being made
+        # Unpickling and copying ask for private names before `_schema` exists.
+        if name.startswith("_") and name != "__arrow_c_schema__":
             raise AttributeError(name)
         return getattr(self._schema, name)
 
@@ -146,59 +145,59 @@ def _origins(origin: object) -> frozenset[str]:
     return frozenset(origin)
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def make_meta(
     obj: object, origin: str | Iterable[str], partition_keys: str | Sequence[str] | None = None
 ) -> SchemaWrapper:
-    """The schema of a table in the form in which it is stored: numbers as wide as their family, partition keys first, the others by name.
+    """The stored schema of a table: numbers in 64 bits, partition keys first, the rest by name.
 
     Parameters
     ----------
     obj : pandas.DataFrame, pyarrow.Schema, pyarrow.Table or SchemaWrapper
-        What has the columns; row labels are none. It is left as it is.
+        Has the columns; row labels are ignored. It is not changed.
     origin : str or set of str
-        Where it comes from; a `SchemaWrapper` keeps its own.
+        Origin of the schema; a `SchemaWrapper` keeps its own.
     partition_keys : str or list of str, optional
-        The columns to put first; those that there are not are passed over.
+        Columns to put first; missing columns are ignored.
 
     Raises
     ------
     InvalidInput
-        If ``obj`` is something else, or a column name occurs twice.
+        If ``obj`` has another type, or a column name occurs twice.
     Unsupported
-        If the format cannot carry the type of a column.
+        If the format has no type for a column.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> make_meta(pd.DataFrame({"SALES": [1.5], "COUNTRY_CODE": ["DE"], "AGE": [1]}), "sales", ["COUNTRY_CODE"]).names
+    >>> sales = pd.DataFrame({"SALES": [1.5], "COUNTRY_CODE": ["DE"], "AGE": [1]})
+    >>> make_meta(sales, "sales", ["COUNTRY_CODE"]).names
     ['COUNTRY_CODE', 'AGE', 'SALES']
     """
     if isinstance(obj, SchemaWrapper):
         origin = obj.origin
-    schema = stored_schema(_columns(obj), f" of {_shown(_origins(origin))}")
-    return normalize_column_order(SchemaWrapper(normal_schema(schema), origin), partition_keys)
-
-
-def _columns(obj: Any) -> pa.Schema:
     if is_frame(obj):
-        return to_table(_with_text_names(obj), "to describe").schema
-    if isinstance(obj, (SchemaWrapper, pa.Schema)):
+        schema = to_table(_with_text_names(cast("pd.DataFrame", obj)), "to describe").schema
+    elif isinstance(obj, (SchemaWrapper, pa.Schema)):
         schema = _without_row_labels(_arrow(obj))
     elif not is_series(obj) and is_block(obj):
-        schema = _without_row_labels(pa.schema(obj.schema if hasattr(obj, "schema") else obj))
+        # A table has a schema; other blocks export one by `__arrow_c_schema__`.
+        exported = cast("pa.Schema", getattr(obj, "schema", obj))
+        schema = _without_row_labels(pa.schema(exported))
     else:
         raise InvalidInput(f"Input must be a pyarrow schema, or a pandas dataframe, but is {type(obj).__name__}.")
     _check_unique(schema.names)
-    return schema
+    schema = stored_schema(schema, f" of {_shown(_origins(origin))}")
+    return normalize_column_order(SchemaWrapper(normal_schema(schema), origin), partition_keys)
 
 
 def _with_text_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """A shallow copy with text as column names: kartothek's users have bytes and numbers there."""
     import pandas as pd
 
-    columns: list[Any] = list(frame.columns)
+    columns: list[object] = list(frame.columns)
     names = [c.decode("utf-8") if isinstance(c, bytes) else str(c) for c in columns]
     _check_unique(names)
     renamed = frame.copy(deep=False)
@@ -212,20 +211,16 @@ def _check_unique(names: list[str]) -> None:
 
 
 def _without_row_labels(schema: pa.Schema) -> pa.Schema:
-    """Without the columns that hold the index of a frame."""
-    labels = set(_index_columns(schema))
+    """The schema without the columns for the index of a frame."""
+    described = (schema.pandas_metadata or {}).get("index_columns", [])
+    labels = {c for c in described if isinstance(c, str)}  # a dict describes a range, without a column
     return pa.schema([f for f in schema if f.name not in labels and not f.name.startswith(_OF_ROW_LABELS)])
-
-
-def _index_columns(schema: pa.Schema) -> list[str]:
-    described = schema.pandas_metadata or {}
-    return [c for c in described.get("index_columns", []) if isinstance(c, str)]
 
 
 def normalize_type(
     t_pa: pa.DataType, t_pd: str | None, t_np: str | None, metadata: dict[str, object] | None
 ) -> tuple[pa.DataType, str | None, str | None, dict[str, object] | None]:
-    """A type in the form in which schemas are stored: Arrow type, names for pandas and numpy, further description.
+    """A type as in stored schemas: Arrow type, names for pandas and NumPy, metadata.
 
     Examples
     --------
@@ -233,7 +228,7 @@ def normalize_type(
     >>> normalize_type(pa.int8(), "int8", "int8", None)
     (DataType(int64), 'int64', 'int64', None)
     """
-    if pt.is_dictionary(t_pa):
+    if pt.is_dictionary(t_pa):  # the format stores the values of a dictionary
         value = normal_type(t_pa.value_type)
         return (value, *pandas_types(value))
     normal = normal_type(t_pa)
@@ -260,46 +255,50 @@ def normalize_column_order(
     return SchemaWrapper(ordered(arrow, keys).with_metadata(arrow.metadata), origin)
 
 
-# --- comparing ------------------------------------------------------------------------------------------------------------
+# --- comparing ------------------------------------------------------------------------------------
 
 
 def validate_compatible(
     schemas: Iterable[SchemaWrapper | pa.Schema],
     ignore_pandas: bool = False,  # noqa: ARG001 - kartothek's signature
 ) -> SchemaWrapper | None:
-    """The schema that several have in common: equal columns in equal order; a column that is null throughout in one takes its type from another.
+    """The common schema of several: equal columns in equal order.
+
+    A column of type null takes its type from another schema.
 
     Parameters
     ----------
     schemas : iterable of SchemaWrapper
-        What to compare; without any the result is None.
+        The schemas to compare; without any the result is None.
     ignore_pandas : bool
-        Accepted from kartothek; metadata never make schemas different here.
+        Accepted from kartothek; metadata never count here.
 
     Raises
     ------
     InvalidInput
-        With the words *Schema violation*, the origins, and what differs.
+        If the schemas differ: *Schema violation*, with origins and differences.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> new, old = (SchemaWrapper(pa.schema({"PROMOTION": kind}), "sales") for kind in (pa.null(), pa.string()))
+    >>> old = SchemaWrapper(pa.schema({"PROMOTION": pa.string()}), "old")
+    >>> new = SchemaWrapper(pa.schema({"PROMOTION": pa.null()}), "new")
     >>> validate_compatible([new, old])
     PROMOTION: string
     """
     result: SchemaWrapper | None = None
     for schema in (s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "__unknown__") for s in schemas):
-        result = schema if result is None else _common(result, schema)
+        result = schema if result is None else _unified(result, schema)
     return result
 
 
-def _common(left: SchemaWrapper, right: SchemaWrapper) -> SchemaWrapper:
-    where = f"{_shown(right.origin)}, compared with {_shown(left.origin)}"
-    schema = unify([left.internal().remove_metadata(), right.internal().remove_metadata()], where)
+def _unified(left: SchemaWrapper, right: SchemaWrapper) -> SchemaWrapper:
+    context = f"{_shown(right.origin)}, compared with {_shown(left.origin)}"
+    schema = unify([left.internal().remove_metadata(), right.internal().remove_metadata()], context)
     if left.names != right.names:
         raise InvalidInput(
-            f"Schema violation in {where}: the columns have another order, {right.names} instead of {left.names}. Make both by make_meta with partition_keys."
+            f"Schema violation in {context}: the columns have another order, {right.names} instead of {left.names}. "
+            "Make both by make_meta with partition_keys."
         )
     return SchemaWrapper(schema.with_metadata(left.metadata), left.origin | right.origin)
 
@@ -310,49 +309,49 @@ def _shown(origins: Iterable[str]) -> str:
 
 
 def validate_shared_columns(schemas: Iterable[SchemaWrapper | pa.Schema], ignore_pandas: bool = False) -> None:  # noqa: ARG001
-    """Refuse tables that use one column name for different types; null throughout goes with any.
+    """Check that columns of equal name have equal types in all tables; null matches any type.
 
     Raises
     ------
     InvalidInput
-        With the words *Found incompatible entries for column*.
+        If types differ: *Found incompatible entries for column*.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> sales, products = pa.schema({"PRODUCT_ID": pa.int64()}), pa.schema({"PRODUCT_ID": pa.string()})
+    >>> sales, products = pa.schema({"ID": pa.int64()}), pa.schema({"ID": pa.string()})
     >>> validate_shared_columns([sales, products])
     Traceback (most recent call last):
     ...
-    kartothek_cube.errors.InvalidInput: Found incompatible entries for column "PRODUCT_ID": int64 in one table, string in another.
+    kartothek_cube.errors.InvalidInput: Found incompatible entries for column "ID": int64 ...
     """
     seen: dict[str, pa.DataType] = {}
     for field in (f for schema in schemas for f in _arrow(schema)):
-        known = seen.get(field.name, pa.null())
-        if not compatible(known, field.type):
+        first = seen.get(field.name, pa.null())
+        if not compatible(first, field.type):
             raise InvalidInput(
-                f'Found incompatible entries for column "{field.name}": {known} in one table, {field.type} in another.'
+                f'Found incompatible entries for column "{field.name}": {first} in one table, {field.type} in another.'
             )
-        if pt.is_null(known):
+        if pt.is_null(first):
             seen[field.name] = field.type
 
 
-# --- frames and files -----------------------------------------------------------------------------------------------------
+# --- frames and files -----------------------------------------------------------------------------
 
 
 def empty_dataframe_from_schema(
     schema: SchemaWrapper | pa.Schema, columns: Sequence[str] | None = None, date_as_object: bool = False
 ) -> pd.DataFrame:
-    """A frame without rows that has the columns of a schema.
+    """A frame without rows, with the columns of a schema.
 
     Parameters
     ----------
     schema : SchemaWrapper or pyarrow.Schema
         The columns and their types.
     columns : list of str, optional
-        Which of them, in this order; by default all.
+        Columns of the frame, in this order; by default all.
     date_as_object : bool, default False
-        Whether date columns have the dtype object instead of a datetime one.
+        Whether date columns have the dtype ``object`` instead of ``datetime64``.
 
     Raises
     ------
@@ -362,7 +361,8 @@ def empty_dataframe_from_schema(
     Examples
     --------
     >>> import pyarrow as pa
-    >>> empty_dataframe_from_schema(pa.schema({"PRODUCT_ID": pa.int64(), "SALES": pa.float64()}), ["SALES"]).dtypes.to_dict()
+    >>> schema = pa.schema({"PRODUCT_ID": pa.int64(), "SALES": pa.float64()})
+    >>> empty_dataframe_from_schema(schema, ["SALES"]).dtypes.to_dict()
     {'SALES': dtype('float64')}
     """
     arrow = _without_row_labels(_arrow(schema))
@@ -374,18 +374,19 @@ def empty_dataframe_from_schema(
 
 
 def read_schema_metadata(dataset_uuid: str, store: StoreLike, table: str = "table") -> SchemaWrapper:
-    """The schema of a table from its schema file.
+    """Read the schema file of a table.
 
     Raises
     ------
     KeyNotFound
-        If there is no such file.
+        If the file does not exist.
     CorruptDocument
-        If it is no schema file.
+        If the file is no schema file.
 
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store
     >>> store = open_store("hmemory://")
     >>> store_schema_metadata(pa.schema({"PRODUCT_ID": pa.int32()}), "sales", store)
     'sales/table/_common_metadata'
@@ -405,12 +406,12 @@ def read_schema_metadata(dataset_uuid: str, store: StoreLike, table: str = "tabl
 def store_schema_metadata(
     schema: SchemaWrapper | pa.Schema, dataset_uuid: str, store: StoreLike, table: str = "table"
 ) -> str:
-    """Write the schema file of a table, columns in the order given; returns its key.
+    """Write the schema file of a table, with columns in the given order; return its key.
 
     Raises
     ------
     Unsupported
-        If the format cannot carry the type of a column.
+        If the format has no type for a column.
 
     Examples
     --------

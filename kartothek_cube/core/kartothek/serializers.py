@@ -1,4 +1,4 @@
-"""kartothek's serializers: frames to files of one format, and single files to frames."""
+"""kartothek's serializers: one frame to one file, and back."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ __all__ = ["CsvSerializer", "DataFrameSerializer", "ParquetReadError", "ParquetS
 class ParquetReadError(CorruptData, OSError):
     """A Parquet file is damaged.
 
-    Unlike in kartothek nothing is tried again: a damaged file stays damaged. An error of the store
-    keeps its own type, which is an ``OSError``, too.
+    Unlike kartothek, the library does not retry: a damaged file stays damaged. Errors of the store
+    keep their own types, which are ``OSError``, too.
 
     Examples
     --------
@@ -49,12 +49,12 @@ class ParquetReadError(CorruptData, OSError):
 
 
 class DataFrameSerializer(ABC):
-    """Base of serializers: one frame to one file, and back.
+    """Base class of serializers: one frame to one file, and back.
 
     Attributes
     ----------
     type_stable : bool
-        Whether a file itself knows the types of its columns.
+        Whether files store the types of their columns.
 
     Examples
     --------
@@ -72,12 +72,12 @@ class DataFrameSerializer(ABC):
 
     @abstractmethod
     def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
-        """Write a frame under the key prefix and the suffix of the format, and return the key.
+        """Write a frame under the key prefix plus the suffix of the format; return the key.
 
         Parameters
         ----------
         store : str, path, store or callable
-            Everything that `open_store` takes.
+            The store, in any form that `open_store` takes.
         key_prefix : str
             The key without its suffix.
         df : pandas.DataFrame or pyarrow.Table
@@ -86,7 +86,7 @@ class DataFrameSerializer(ABC):
 
     @classmethod
     def register_serializer(cls, suffix: str, serializer: object) -> None:
-        """Let `restore_dataframe` read keys that end in ``suffix`` with the method of this name of ``serializer``."""
+        """Make `restore_dataframe` read keys that end in ``suffix`` with this serializer."""
         DataFrameSerializer._serializers[suffix] = serializer
 
     @classmethod
@@ -101,24 +101,23 @@ class DataFrameSerializer(ABC):
         predicates: PredicatesType | None = None,
         date_as_object: bool = False,
     ) -> pd.DataFrame:
-        """Read one file; the suffix of the key says how.
+        """Read one file; the suffix of the key selects the format.
 
         Parameters
         ----------
         store : str, path, store or callable
-            Everything that `open_store` takes.
+            The store, in any form that `open_store` takes.
         key : str
-            The file.
+            Key of the file.
         filter_query : str, optional
-            A query of pandas on the columns that are returned; the rows keep their labels.
+            A query for ``pandas.DataFrame.query`` on the returned columns; rows keep their labels.
         columns : list of str, optional
             Columns to return, in this order; by default all of the file.
         predicate_pushdown_to_io : bool, default True
-            Pass over row groups that cannot match. Then a date is compared with dates only and a
-            moment with moments only.
+            Skip row groups that cannot match. Dates are then compared only with dates, moments only
+            with moments.
         categories : list of str, optional
-            Columns to return as pandas categoricals, if they are returned; all others come as their
-            values.
+            Columns to return as pandas categoricals, if they are among the returned columns.
         predicates : list of list of tuple, optional
             ``[[(column, operator, value), ...], ...]``, on any columns of the file.
         date_as_object : bool, default False
@@ -127,17 +126,17 @@ class DataFrameSerializer(ABC):
         Returns
         -------
         pandas.DataFrame
-            Matching rows in the order of the file with a fresh row index, in the types of the file;
-            integers with nulls in a nullable type.
+            Matching rows in the order of the file, with a fresh row index, in the types of the
+            file; integers with nulls have a nullable type.
 
         Raises
         ------
         InvalidInput
-            If the suffix is unknown, predicates are empty or come with ``filter_query``.
+            If the suffix is unknown, or predicates are empty or combined with ``filter_query``.
         UnknownColumn
             If the file lacks a column.
         KeyNotFound
-            If there is no such file.
+            If the file does not exist.
         CorruptData
             If the file is damaged.
 
@@ -146,8 +145,10 @@ class DataFrameSerializer(ABC):
         >>> import pandas as pd
         >>> from kartothek_cube.core.stores.open import open_store
         >>> store = open_store("hmemory://")
-        >>> key = ParquetSerializer().store(store, "sales", pd.DataFrame({"PRODUCT_ID": [1, 2], "UNITS": [3, 4]}))
-        >>> DataFrameSerializer.restore_dataframe(store, key, columns=["UNITS"], predicates=[[("PRODUCT_ID", "==", 2)]])
+        >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "UNITS": [3, 4]})
+        >>> key = ParquetSerializer().store(store, "sales", sales)
+        >>> product = [[("PRODUCT_ID", "==", 2)]]
+        >>> DataFrameSerializer.restore_dataframe(store, key, columns=["UNITS"], predicates=product)
            UNITS
         0      4
         """
@@ -169,14 +170,14 @@ def _check_query(filter_query: str | None, predicates: IntoPredicates | None) ->
 
 
 class _FormatSerializer(DataFrameSerializer, FileFormat):
-    """A serializer whose files are those of a format."""
+    """A serializer that writes files of a `FileFormat`."""
 
     __slots__ = ()
 
     def store(self, store: StoreLike, key_prefix: str, df: pd.DataFrame | pa.Table) -> str:
         data = self.encode(to_table(df, key_prefix))
         key = key_prefix + self.file_suffix
-        open_instrumented(store).put(key, memoryview(data))
+        open_instrumented(store).put(key, memoryview(data))  # no copy of the encoded file
         return key
 
 
@@ -188,7 +189,7 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
     compression : str, default "SNAPPY"
         Codec of the column chunks: ``SNAPPY``, ``ZSTD``, ``GZIP``, ``BROTLI``, ``LZ4`` or ``NONE``.
     chunk_size : int, optional
-        Rows of a row group; by default a file has one, up to 1,048,576 rows.
+        Rows per row group; by default a file has one row group of up to 1,048,576 rows.
 
     Examples
     --------
@@ -214,28 +215,24 @@ class ParquetSerializer(ParquetFormat, _FormatSerializer):
     ) -> pd.DataFrame:
         """Read one Parquet file; see `DataFrameSerializer.restore_dataframe`."""
         _check_query(filter_query, predicates)
-        asked = parse_predicates(predicates)
-        wanted, categories = _names(columns, "columns", key), _names(categories, "categories", key)
+        filters = parse_predicates(predicates)
+        names, categories = _names(columns, "columns", key), _names(categories, "categories", key)
         try:
             with open_file(open_instrumented(store), key, None) as source:
-                names = [name for name in source.schema.names if not name.startswith("__index_level_")]
-                chosen = names if wanted is None else wanted
-                _check_columns(chosen, categories, columns_of(asked), names, key)
-                table = _restored(
-                    source,
-                    key,
-                    chosen,
-                    asked,
-                    pushdown=predicate_pushdown_to_io,
-                    strict=predicate_pushdown_to_io or date_as_object,
-                )
+                # Row labels that pandas wrote are no columns.
+                present = [name for name in source.schema.names if not name.startswith("__index_level_")]
+                names = present if names is None else names
+                _check_columns(names, categories, columns_of(filters), present, key)
+                # Without pushdown kartothek compares dates with moments, unless dates are objects.
+                strict = predicate_pushdown_to_io or date_as_object
+                table = _read_rows(source, key, names, filters, pushdown=predicate_pushdown_to_io, strict=strict)
         except CorruptData as error:
             raise ParquetReadError(str(error)) from error
-        frame = to_frame(encoded(table, _categories(categories, chosen)), dates_as_object=date_as_object, nullable=True)
-        return filter_df(frame, filter_query)
+        table = encoded(table, [c for c in names if c in (categories or ())])
+        return filter_df(to_frame(table, dates_as_object=date_as_object, nullable=True), filter_query)
 
 
-def _restored(
+def _read_rows(
     source: ParquetSource,
     key: str,
     columns: Sequence[str],
@@ -244,11 +241,12 @@ def _restored(
     pushdown: bool,
     strict: bool,
 ) -> pa.Table:
-    inside = [*columns, *sorted(columns_of(predicates) - set(columns))]
-    schema = stored_schema(pa.schema([source.schema.field(c) for c in inside]), f" of the file {key!r}")
+    # Predicates may name columns that are not returned.
+    to_read = [*columns, *sorted(columns_of(predicates) - set(columns))]
+    schema = stored_schema(pa.schema([source.schema.field(c) for c in to_read]), f" of the file {key!r}")
     if strict:
         check_constants(chain.from_iterable(predicates or ()), schema, f" of the file {key!r}")
-    table, rows = read_source(source, key, inside, schema, predicates if pushdown else None)
+    table, rows = read_source(source, key, to_read, schema, predicates if pushdown else None)
     if predicates is not None:
         mask = predicate_mask(table, predicates, strict)
         table, rows = filter_table(table, mask), int(mask.sum())
@@ -258,8 +256,8 @@ def _restored(
 class CsvSerializer(CsvFormat, _FormatSerializer):
     """CSV files as kartothek writes them: ``;``, UTF-8, a header.
 
-    A file knows no types: read on its own, pandas takes them from the text, and dates stay text.
-    Read as part of a dataset, it has the dataset's types.
+    Files have no types. For a single file pandas infers types from the text, and dates stay text;
+    as part of a dataset, a file has the dataset's types.
 
     Parameters
     ----------
@@ -291,22 +289,23 @@ class CsvSerializer(CsvFormat, _FormatSerializer):
         Dates are text whatever ``date_as_object``.
         """
         _check_query(filter_query, predicates)
-        asked = parse_predicates(predicates)
-        wanted, categories = _names(columns, "columns", key), _names(categories, "categories", key)
-        frame = _csv_frame(store, key)
-        names = list(frame.columns)
-        chosen = names if wanted is None else wanted
-        _check_columns(chosen, categories, columns_of(asked), names, key)
-        frame = filter_df_from_predicates(frame, predicates)[chosen].reset_index(drop=True)
-        return filter_df(frame.astype(dict.fromkeys(_categories(categories, chosen), "category")), filter_query)
+        filters = parse_predicates(predicates)
+        names, categories = _names(columns, "columns", key), _names(categories, "categories", key)
+        frame = _read_csv(store, key)
+        present = list(frame.columns)
+        names = present if names is None else names
+        _check_columns(names, categories, columns_of(filters), present, key)
+        frame = filter_df_from_predicates(frame, predicates)[names].reset_index(drop=True)
+        encoded_columns = [c for c in names if c in (categories or ())]
+        return filter_df(frame.astype(dict.fromkeys(encoded_columns, "category")), filter_query)
 
 
-def _csv_frame(store: StoreLike, key: str) -> pd.DataFrame:
+def _read_csv(store: StoreLike, key: str) -> pd.DataFrame:
     import pandas as pd
 
     content = csv_content(open_instrumented(store), key, None)
     try:
-        # Only what is empty is null: the country NA is a country.
+        # Only empty fields are null: the country code NA is Namibia.
         frame = pd.read_csv(
             cast("BinaryIO", pa.BufferReader(content)),
             sep=SEPARATOR,
@@ -318,7 +317,8 @@ def _csv_frame(store: StoreLike, key: str) -> pd.DataFrame:
         raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes surplus fields for row labels
         raise CorruptData(
-            f"The file {key!r} cannot be read: its rows have more fields than its header, which has {list(frame.columns)}."
+            f"The file {key!r} cannot be read: its rows have more fields than its header, "
+            f"which has {list(frame.columns)}."
         )
     return frame
 
@@ -346,12 +346,8 @@ def _check_columns(
     check_known(predicate_columns, names, f"The predicates name columns that the file {key!r} does not have")
 
 
-def _categories(categories: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
-    return [c for c in columns if c in (categories or ())]
-
-
 def default_serializer() -> ParquetSerializer:
-    """How data files are written by default.
+    """The default format of data files.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Copying and renaming a dataset: the plan, which computes keys from ids, and the run, files first and document last."""
+"""Copy of a dataset: the plan of keys and document, and the run, files first, document last."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import pyarrow as pa
 
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.io.file_format import check_named_key, file_suffix
-from kartothek_cube.core.maintenance.convert import lock_for_move
-from kartothek_cube.core.maintenance.delete import delete_dataset, is_own_key
+from kartothek_cube.core.maintenance.delete import is_own_key
 from kartothek_cube.core.metadata.commit_log import (
     COMMITS_KEY,
     MOVING_KEY,
     SCHEMA_KEY,
     Commit,
-    chain_of,
     extend_chain,
     fingerprint,
     stored_chain,
@@ -39,7 +37,6 @@ from kartothek_cube.core.snapshots.document_store import (
     StoredDocument,
     document_keys,
     find_document,
-    find_documents,
     put_document,
 )
 from kartothek_cube.core.snapshots.loader import load_snapshot, snapshot_of
@@ -51,11 +48,10 @@ __all__ = [
     "PreparedCopy",
     "copy_dataset",
     "copy_files",
-    "is_nearly_renamed",
+    "copy_snapshot",
     "plan_copy",
     "prepare_copy",
     "publish_copy",
-    "rename_dataset",
     "withdraw_copy",
 ]
 
@@ -64,10 +60,9 @@ _BLOCK = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """Which file becomes which (source key → key of the copy), and the document that names the copies.
+    """The key of each copied file by its source key, and the document of the copy.
 
-    ``commit`` is the id of the only commit of the copy; None for a dataset of a library that keeps
-    no chain of commits.
+    ``commit`` is the id of the only commit of the copy; None if the copy has no commit list.
     """
 
     files: Mapping[str, str]
@@ -76,41 +71,48 @@ class CopyPlan:
 
 
 def plan_copy(snapshot: Snapshot, uuid: str, taken: frozenset[str], now: datetime, *, embed: bool) -> CopyPlan:
-    """The copy of a snapshot under another uuid.
+    """Plan the copy of a snapshot under another uuid.
 
     Parameters
     ----------
     snapshot : Snapshot
-        What is copied.
+        The source.
     uuid : str
         The uuid of the copy.
     taken : frozenset of str
         Keys that must not be used.
     now : datetime
-        For new keys of index files that lie outside of their dataset (UTC, without zone).
+        For new keys of index files outside of the source's folder (UTC, naive).
     embed : bool
-        Whether the document carries the schema, with a chain of commits that begins here.
+        Whether the document embeds the schema and a commit list that begins here.
     """
-    used = {*taken}
-    files = {key: _claim(_data_key(key, snapshot.uuid, uuid, table), used) for table, key in _files_of(snapshot)}
-    for column, key in snapshot.document.indices.items():
+    used, document = {*taken}, snapshot.document
+    files = {key: _claim(_data_key(key, snapshot.uuid, uuid, table), used) for key, table in _data_files(snapshot)}
+    for column, key in document.indices.items():
         if isinstance(key, str):
             files[key] = _claim(_moved(key, snapshot.uuid, uuid) or index_key(uuid, column, now), used)
-    partitions = _renamed(snapshot.document.partitions, files)
-    indices = {column: files[key] if isinstance(key, str) else key for column, key in snapshot.document.indices.items()}
+    indices = {column: files[key] if isinstance(key, str) else key for column, key in document.indices.items()}
+    partitions = None
+    if document.partitions is not None:
+        columns = {
+            table: pa.array([files.get(key) for key in column.to_pylist()], type=pa.string())
+            for table, column in document.partitions.files.items()
+        }
+        partitions = PartitionColumns(document.partitions.labels, columns)
+    metadata = {k: v for k, v in document.metadata.items() if k not in (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY)}
     commit = new_id() if embed else None
-    metadata = _metadata(snapshot, partitions, commit)
-    return CopyPlan(files, Document(uuid, metadata, snapshot.document.partition_keys, indices, partitions), commit)
+    if commit is not None:
+        first = Commit(commit, None, fingerprint(partitions), datetime.now(UTC))
+        metadata[COMMITS_KEY] = extend_chain((), first, foreign=False)
+        metadata[SCHEMA_KEY] = embedded_schemas(snapshot.schemas)
+    return CopyPlan(files, Document(uuid, metadata, document.partition_keys, indices, partitions), commit)
 
 
-def _files_of(snapshot: Snapshot) -> list[tuple[str, str]]:
-    pairs = [
-        (table, key)
-        for table, column in snapshot.partitions.files.items()
-        for key in column.to_pylist()
-        if key is not None
-    ]
-    return list({key: (table, key) for table, key in pairs}.values())
+def _data_files(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """Key and table of each data file, each key once."""
+    files = snapshot.partitions.files
+    tables = {key: table for table, keys in files.items() for key in keys.to_pylist() if key is not None}
+    return list(tables.items())
 
 
 def _moved(key: str, old: str, new: str) -> str | None:
@@ -118,13 +120,13 @@ def _moved(key: str, old: str, new: str) -> str | None:
 
 
 def _data_key(key: str, old: str, new: str, table: str) -> str:
-    """Also a file that lies outside of its dataset comes into the copy; its path keeps what stands for partition values."""
+    # A foreign file comes into the copy's folder, too; its path keeps the partition values.
     parts = key.split("/")
     return _moved(key, old, new) or "/".join([new, table, *(parts[2:] or parts[-1:])])
 
 
 def _claim(key: str, used: set[str]) -> str:
-    """The key, or where it is taken one like it."""
+    """The key, with a fresh id if it is taken."""
     if key in used:
         suffix = file_suffix(key)
         key = f"{key.removesuffix(suffix)}-{new_id()}{suffix}"
@@ -132,42 +134,22 @@ def _claim(key: str, used: set[str]) -> str:
     return key
 
 
-def _renamed(partitions: PartitionColumns | None, files: Mapping[str, str]) -> PartitionColumns | None:
-    if partitions is None:
-        return None
-    columns = {
-        t: pa.array([files.get(key) for key in column.to_pylist()], type=pa.string())
-        for t, column in partitions.files.items()
-    }
-    return PartitionColumns(partitions.labels, columns)
-
-
-def _metadata(snapshot: Snapshot, partitions: PartitionColumns | None, commit: str | None) -> dict[str, Any]:
-    metadata = {k: v for k, v in snapshot.document.metadata.items() if k not in (COMMITS_KEY, SCHEMA_KEY, MOVING_KEY)}
-    if commit is not None:
-        metadata[COMMITS_KEY] = extend_chain(
-            (), Commit(commit, None, fingerprint(partitions), datetime.now(UTC)), foreign=False
-        )
-        metadata[SCHEMA_KEY] = embedded_schemas(snapshot.schemas)
-    return metadata
-
-
-# --- the run ----------------------------------------------------------------------------------------------------------
+# --- the run --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where the copy goes, and the documents that are there already."""
+    """The place of the copy, and the documents of the dataset that it replaces."""
 
     store: Store
     uuid: str
-    found: StoredDocument | None
+    replaced: StoredDocument | None
     twin: StoredDocument | None
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCopy:
-    """A copy that is planned and not there yet: of what, where to, which files, and the schema files by key."""
+    """A planned copy: source, target, files, and the content of the schema files by key."""
 
     source: Store
     snapshot: Snapshot
@@ -177,28 +159,24 @@ class PreparedCopy:
 
     @property
     def replaces(self) -> bool:
-        """Whether a dataset is there that the copy takes the place of."""
-        return self.target.found is not None
+        """Whether the copy replaces a dataset."""
+        return self.target.replaced is not None
 
     @property
     def key(self) -> str:
-        """Key of the document.
-
-        A dataset that is replaced keeps its encoding, so that one swap does it.
-        """
-        return (
-            document_key(self.target.uuid, msgpack=self.snapshot.key.endswith(".zstd"))
-            if self.target.found is None
-            else self.target.found.key
-        )
+        """Key of the document."""
+        # A replaced dataset keeps its encoding, so that one swap replaces it.
+        if self.target.replaced is not None:
+            return self.target.replaced.key
+        return document_key(self.target.uuid, msgpack=self.snapshot.key.endswith(".zstd"))
 
     @property
     def data(self) -> bytes:
-        """The document."""
+        """The encoded document."""
         return render_document(self.plan.document, msgpack=self.key.endswith(".zstd"))
 
     def is_included_in(self, stored: bytes) -> bool:
-        """Whether the bytes of a document are this copy, or what later commits have made of it."""
+        """Whether an encoded document is this copy, or a later commit onto it."""
         if stored == self.data or self.plan.commit is None:
             return stored == self.data
         return self.plan.commit in [c.id for c in stored_chain(stored, self.key)]
@@ -212,78 +190,96 @@ def copy_dataset(
     Raises
     ------
     InvalidInput
-        If source and target are the same place.
+        If source and target are the same dataset.
     DatasetNotFound
-        If there is no source.
+        If the source does not exist.
     AlreadyExists
-        If there is a target and ``overwrite`` is False. Nothing was written.
+        If the target exists and ``overwrite`` is False. Nothing was written.
     KeyNotFound
-        If a file of the source has vanished; the copy does not exist then.
+        If a file of the source has vanished. The copy does not exist then.
     CommitConflict
-        If somebody changed the target in between.
+        If another process changed the target meanwhile.
     """
     if source == target and uuid == check_uuid(new_uuid):
         raise InvalidInput(
             f"Cannot copy to a dataset with the same UUID within the same store! Dataset {uuid!r}, store {source.name}."
         )
     check_store_can_commit(target)
-    return _copy(source, load_snapshot(source, uuid), _look(target, new_uuid, overwrite=overwrite), executor)
+    return copy_snapshot(source, load_snapshot(source, uuid), target, new_uuid, overwrite=overwrite, executor=executor)
 
 
-def _look(store: Store, uuid: str, *, overwrite: bool) -> _Target:
-    found = [stored for key in document_keys(uuid) if (stored := find_document(store, key)) is not None]
-    if found and not overwrite:
-        raise AlreadyExists(
-            f"Dataset {uuid!r} exists in the store {store.name}. Give overwrite=True to replace it, or delete it first. "
-            "If it is the result of a copy or rename that was interrupted, it is complete."
-        )
-    return _Target(store, uuid, found[0] if found else None, found[1] if len(found) > 1 else None)
-
-
-def _copy(source: Store, snapshot: Snapshot, target: _Target, executor: Executor = THREADS) -> Snapshot:
-    copy = _prepare(source, snapshot, target)
+def copy_snapshot(
+    source: Store,
+    snapshot: Snapshot,
+    target: Store,
+    uuid: str,
+    *,
+    overwrite: bool = False,
+    executor: Executor = THREADS,
+) -> Snapshot:
+    """Copy a snapshot and return the snapshot of the copy; errors as of `copy_dataset`."""
+    copy = prepare_copy(source, snapshot, target, uuid, overwrite=overwrite)
     copy_files([copy], executor)
     publish_copy(copy)
-    return load_snapshot(target.store, target.uuid)
+    return load_snapshot(target, uuid)
 
 
 def prepare_copy(
     source: Store, snapshot: Snapshot, target: Store, uuid: str, *, overwrite: bool = False
 ) -> PreparedCopy:
-    """Look at the target and plan the copy of a snapshot; errors as of `copy_dataset`.
-
-    Nothing is written.
-    """
-    return _prepare(source, snapshot, _look(target, uuid, overwrite=overwrite))
-
-
-def _prepare(source: Store, snapshot: Snapshot, target: _Target) -> PreparedCopy:
-    indices = [key for key in snapshot.document.indices.values() if isinstance(key, str)]
-    for key in (*(key for _, key in _files_of(snapshot)), *indices):
+    """Plan the copy of a snapshot; errors as of `copy_dataset`. Nothing is written."""
+    documents = [stored for key in document_keys(uuid) if (stored := find_document(target, key)) is not None]
+    if documents and not overwrite:
+        raise AlreadyExists(
+            f"Dataset {uuid!r} exists in the store {target.name}. "
+            "Give overwrite=True to replace it, or delete it first. "
+            "If it is the result of a copy or rename that was interrupted, it is complete."
+        )
+    replaced = documents[0] if documents else None
+    place = _Target(target, uuid, replaced, documents[1] if len(documents) > 1 else None)
+    data_keys = [key for key, _ in _data_files(snapshot)]
+    for key in (*data_keys, *(key for key in snapshot.document.indices.values() if isinstance(key, str))):
         check_named_key(key, snapshot.uuid)
-    _refuse_strangers(snapshot, target)
-    taken = _taken_keys(source, snapshot, target)
-    # Two documents cannot be swapped together with their schema files: the one that is replaced
-    # brings its schema itself.
-    plan = plan_copy(
-        snapshot,
-        target.uuid,
-        taken,
-        datetime.now(UTC).replace(tzinfo=None),
-        embed=target.found is not None or not snapshot.has_foreign_commit,
-    )
-    # Each schema file as it is where it rules, else what the document says.
+    if snapshot.document.partitions is None:
+        _check_target_is_empty(snapshot, place)
+    # Keys in use: those of the replaced dataset and, inside one store, of the source. A target
+    # without document may have garbage, which is overwritten.
+    taken = frozenset(data_keys) if source == target else frozenset()
+    if replaced is not None:
+        indices = (key for key in replaced.document.indices.values() if isinstance(key, str))
+        taken = taken.union(indices, target.list(f"{uuid}/", recursive=True).keys)
+    # No swap covers a document and its schema files. So a document that replaces another one
+    # embeds its schema.
+    is_embedded = replaced is not None or not snapshot.has_foreign_commit
+    plan = plan_copy(snapshot, uuid, taken, datetime.now(UTC).replace(tzinfo=None), embed=is_embedded)
+    # After a foreign commit the schema file counts and is copied as it is, else the document.
     schemas = {
-        schema_key(target.uuid, t): source.get(schema_key(snapshot.uuid, t))
+        schema_key(uuid, table): source.get(schema_key(snapshot.uuid, table))
         if snapshot.has_foreign_commit
-        else common_metadata_bytes(snapshot.schemas[t])
-        for t in snapshot.tables
+        else common_metadata_bytes(snapshot.schemas[table])
+        for table in snapshot.tables
     }
-    return PreparedCopy(source, snapshot, target, plan, schemas)
+    return PreparedCopy(source, snapshot, place, plan, schemas)
+
+
+def _check_target_is_empty(snapshot: Snapshot, target: _Target) -> None:
+    """Check the target of an implicit dataset: each data file there becomes one of the copy."""
+    expected = {_data_key(key, snapshot.uuid, target.uuid, table) for key, table in _data_files(snapshot)}
+    keys = target.store.list(f"{target.uuid}/", recursive=True).keys
+    surplus = [k for k in keys if is_data_key(k) and k not in expected]
+    if surplus or target.replaced is not None:
+        obstacle = repr(surplus[0]) if surplus else f"dataset {target.uuid!r}"
+        raise AlreadyExists(
+            f"Dataset {snapshot.uuid!r} lists no partitions, so every file below {target.uuid + '/'!r} "
+            f"would become one of its copy. There is {obstacle} in the store {target.store.name}; delete it first."
+        )
+
+
+# --- files --------------------------------------------------------------------------------------
 
 
 def copy_files(copies: Sequence[PreparedCopy], executor: Executor = THREADS) -> None:
-    """Bring the files of some copies to their places; without its document none of the copies is visible."""
+    """Copy the files of some copies; a copy is invisible until its document is written."""
     files = [(c.source, old, c.target.store, new, c.snapshot.uuid) for c in copies for old, new in c.plan.files.items()]
     target = copies[0].target.store if copies else None
     list(map_files(_copy_file, files, executor=executor, store=target, phase=Phase("copy", "files")))
@@ -292,108 +288,10 @@ def copy_files(copies: Sequence[PreparedCopy], executor: Executor = THREADS) -> 
             _put_schemas(copy.target.store, copy.schemas)
 
 
-def publish_copy(copy: PreparedCopy) -> None:
-    """Make a copy visible whose files are there."""
-    _keep_replaced(copy)
-    _publish(copy)
-    with suppress(Exception):  # the copy has landed; whoever commits next looks at these copies of the schema again
-        _put_schemas(copy.target.store, copy.schemas)
-
-
-def withdraw_copy(copy: PreparedCopy) -> bool:
-    """Make a copy invisible again unless somebody has committed onto it; whether nothing of it is visible. Its files stay."""
-    found, _ = _get(copy.target.store, copy.key)
-    if found == copy.data:
-        copy.target.store.delete(copy.key)
-        return True
-    return found is None or not copy.is_included_in(found)
-
-
-def _taken_keys(source: Store, snapshot: Snapshot, target: _Target) -> frozenset[str]:
-    """Keys that somebody needs: the dataset that is replaced, or, inside one store, the source.
-
-    Of a target without document nobody needs any.
-    """
-    named = frozenset(key for _, key in _files_of(snapshot)) if source == target.store else frozenset()
-    if target.found is None:
-        return named
-    indices = (key for key in target.found.document.indices.values() if isinstance(key, str))
-    return named.union(indices, target.store.list(f"{target.uuid}/", recursive=True).keys)
-
-
-def _refuse_strangers(snapshot: Snapshot, target: _Target) -> None:
-    """A dataset that lists no partitions has those that lie there: a copy of it needs a place of its own."""
-    if snapshot.document.partitions is not None:
-        return
-    expected = {_data_key(key, snapshot.uuid, target.uuid, table) for table, key in _files_of(snapshot)}
-    keys = target.store.list(f"{target.uuid}/", recursive=True).keys
-    surplus = [k for k in keys if is_data_key(k) and k not in expected]
-    if surplus or target.found is not None:
-        found = repr(surplus[0]) if surplus else f"dataset {target.uuid!r}"
-        raise AlreadyExists(
-            f"Dataset {snapshot.uuid!r} lists no partitions, so every file below {target.uuid + '/'!r} would become one of its copy. "
-            f"There is {found} in the store {target.store.name}; delete it first."
-        )
-
-
-def _put_schemas(store: Store, schemas: Mapping[str, bytes]) -> None:
-    for key, data in schemas.items():
-        found, token = _get(store, key)
-        if found != data:
-            with suppress(VersionMismatch):  # somebody has committed onto the copy, or creates the same dataset
-                store.put_if(key, data, token)
-
-
-def _get(store: Store, key: str) -> tuple[bytes | None, Version | None]:
-    try:
-        return store.get_versioned(key)
-    except KeyNotFound:
-        return None, None
-
-
-def _publish(copy: PreparedCopy) -> None:
-    target, key = copy.target, copy.key
-    (other,) = {*document_keys(target.uuid)} - {key}
-    if target.found is None and target.store.contains(other):
-        raise _created_meanwhile(target)
-    try:
-        version = None if target.found is None else target.found.token
-        put_document(target.store, key, copy.data, version, copy.is_included_in)
-    except VersionMismatch as error:
-        kind = AlreadyExists if target.found is None else CommitConflict
-        raise kind(
-            f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} Nothing of the copy is visible."
-        ) from error
-    if target.twin is not None:
-        target.store.delete(target.twin.key)
-    elif target.found is None and target.store.contains(other):
-        # Whoever creates it in the other encoding looks, too: of two creators at most one stays.
-        target.store.delete(key)
-        raise _created_meanwhile(target)
-
-
-def _keep_replaced(copy: PreparedCopy) -> None:
-    """Let history name the files of a dataset that is replaced, so that they are as old as their replacement. It leads no further back."""
-    target, commit = copy.target, copy.plan.commit
-    if target.found is None or commit is None:
-        return
-    with suppress(CorruptDocument, KeyNotFound):  # what cannot be read needs no protection
-        old = snapshot_of(target.store, target.found.document, target.found.key)
-        new = copy.plan.document.partitions or empty_partitions()
-        entry = entry_of(commit, datetime.now(UTC), old, new.labels, old.partitions.labels)
-        target.store.put(history_key(target.uuid, commit), encode_entry(replace(entry, parent=None)))
-
-
-def _created_meanwhile(target: _Target) -> AlreadyExists:
-    return AlreadyExists(
-        f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. Nothing of the copy is visible."
-    )
-
-
 def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
     source, key, target, new_key, dataset = file
     try:
-        record(files_written=1, bytes_written=_copied(source, key, target, new_key))
+        record(files_written=1, bytes_written=_transfer(source, key, target, new_key))
     except (KeyNotFound, FileNotFoundError):
         raise KeyNotFound(
             f"The file {key!r}, which dataset {dataset!r} names, is not in the store {source.name}; "
@@ -401,8 +299,8 @@ def _copy_file(file: tuple[Store, str, Store, str, str]) -> None:
         ) from None
 
 
-def _copied(source: Store, key: str, target: Store, new_key: str) -> int:
-    """Copy a file; its bytes, where they pass here."""
+def _transfer(source: Store, key: str, target: Store, new_key: str) -> int:
+    """Copy a file and return the bytes that passed through this process."""
     if source == target:
         target.copy(key, new_key)
         return 0
@@ -415,8 +313,86 @@ def _copied(source: Store, key: str, target: Store, new_key: str) -> int:
     return reader.size
 
 
+def _put_schemas(store: Store, schemas: Mapping[str, bytes]) -> None:
+    for key, data in schemas.items():
+        stored, token = _get(store, key)
+        if stored != data:
+            with suppress(VersionMismatch):  # a commit onto the copy, or another creator, was faster
+                store.put_if(key, data, token)
+
+
+def _get(store: Store, key: str) -> tuple[bytes | None, Version | None]:
+    try:
+        return store.get_versioned(key)
+    except KeyNotFound:
+        return None, None
+
+
+# --- document -----------------------------------------------------------------------------------
+
+
+def publish_copy(copy: PreparedCopy) -> None:
+    """Make a copy visible whose files are complete."""
+    target, key, replaced = copy.target, copy.key, copy.target.replaced
+    if replaced is not None:
+        _record_replaced(copy, replaced)
+    (other,) = {*document_keys(target.uuid)} - {key}
+    if replaced is None and target.store.contains(other):
+        raise _created_meanwhile(target)
+    try:
+        version = None if replaced is None else replaced.token
+        put_document(target.store, key, copy.data, version, copy.is_included_in)
+    except VersionMismatch as error:
+        raise (AlreadyExists if replaced is None else CommitConflict)(
+            f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} "
+            "Nothing of the copy is visible."
+        ) from error
+    if target.twin is not None:
+        target.store.delete(target.twin.key)
+    elif replaced is None and target.store.contains(other):
+        # A creator in the other encoding makes the same check: of two at most one stays.
+        target.store.delete(key)
+        raise _created_meanwhile(target)
+    # The copy has landed, so a failure here is none of the copy: the next commit repairs the files.
+    with suppress(Exception):
+        _put_schemas(target.store, copy.schemas)
+
+
+def _record_replaced(copy: PreparedCopy, replaced: StoredDocument) -> None:
+    """Write a history entry for the files of the replaced dataset."""
+    # It lets garbage collection count their age from the replacement. It has no parent, because
+    # the copy has no snapshot to go back to.
+    target, commit = copy.target, copy.plan.commit
+    if commit is None:
+        return
+    with suppress(CorruptDocument, KeyNotFound):  # an unreadable dataset needs no protection
+        old = snapshot_of(target.store, replaced.document, replaced.key)
+        new = copy.plan.document.partitions or empty_partitions()
+        entry = entry_of(commit, datetime.now(UTC), old, new.labels, old.partitions.labels)
+        target.store.put(history_key(target.uuid, commit), encode_entry(replace(entry, parent=None)))
+
+
+def _created_meanwhile(target: _Target) -> AlreadyExists:
+    return AlreadyExists(
+        f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. "
+        "Nothing of the copy is visible."
+    )
+
+
+def withdraw_copy(copy: PreparedCopy) -> bool:
+    """Delete the document of a copy unless it has later commits; True if the copy is invisible.
+
+    The files of the copy stay.
+    """
+    stored, _ = _get(copy.target.store, copy.key)
+    if stored == copy.data:
+        copy.target.store.delete(copy.key)
+        return True
+    return stored is None or not copy.is_included_in(stored)
+
+
 class _ObjectReader(io.RawIOBase):
-    """An object of a store as a file that is read block by block."""
+    """An object of a store as a binary file that is read block by block."""
 
     def __init__(self, store: Store, key: str) -> None:
         super().__init__()
@@ -434,51 +410,3 @@ class _ObjectReader(io.RawIOBase):
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
-
-
-# --- renaming ---------------------------------------------------------------------------------------------------------
-
-
-def rename_dataset(store: Store, uuid: str, new_uuid: str) -> Snapshot:
-    """Copy a dataset inside its store, then delete the original; return the snapshot under the new uuid.
-
-    Before the original goes, it is marked so that nobody can commit onto it any more; if it was
-    changed since it was copied, it stays and `CommitConflict` is raised.
-    """
-    if uuid == check_uuid(new_uuid):
-        raise InvalidInput(f"Cannot rename dataset {uuid!r} to itself.")
-    if not is_nearly_renamed(store, uuid, new_uuid):
-        check_store_can_commit(store)
-        snapshot = load_snapshot(store, uuid)
-        copied = _copy(store, snapshot, _look(store, new_uuid, overwrite=False))
-        _retire(
-            store,
-            snapshot,
-            new_uuid,
-            _mark(new_uuid, copied.chain[-1].id if copied.chain else fingerprint(copied.document.partitions)),
-        )
-    delete_dataset(store, uuid)
-    return load_snapshot(store, new_uuid)
-
-
-def _mark(new_uuid: str, state: str) -> str:
-    """Says of a dataset that it goes, and of which copy: by a commit, or by its partitions where it has no commits."""
-    return f"renamed to {new_uuid}: {state}"
-
-
-def is_nearly_renamed(store: Store, uuid: str, new_uuid: str) -> bool:
-    """Whether an earlier rename got as far as deleting the original, and its copy, or what has become of it since, is there."""
-    found, _ = find_documents(store, uuid)
-    copies = [stored.document for key in document_keys(new_uuid) if (stored := find_document(store, key)) is not None]
-    states = [state for d in copies[:1] for state in (*(c.id for c in chain_of(d.metadata)), fingerprint(d.partitions))]
-    return found.document.metadata.get(MOVING_KEY) in [_mark(new_uuid, state) for state in states]
-
-
-def _retire(store: Store, snapshot: Snapshot, new_uuid: str, mark: str) -> None:
-    try:
-        lock_for_move(store, StoredDocument(snapshot.key, snapshot.token, snapshot.document), mark)
-    except VersionMismatch as error:
-        raise CommitConflict(
-            f"Dataset {snapshot.uuid!r} was changed while it was being renamed, so it stays; {new_uuid!r} is a copy of its older state. "
-            f"Delete {new_uuid!r} and rename again."
-        ) from error

@@ -1,1 +1,4 @@
-"""The metadata document of a dataset: parsing, rendering, the chain of commits, and the snapshot."""
+"""The metadata document of a dataset as values and bytes, with its commit log, indices and history.
+
+Nothing here reads or writes a store; only `naming` knows keys.
+"""

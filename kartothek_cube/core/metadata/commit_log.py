@@ -1,4 +1,4 @@
-"""The chain of commit ids that a document carries, with a fingerprint that tells a foreign writer."""
+"""The commit log of a document: a chain of ids, with fingerprints that reveal foreign writers."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ __all__ = [
 
 COMMITS_KEY = "kartothek_cube.commits"
 SCHEMA_KEY = "kartothek_cube.schema"
-# While a document with this entry is there, its encoding is being changed and nobody may commit
-# onto it.
+# Set while the encoding of the document is being changed or the dataset renamed: no commit may
+# follow.
 MOVING_KEY = "kartothek_cube.moving"
 LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class CubeCommit:
-    """A write to several datasets of a cube: its id, and the uuids of all datasets that take part."""
+    """A write to several datasets of a cube: its id, and the uuids of these datasets."""
 
     id: str
     datasets: tuple[str, ...]
@@ -55,13 +55,13 @@ class Commit:
     id : str
         The commit.
     parent : str | None
-        The one before; None for the first, and for the first after a foreign writer.
+        The commit before; None for the first one, and for the first one after a foreign writer.
     fingerprint : str
-        Of the partitions that it left.
+        `fingerprint` of the partitions after the commit.
     time : datetime | None
-        When it was made, by the writer's clock; UTC.
+        The time of the commit in UTC, by the writer's clock.
     cube : CubeCommit | None
-        The write to a cube that it is a part of.
+        The write to a cube that the commit is a part of.
     """
 
     id: str
@@ -72,11 +72,11 @@ class Commit:
 
 
 def fingerprint(partitions: PartitionColumns | None) -> str:
-    """Hash of labels and file keys in their order; equal for equal partitions however they are spelled in JSON."""
+    """Hash of labels and file keys in their order; it does not depend on how JSON spells them."""
     if partitions is None:
         return _digest([])
     if partitions.known_fingerprint is None:
-        # Without partitions a document cannot say of which tables they were.
+        # A document without partitions cannot name their tables.
         files = sorted(partitions.files.items()) if len(partitions) else []
         object.__setattr__(partitions, "known_fingerprint", _digest([("", partitions.labels), *files]))
     assert partitions.known_fingerprint is not None
@@ -87,22 +87,16 @@ def _digest(columns: Iterable[tuple[str, pa.Array]]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for name, column in columns:
         digest.update(name.encode() + b"\0")
-        digest.update(_canonical_bytes(column))
+        # All texts as one, joined by Arrow: no Python object per label.
+        texts = column.cast(pa.large_string()).fill_null("\x01")
+        whole = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], type=pa.int64()), texts)
+        joined = pc.binary_join(whole, pa.scalar("\x00", pa.large_string()))
+        digest.update(memoryview(joined[0].as_buffer()))
     return digest.hexdigest()
 
 
-def _canonical_bytes(column: pa.Array) -> memoryview:
-    texts = column.cast(pa.large_string()).fill_null("\x01")
-    offsets = pa.array([0, len(texts)], type=pa.int64())
-    return memoryview(
-        pc.binary_join(pa.LargeListArray.from_arrays(offsets, texts), pa.scalar("\x00", pa.large_string()))[
-            0
-        ].as_buffer()
-    )
-
-
 def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
-    """The chain that the metadata of a document carries, oldest first; empty if there is none or it is unreadable."""
+    """The chain in the metadata of a document, oldest first; empty if missing or unreadable."""
     try:
         return tuple(_decoded(*entry) for entry in json.loads(metadata[COMMITS_KEY]))
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError):
@@ -110,45 +104,39 @@ def chain_of(metadata: Mapping[str, Any]) -> tuple[Commit, ...]:
 
 
 def stored_chain(data: bytes, key: str) -> tuple[Commit, ...]:
-    """The chain in the bytes of a document, oldest first; empty if the document has none or cannot be read."""
+    """The chain in the bytes of a document, oldest first; empty if missing or unreadable."""
     try:
         return chain_of(parse_document(data, key).metadata)
     except (CorruptDocument, Unsupported):
         return ()
 
 
-def _decoded(commit: Any, parent: Any, mark: Any, time: str | None = None, cube: Any = None) -> Commit:
+def _decoded(
+    commit: object, parent: object, mark: object, time: str | None = None, cube: tuple[str, list[str]] | None = None
+) -> Commit:
     moment = None if time is None else datetime.fromisoformat(time).astimezone(UTC)
-    return Commit(
-        str(commit),
-        None if parent is None else str(parent),
-        str(mark),
-        moment,
-        None if cube is None else CubeCommit(str(cube[0]), tuple(cube[1])),
-    )
+    write = None if cube is None else CubeCommit(str(cube[0]), tuple(cube[1]))
+    return Commit(str(commit), None if parent is None else str(parent), str(mark), moment, write)
 
 
 def _encoded(commit: Commit) -> list[Any]:
-    entry = [
-        commit.id,
-        commit.parent,
-        commit.fingerprint,
-        None if commit.time is None else commit.time.isoformat(),
-        None if commit.cube is None else [commit.cube.id, list(commit.cube.datasets)],
-    ]
+    time = None if commit.time is None else commit.time.isoformat()
+    cube = None if commit.cube is None else [commit.cube.id, list(commit.cube.datasets)]
+    entry = [commit.id, commit.parent, commit.fingerprint, time, cube]
     while entry[-1] is None:
         entry.pop()
     return entry
 
 
 def is_foreign(metadata: Mapping[str, Any], partitions: PartitionColumns | None) -> bool:
-    """Whether a writer that knows no chain came last."""
+    """Whether the last writer does not know commit ids, as kartothek and plateau do not."""
     chain = chain_of(metadata)
     return not chain or chain[-1].fingerprint != fingerprint(partitions)
 
 
 def extend_chain(chain: tuple[Commit, ...], commit: Commit, *, foreign: bool) -> str:
-    """The chain with one more commit, whose parent is set here, as it is stored; after a foreign writer a new one begins."""
+    """The chain with one more commit, as it is stored; its parent is set here."""
+    # After a foreign writer a new chain begins: the commits before are not its ancestors.
     kept = () if foreign else chain[-(LENGTH - 1) :]
     last = replace(commit, parent=kept[-1].id if kept else None)
     return json.dumps([_encoded(c) for c in (*kept, last)])

@@ -32,29 +32,34 @@ __all__ = [
 ]
 
 
+VERSION = 4
+OWN_PREFIX = "kartothek_cube."
+# More deeply nested values can be parsed, but neither copied nor rendered again.
+_DEEPEST = 100
+
+
 def check_version(version: object) -> None:
-    """Refuse versions of the format other than 4."""
+    """Raise `Unsupported` for versions of the format other than 4."""
     if not isinstance(version, int) or version != VERSION:
         raise Unsupported(f"Only metadata version {VERSION} is supported, not {version!r}.")
-
-
-VERSION = 4
-
-OWN_PREFIX = "kartothek_cube."
-
-# What is nested deeper could be parsed, but neither copied nor rendered again.
-_DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """One metadata document.
 
-    ``partitions`` is None for an implicit dataset, whose partitions are found by listing the store;
-    ``indices`` maps a column to the key of its index file, or, in old documents, to an embedded map
-    value → labels; ``partition_keys`` is None where the document leaves them to the paths of the
-    files. ``metadata`` is the whole member, with the entries that the library keeps for itself
-    under ``kartothek_cube.``.
+    Attributes
+    ----------
+    uuid : str
+        The dataset.
+    metadata : Mapping[str, Any]
+        The whole member, with the library's own entries under ``kartothek_cube.``.
+    partition_keys : tuple of str | None
+        None if the document leaves them to the paths of the files.
+    indices : Mapping[str, Any]
+        Column → key of its index file, or, in old documents, an embedded map value → labels.
+    partitions : PartitionColumns | None
+        None for an implicit dataset, whose partitions are found by listing the store.
     """
 
     uuid: str
@@ -65,7 +70,7 @@ class Document:
 
     @property
     def user_metadata(self) -> dict[str, Any]:
-        """What users see: a copy of the metadata without the library's own entries."""
+        """A copy of the metadata without the library's own entries."""
         return deepcopy({k: v for k, v in self.metadata.items() if not str(k).startswith(OWN_PREFIX)})
 
 
@@ -79,59 +84,53 @@ class _Members(msgspec.Struct):
 
 
 def parse_document(data: bytes, key: str) -> Document:
-    """Parse the bytes of a document; ``key`` says in errors which one, and by its suffix in which encoding it is.
+    """Parse the bytes of a document. Its ``key`` names it in errors, and the suffix its encoding.
 
     Raises
     ------
     CorruptDocument
-        If it is no document at all, or lacks a mandatory member.
+        If the bytes are not a document, or a mandatory member is missing.
     Unsupported
-        If its format version is not 4.
+        If the format version is not 4.
     """
-    return _parse_msgpack(data, key) if key.endswith(".zstd") else _parse_json(data, key)
-
-
-def _parse_json(data: bytes, key: str) -> Document:
+    msgpack = key.endswith(".zstd")
     try:
-        members = msgspec.json.decode(data, type=_Members)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
-    return _checked(members, key, msgpack=False)
-
-
-def _parse_msgpack(data: bytes, key: str) -> Document:
-    try:
-        members = msgspec.msgpack.decode(decompress(data), type=_Members)
-    # TypeError: older versions of msgspec say so of a key that is a map.
+        if msgpack:
+            members = msgspec.msgpack.decode(decompress(data), type=_Members)
+        else:
+            members = msgspec.json.decode(data, type=_Members)
+    # TypeError: older versions of msgspec raise it for a key that is a map.
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise CorruptDocument(f"The document {key} cannot be parsed: {error}") from error
-    return _checked(members, key, msgpack=True)
-
-
-def _checked(members: _Members, key: str, *, msgpack: bool) -> Document:
+    # Before the partitions, which may have another form in another version.
     _check_members(members, key)
     raw = members.partitions
-    return _document(
-        members,
-        None if isinstance(raw, msgspec.UnsetType) else decode_partitions(memoryview(raw), key, msgpack=msgpack),
-    )
+    is_implicit = isinstance(raw, msgspec.UnsetType)
+    return _document(members, None if is_implicit else decode_partitions(memoryview(raw), key, msgpack=msgpack))
 
 
-def document_from_mapping(plain: object, where: str) -> Document:
+def document_from_mapping(plain: object, context: str) -> Document:
     """The document that a map of its members describes; errors as of `parse_document`."""
     rest = dict(plain) if isinstance(plain, dict) else plain
     partitions = rest.pop("partitions", msgspec.UNSET) if isinstance(rest, dict) else msgspec.UNSET
     try:
         members = msgspec.convert(rest, _Members)
     except msgspec.ValidationError as error:
-        raise CorruptDocument(f"The document {where} cannot be parsed: {error}") from error
-    _check_members(members, where)
-    return _document(members, None if partitions is msgspec.UNSET else from_mapping(partitions, where))
+        raise CorruptDocument(f"The document {context} cannot be parsed: {error}") from error
+    _check_members(members, context)
+    return _document(members, None if partitions is msgspec.UNSET else from_mapping(partitions, context))
 
 
 def _check_members(members: _Members, key: str) -> None:
-    """Before the partitions are looked at: those of another version may look different."""
-    _check_version(members.dataset_metadata_version, key)
+    version = members.dataset_metadata_version
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise CorruptDocument(f"The document {key} has no integer 'dataset_metadata_version'.")
+    if version < VERSION:
+        raise Unsupported(f"Minimal supported metadata version is {VERSION}. The document {key} has version {version}.")
+    if version > VERSION:
+        raise Unsupported(
+            f"Future metadata version `{version}` encountered in {key}; this library knows version {VERSION}."
+        )
     if not isinstance(members.dataset_uuid, str):
         raise CorruptDocument(f"The document {key} has no 'dataset_uuid'.")
     keys = members.partition_keys or []
@@ -163,29 +162,17 @@ def _document(members: _Members, partitions: PartitionColumns | None) -> Documen
     )
 
 
-def _check_version(version: object, key: str) -> None:
-    if isinstance(version, bool) or not isinstance(version, int):
-        raise CorruptDocument(f"The document {key} has no integer 'dataset_metadata_version'.")
-    if version < VERSION:
-        raise Unsupported(f"Minimal supported metadata version is {VERSION}. The document {key} has version {version}.")
-    if version > VERSION:
-        raise Unsupported(
-            f"Future metadata version `{version}` encountered in {key}; this library knows version {VERSION}."
-        )
-
-
 def render_document(document: Document, *, msgpack: bool = False) -> bytes:
-    """The bytes of a document, members in the order in which kartothek writes them."""
+    """The bytes of a document, with members in kartothek's order."""
     if msgpack:
         return zstandard.compress(msgspec.msgpack.encode(_members(document, with_partitions=True)))
     text = json.dumps(_members(document, with_partitions=False)).encode()
     if document.partitions is None:
         return text
-    before, after = (
-        text.rsplit(b', "partition_keys": ', 1) if document.partition_keys is not None else (text[:-1], None)
-    )
-    rest = b"}" if after is None else b', "partition_keys": ' + after
-    return b"".join((before, b', "partitions": ', *encoded_pieces(document.partitions), rest))
+    # The partitions, which have an encoder of their own, come before the keys or the last brace.
+    name = b', "partition_keys": ' if document.partition_keys is not None else b"}"
+    before, after = text.rsplit(name, 1)
+    return b"".join((before, b', "partitions": ', *encoded_pieces(document.partitions), name, after))
 
 
 def _members(document: Document, *, with_partitions: bool) -> dict[str, Any]:
@@ -200,21 +187,21 @@ def _members(document: Document, *, with_partitions: bool) -> dict[str, Any]:
     return members
 
 
-def check_user_metadata(metadata: object, where: str) -> dict[str, Any]:
-    """User metadata as it will come back from JSON; refuses what JSON cannot hold and the library's own names."""
+def check_user_metadata(metadata: object, context: str) -> dict[str, Any]:
+    """User metadata as JSON returns it, after checks: JSON can hold it, and no name is reserved."""
     if not isinstance(metadata, dict):
-        raise InvalidType(f"The metadata of {where} should be a dict but is {type(metadata).__name__}.")
+        raise InvalidType(f"The metadata of {context} should be a dict but is {type(metadata).__name__}.")
     reserved = sorted(str(k) for k in metadata if str(k).startswith(OWN_PREFIX))
     if reserved:
         raise InvalidInput(
-            f"The metadata of {where} uses names that the library keeps for itself: {', '.join(reserved)}."
+            f"The metadata of {context} uses names that the library keeps for itself: {', '.join(reserved)}."
         )
     try:
         plain: dict[str, Any] = json.loads(json.dumps(metadata, allow_nan=False))
     except TypeError as error:
-        raise InvalidType(f"The metadata of {where} cannot be written as JSON: {error}.") from None
+        raise InvalidType(f"The metadata of {context} cannot be written as JSON: {error}.") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"The metadata of {where} cannot be written as JSON: {error}.") from None
+        raise InvalidInput(f"The metadata of {context} cannot be written as JSON: {error}.") from None
     if _is_deep([plain]):
-        raise InvalidInput(f"The metadata of {where} are nested more than {_DEEPEST} deep.")
+        raise InvalidInput(f"The metadata of {context} are nested more than {_DEEPEST} deep.")
     return plain

@@ -1,4 +1,4 @@
-"""History entries: what a commit changed, so that the state before it can be made from the state after it. Pure."""
+"""History entries: what a commit changed, so that it can be taken back. Pure."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class DocumentHeader:
-    """A document without its partitions; ``explicit`` says whether it listed them.
+    """A document without its partitions.
 
-    ``indices`` has null where an index never had a file of its own.
+    ``explicit`` says whether the document listed partitions. In ``indices`` an index that never had
+    a file is null.
     """
 
     partition_keys: tuple[str, ...]
@@ -58,20 +59,19 @@ class HistoryEntry:
     Attributes
     ----------
     commit, parent : str, str | None
-        The commit, and the one onto which it was published; None if there was none, or if a foreign
-        writer came last.
+        The commit, and the commit before; None for the first one, and after a foreign writer.
     time : datetime
-        When it was made, by the writer's clock; UTC.
+        The time of the commit in UTC, by the writer's clock.
     added : pyarrow.Array
-        Labels of the partitions that it added.
+        Labels of the added partitions.
     removed : PartitionColumns
-        Partitions that it removed or replaced, with their files.
+        The removed or replaced partitions, with their files.
     positions : pyarrow.Array
-        The place of each of them among the partitions before, counted from 0.
+        The positions of the removed partitions among those before, from 0.
     before : DocumentHeader | None
-        The rest of the document before; None if the commit made the dataset.
+        The rest of the document before; None if the commit created the dataset.
     cube : CubeCommit | None
-        The write to a cube that it is a part of.
+        The write to a cube that the commit is a part of.
     """
 
     commit: str
@@ -107,14 +107,12 @@ def is_history_key(uuid: str, key: str) -> bool:
 def entry_of(
     commit: str, time: datetime, base: Snapshot | None, added: pa.Array, gone: pa.Array, cube: CubeCommit | None = None
 ) -> HistoryEntry:
-    """The entry of a commit that removes and adds these labels. ``base`` is the state before."""
+    """The entry of a commit that adds and removes these labels; ``base`` is the state before."""
     if base is None:
         return HistoryEntry(commit, None, time, added, empty_partitions(), pa.array([], type=pa.int64()), None, cube)
-    positions = (
-        np.flatnonzero(pc.is_in(base.partitions.labels, value_set=gone).to_numpy(zero_copy_only=False))
-        if len(gone)
-        else np.array([], dtype=np.int64)
-    )
+    positions = np.array([], dtype=np.int64)
+    if len(gone):
+        positions = np.flatnonzero(pc.is_in(base.partitions.labels, value_set=gone).to_numpy(zero_copy_only=False))
     parent = None if base.has_foreign_commit else base.chain[-1].id
     metadata = {k: v for k, v in base.document.metadata.items() if k != COMMITS_KEY}
     metadata[SCHEMA_KEY] = embedded_schemas(base.schemas)
@@ -123,9 +121,9 @@ def entry_of(
 
 
 def document_before(entry: HistoryEntry, after: Document) -> Document | None:
-    """The document before a commit, without its chain, from the one after it; None if the commit made the dataset.
+    """The document before a commit, without its chain; None if the commit created the dataset.
 
-    It lists the partitions that the commit found also where the document did not.
+    It always lists the partitions, even if the original document did not.
 
     Raises
     ------
@@ -136,39 +134,39 @@ def document_before(entry: HistoryEntry, after: Document) -> Document | None:
         return None
     partitions = after.partitions or empty_partitions()
     if len(entry.added):
-        partitions = partitions.take(
-            np.flatnonzero(~pc.is_in(partitions.labels, value_set=entry.added).to_numpy(zero_copy_only=False))
-        )
+        added = pc.is_in(partitions.labels, value_set=entry.added).to_numpy(zero_copy_only=False)
+        partitions = partitions.take(np.flatnonzero(~added))
     header = entry.before
     partitions = _inserted(partitions, entry, after.uuid)
     files = {t: keys for t, keys in partitions.files.items() if keys.null_count < len(keys)}
-    return Document(
-        after.uuid, header.metadata, header.partition_keys, header.indices, PartitionColumns(partitions.labels, files)
-    )
+    before = PartitionColumns(partitions.labels, files)
+    return Document(after.uuid, header.metadata, header.partition_keys, header.indices, before)
 
 
 def _inserted(kept: PartitionColumns, entry: HistoryEntry, uuid: str) -> PartitionColumns:
+    """The removed partitions of an entry at their old positions among the others."""
     count = len(kept) + len(entry.removed)
-    places = entry.positions.to_numpy(zero_copy_only=False)
-    if len(places) != len(entry.removed) or (
-        len(places) and (places.min() < 0 or places.max() >= count or len(np.unique(places)) != len(places))
+    positions = entry.positions.to_numpy(zero_copy_only=False)
+    if len(positions) != len(entry.removed) or (
+        len(positions)
+        and (positions.min() < 0 or positions.max() >= count or len(np.unique(positions)) != len(positions))
     ):
         raise CorruptDocument(
             f"The history entry of commit {entry.commit} does not belong to dataset {uuid!r} as it was then."
         )
-    if not len(places):
+    if not len(positions):
         return kept
     others = np.ones(count, dtype=bool)
-    others[places] = False
+    others[positions] = False
     order = np.empty(count, dtype=np.int64)
     order[others] = np.arange(len(kept))
-    order[places] = np.arange(len(kept), count)
+    order[positions] = np.arange(len(kept), count)
     tables = dict.fromkeys([*kept.files, *entry.removed.files])
     files = {t: pa.concat_arrays([kept.file_column(t), entry.removed.file_column(t)]) for t in tables}
     return PartitionColumns(pa.concat_arrays([kept.labels, entry.removed.labels]), files).take(order)
 
 
-# --- bytes ------------------------------------------------------------------------------------------------------------
+# --- bytes ----------------------------------------------------------------------------------------
 
 
 class _Header(msgspec.Struct):
@@ -193,12 +191,9 @@ class _Entry(msgspec.Struct):
 
 def encode_entry(entry: HistoryEntry) -> bytes:
     """The bytes of an entry: JSON, compressed."""
-    before = entry.before
-    header = (
-        None
-        if before is None
-        else _Header(list(before.partition_keys), dict(before.indices), dict(before.metadata), before.explicit)
-    )
+    before, header = entry.before, None
+    if before is not None:
+        header = _Header(list(before.partition_keys), dict(before.indices), dict(before.metadata), before.explicit)
     plain = _Entry(
         _VERSION,
         entry.commit,
@@ -231,7 +226,9 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         raise CorruptDocument(f"The history entry {key} is of another version, or contradicts itself.")
     files = {table: pa.array(keys, type=pa.string()) for table, keys in plain.files.items()}
     removed = PartitionColumns(pa.array(plain.labels, type=pa.string()), files)
-    before = plain.before
+    before, header = plain.before, None
+    if before is not None:
+        header = DocumentHeader(tuple(before.partition_keys), before.indices, before.metadata, before.explicit)
     return HistoryEntry(
         plain.commit,
         plain.parent,
@@ -239,8 +236,6 @@ def decode_entry(data: bytes, key: str) -> HistoryEntry:
         pa.array(plain.added, type=pa.string()),
         removed,
         pa.array(plain.positions, type=pa.int64()),
-        None
-        if before is None
-        else DocumentHeader(tuple(before.partition_keys), before.indices, before.metadata, before.explicit),
+        header,
         None if plain.cube is None else CubeCommit(plain.cube[0], tuple(plain.cube[1])),
     )

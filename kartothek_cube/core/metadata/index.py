@@ -1,4 +1,4 @@
-"""Secondary indices as Arrow columns: value → label pairs; build, merge, drop, select."""
+"""Secondary indices as Arrow columns of value → label pairs: build, merge, drop, select."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
     "run_starts",
 ]
 
-# Rows of a row group of an index file: an equality or a range reads only matching groups.
+# Rows of a row group of an index file: reads with predicates decode only matching row groups.
 INDEX_ROWS = 10_000
 
 _LABELS = "partition"
@@ -45,25 +45,29 @@ _LABELS = "partition"
 class SecondaryIndex:
     """Pairs of a value of ``column`` and the label of a partition that holds it.
 
-    ``values`` and ``labels`` have one entry a pair; ``labels`` is a dictionary array, so that a
-    label that occurs in many pairs is kept once. Nulls are never in an index.
+    Row *i* of ``values`` and ``labels`` is pair *i*. ``labels`` is a dictionary array: a label of
+    many pairs is stored once. Nulls are never in an index.
     """
 
     column: str
     values: pa.Array
     labels: pa.DictionaryArray
-    # Whether values ascend, once it was asked for; an index that is kept is asked again and again.
-    _known_sorted: bool | None = field(default=None, init=False, repr=False, compare=False)
+    # Whether values ascend; cached, as every query of a cached index needs it.
+    _ascends: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_bytes, (self.column, _to_bytes(pa.table({"values": self.values, "labels": self.labels})))
+        # Compressed Arrow IPC, as pickles travel to executors.
+        table, sink = pa.table({"values": self.values, "labels": self.labels}), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+        return _from_bytes, (self.column, bytes(sink.getvalue()))
 
     def select(self, clauses: Sequence[Clause]) -> SecondaryIndex:
         """The pairs whose value satisfies all clauses."""
-        if len(self) <= MANY or not can_be_searched(clauses) or not self._is_sorted():
+        if len(self) <= MANY or not can_be_searched(clauses) or not self._is_ascending():
             return self.filter(matching_all(self.values, clauses))
         pieces = [self._slice(low, high) for low, high in matching_ranges(self.values, clauses)]
         return pieces[0] if len(pieces) == 1 else merge_indices(pieces or [self._slice(0, 0)])
@@ -71,13 +75,11 @@ class SecondaryIndex:
     def _slice(self, low: int, high: int) -> SecondaryIndex:
         return SecondaryIndex(self.column, self.values.slice(low, high - low), self.labels.slice(low, high - low))
 
-    def _is_sorted(self) -> bool:
-        if self._known_sorted is None:
-            ascends = (
-                pc.all(pc.less_equal(self.values[:-1], self.values[1:])).as_py() and not _is_null(self.values).any()
-            )
-            object.__setattr__(self, "_known_sorted", bool(ascends))
-        return bool(self._known_sorted)
+    def _is_ascending(self) -> bool:
+        if self._ascends is None:
+            ascends = pc.all(pc.less_equal(self.values[:-1], self.values[1:])).as_py()
+            object.__setattr__(self, "_ascends", bool(ascends and not _is_null(self.values).any()))
+        return bool(self._ascends)
 
     def filter(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> SecondaryIndex:
         """The pairs where the mask is true."""
@@ -85,20 +87,11 @@ class SecondaryIndex:
         return SecondaryIndex(self.column, self.values.filter(picked), self.labels.filter(picked))
 
     def positions(self, all_labels: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """For each pair the position of its label in ``all_labels``; -1 where it is not among them."""
+        """For each pair the position of its label in ``all_labels``, -1 where it is missing."""
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
         codes = pc.fill_null(pc.index_in(self.labels.dictionary, value_set=all_labels), -1)
-        return (
-            codes.to_numpy().astype(np.int64)[self.labels.indices.to_numpy()]
-            if len(self)
-            else np.zeros(0, dtype=np.int64)
-        )
-
-
-def _to_bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+        return codes.to_numpy().astype(np.int64)[self.labels.indices.to_numpy()]
 
 
 def _from_bytes(column: str, data: bytes) -> SecondaryIndex:
@@ -107,42 +100,35 @@ def _from_bytes(column: str, data: bytes) -> SecondaryIndex:
     return SecondaryIndex(column, values, cast("pa.DictionaryArray", labels))
 
 
-def index_type(kind: pa.DataType, column: str, where: str | None = None) -> pa.DataType:
+def index_type(data_type: pa.DataType, column: str, dataset: str | None = None) -> pa.DataType:
     """The type of an index on a column of this type."""
     if column == _LABELS:
-        place = f" in dataset {where}" if where else ""
+        place = f" in dataset {dataset}" if dataset else ""
         raise InvalidInput(
             f"A column called {column!r} cannot be indexed{place}: index files use the name themselves. Rename it."
         )
-    normal = normal_type(kind)
-    if (
-        pt.is_null(normal)
-        or pt.is_nested(normal)
-        or pt.is_decimal(normal)
-        or pt.is_time(normal)
-        or pt.is_duration(normal)
-    ):
-        place = f" of dataset {where}" if where else ""
-        raise Unsupported(f"Column {column!r}{place} has the type {kind}, on which no index can be built.")
+    normal = normal_type(data_type)
+    if any(is_type(normal) for is_type in (pt.is_null, pt.is_nested, pt.is_decimal, pt.is_time, pt.is_duration)):
+        place = f" of dataset {dataset}" if dataset else ""
+        raise Unsupported(f"Column {column!r}{place} has the type {data_type}, on which no index can be built.")
     return normal
 
 
-def build_index(column: str, kind: pa.DataType, entries: Iterable[tuple[pa.Array, str]]) -> SecondaryIndex:
+def build_index(column: str, data_type: pa.DataType, entries: Iterable[tuple[pa.Array, str]]) -> SecondaryIndex:
     """An index from the distinct values of each partition."""
-    pairs = [(values if values.type.equals(kind) else values.cast(kind), label) for values, label in entries]
-    values = pa.concat_arrays([v for v, _ in pairs]) if pairs else pa.array([], type=kind)
+    pairs = [(values if values.type.equals(data_type) else values.cast(data_type), label) for values, label in entries]
+    values = pa.concat_arrays([v for v, _ in pairs]) if pairs else pa.array([], type=data_type)
     codes = np.repeat(np.arange(len(pairs), dtype=np.int32), [len(v) for v, _ in pairs])
     labels = pa.array([label for _, label in pairs], type=pa.string())
     return SecondaryIndex(column, values, pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), labels))
 
 
 def column_index(column: str, values: pa.Array | pa.ChunkedArray, labels: pa.Array) -> SecondaryIndex:
-    """An index from one value a label, as a partition key has; nulls are left out."""
+    """An index from one value per label, without nulls: that of a partition key."""
     values = pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) and values.num_chunks else values
     values = pa.array([], type=values.type) if isinstance(values, pa.ChunkedArray) else values
-    pairs = SecondaryIndex(
-        column, values, pa.DictionaryArray.from_arrays(pa.array(np.arange(len(labels), dtype=np.int32)), labels)
-    )
+    codes = pa.array(np.arange(len(labels), dtype=np.int32))
+    pairs = SecondaryIndex(column, values, pa.DictionaryArray.from_arrays(codes, labels))
     null = _is_null(values)
     return pairs.filter(~null) if null.any() else pairs
 
@@ -150,16 +136,10 @@ def column_index(column: str, values: pa.Array | pa.ChunkedArray, labels: pa.Arr
 def merge_indices(indices: Sequence[SecondaryIndex]) -> SecondaryIndex:
     """All pairs of several indices on one column; their types must agree."""
     first = indices[0]
-    labels = cast(
-        "pa.DictionaryArray | pa.ChunkedArray",
-        pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks(),
-    )
+    unified = pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks()
+    labels = unified.chunk(0) if isinstance(unified, pa.ChunkedArray) else unified
     values = pa.concat_arrays([i.values.cast(first.values.type) for i in indices])
-    return SecondaryIndex(
-        first.column,
-        values,
-        cast("pa.DictionaryArray", labels.chunk(0)) if isinstance(labels, pa.ChunkedArray) else labels,
-    )
+    return SecondaryIndex(first.column, values, cast("pa.DictionaryArray", labels))
 
 
 def drop_labels(index: SecondaryIndex, removed: pa.Array) -> SecondaryIndex:
@@ -172,30 +152,28 @@ def drop_labels(index: SecondaryIndex, removed: pa.Array) -> SecondaryIndex:
 
 def keep_labels(index: SecondaryIndex, kept: pa.Array) -> SecondaryIndex:
     """The index without the pairs of all other labels."""
-    return drop_labels(
-        index, index.labels.dictionary.filter(pc.invert(pc.is_in(index.labels.dictionary, value_set=kept)))
-    )
+    labels = index.labels.dictionary
+    return drop_labels(index, labels.filter(pc.invert(pc.is_in(labels, value_set=kept))))
 
 
 def index_labels(index: SecondaryIndex) -> pa.Array:
-    """The labels that occur in a pair, each once, sorted."""
-    found = pc.unique(index.labels.dictionary.take(pc.unique(index.labels.indices)))
-    return found.take(pc.array_sort_indices(found))
+    """The distinct labels of the pairs, sorted."""
+    labels = pc.unique(index.labels.dictionary.take(pc.unique(index.labels.indices)))
+    return labels.take(pc.array_sort_indices(labels))
 
 
 def distinct_pairs(index: SecondaryIndex) -> SecondaryIndex:
-    """Every pair once, sorted by value and then label; the dictionary has the labels in use, sorted."""
+    """The distinct pairs, sorted by value and then label; the dictionary is `index_labels`."""
     names = index_labels(index)
     codes = index.positions(names)
-    _, first = np.unique(
-        pack_one(pa.table({"value": index.values, "label": codes}), ["value", "label"]), return_index=True
-    )
+    keys = pack_one(pa.table({"value": index.values, "label": codes}), ["value", "label"])
+    _, first = np.unique(keys, return_index=True)
     labels = pa.DictionaryArray.from_arrays(pa.array(codes[first].astype(np.int32)), names)
     return SecondaryIndex(index.column, index.values.take(pa.array(first)), labels)
 
 
 def index_table(index: SecondaryIndex) -> pa.Table:
-    """The index in the form of its file: one row a value, sorted, with the list of its labels."""
+    """The index as its file has it: distinct values, sorted, each with the list of its labels."""
     order = np.asarray(pc.sort_indices(index.values))
     values = index.values.take(pa.array(order))
     starts = run_starts(values)
@@ -206,34 +184,34 @@ def index_table(index: SecondaryIndex) -> pa.Table:
 
 
 def run_starts(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Positions where a run of equal values begins, in values without nulls."""
+    """Positions where a run of equal values begins; the values have no nulls."""
     if not len(values):
         return np.zeros(0, dtype=np.int64)
     changed = pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False).astype(bool)
     return np.concatenate(([0], np.flatnonzero(changed) + 1)).astype(np.int64)
 
 
-def index_from_table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> SecondaryIndex:
-    """The reverse of `index_table`, for files of any writer: large strings, any order, repeated values."""
+def index_from_table(table: pa.Table, column: str, data_type: pa.DataType, key: str) -> SecondaryIndex:
+    """The reverse of `index_table`, for files of any writer."""
+    # Other writers leave large strings, any order of values, and values that occur twice.
     if column not in table.column_names or _LABELS not in table.column_names:
         raise CorruptData(
-            f"The index file {where} should have the columns {column!r} and {_LABELS!r}, but has {table.column_names}."
+            f"The index file {key} should have the columns {column!r} and {_LABELS!r}, but has {table.column_names}."
         )
     try:
-        return _from_lists(column, table.column(column).cast(normal_type(kind)), table.column(_LABELS).combine_chunks())
+        values = table.column(column).cast(normal_type(data_type))
+        column_of_lists = table.column(_LABELS).combine_chunks()
+        is_chunked = isinstance(column_of_lists, pa.ChunkedArray)
+        lists = pa.concat_arrays(column_of_lists.chunks) if is_chunked else column_of_lists
+        counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        labels = lists.flatten().cast(pa.string())
+        repeated = values.combine_chunks().take(pa.array(np.repeat(np.arange(len(values)), counts)))
+        valid = ~(_is_null(repeated) | _is_null(labels))
+        if not valid.all():
+            repeated, labels = repeated.filter(pa.array(valid)), labels.filter(pa.array(valid))
+        return SecondaryIndex(column, repeated, labels.dictionary_encode())
     except pa.ArrowException as error:
-        raise CorruptData(f"The file {where} is no index on {column!r}, which is {kind}: {error}") from error
-
-
-def _from_lists(column: str, values: pa.ChunkedArray, lists: pa.Array | pa.ChunkedArray) -> SecondaryIndex:
-    lists = lists if isinstance(lists, pa.Array) else pa.concat_arrays(lists.chunks)
-    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    labels = lists.flatten().cast(pa.string())
-    repeated = values.combine_chunks().take(pa.array(np.repeat(np.arange(len(values)), counts)))
-    known = ~(_is_null(repeated) | _is_null(labels))
-    if not known.all():
-        repeated, labels = repeated.filter(pa.array(known)), labels.filter(pa.array(known))
-    return SecondaryIndex(column, repeated, labels.dictionary_encode())
+        raise CorruptData(f"The file {key} is no index on {column!r}, which is {data_type}: {error}") from error
 
 
 def _is_null(values: pa.Array) -> Mask:
@@ -242,7 +220,7 @@ def _is_null(values: pa.Array) -> Mask:
 
 
 def distinct_values(column: pa.ChunkedArray) -> pa.Array:
-    """The values of a column, each once, without nulls and NaN."""
+    """The distinct values of a column, without nulls and NaN."""
     distinct = column.unique()
     distinct = distinct.drop_null() if distinct.null_count else distinct
     return distinct.filter(pc.invert(pc.is_nan(distinct))) if pt.is_floating(distinct.type) else distinct

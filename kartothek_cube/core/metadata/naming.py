@@ -1,4 +1,4 @@
-"""Names: dataset uuids, labels, storage keys, the quoting of partition values in them, and what an error says of names."""
+"""Names: dataset uuids, labels, storage keys, and the quoting of partition values in them."""
 
 from __future__ import annotations
 
@@ -29,23 +29,20 @@ __all__ = [
 ]
 
 SINGLE_TABLE = "table"
-
 DOCUMENT_SUFFIX = ".by-dataset-metadata"
-
 JSON_SUFFIX = f"{DOCUMENT_SUFFIX}.json"
-
 MSGPACK_SUFFIX = f"{DOCUMENT_SUFFIX}.msgpack.zstd"
-
 SCHEMA_FILE = "_common_metadata"
 
 _UUID = re.compile(r"[a-zA-Z0-9+\-_]+")
 
 
 def check_uuid(uuid: str) -> str:
-    """Return the dataset uuid, or raise `InvalidInput` if it is not made of ASCII letters, digits, ``+``, ``-`` and ``_``."""
+    """Return the dataset uuid; `InvalidInput` if it has characters that are not allowed."""
     if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):  # type: ignore[redundant-expr]
         raise InvalidInput(
-            f"UUID contains illegal character: {uuid!r}. A dataset uuid consists of ASCII letters, digits, '+', '-' and '_'."
+            f"UUID contains illegal character: {uuid!r}. "
+            "A dataset uuid consists of ASCII letters, digits, '+', '-' and '_'."
         )
     return uuid
 
@@ -82,7 +79,7 @@ class DecodedKey:
 
 
 def decode_key(key: str) -> DecodedKey:
-    """Split a data key; components between table and file that hold no single ``=`` are passed over.
+    """Split a data key; folders without exactly one ``=`` are skipped.
 
     Examples
     --------
@@ -113,12 +110,16 @@ def data_key(uuid: str, table: str, label: str, suffix: str = DATA_SUFFIX) -> st
 
 
 def is_data_key(key: str) -> bool:
-    """Whether a key below ``<uuid>/`` is that of a data file of some table; of a dataset whose document lists no partitions these are the partitions.
+    """Whether a key below ``<uuid>/`` is that of a data file.
+
+    In a dataset whose document lists no partitions, these files are the partitions.
 
     Examples
     --------
-    >>> is_data_key("sales/table/COUNTRY_CODE=DE/x.parquet"), is_data_key("sales/table/_common_metadata")
-    (True, False)
+    >>> is_data_key("sales/table/COUNTRY_CODE=DE/x.parquet")
+    True
+    >>> is_data_key("sales/table/_common_metadata")
+    False
     """
     parts = key.split("/")
     return len(parts) > 2 and parts[1] != "indices" and key.endswith(DATA_SUFFIX) and not key.endswith(INDEX_SUFFIX)
@@ -135,25 +136,25 @@ def document_key(uuid: str, *, msgpack: bool = False) -> str:
 
 
 def document_format(value: str) -> str:
-    """The encoding of a document, ``"json"`` or ``"msgpack"``, from a user's argument ``metadata_storage_format``.
+    """The encoding of a document, ``"json"`` or ``"msgpack"``, from a verb's argument.
 
     Raises
     ------
     InvalidInput
-        If it is neither, in whatever case.
+        If ``metadata_storage_format`` is neither, in any case.
 
     Examples
     --------
     >>> document_format("MsgPack")
     'msgpack'
     """
-    found = value.lower() if isinstance(value, str) else ""  # type: ignore[redundant-expr]
-    if found not in ("json", "msgpack"):
+    name = value.lower() if isinstance(value, str) else ""  # type: ignore[redundant-expr]
+    if name not in ("json", "msgpack"):
         raise InvalidInput(f"Unknown metadata storage format encountered: {value!r}. It is 'json' or 'msgpack'.")
-    return found
+    return name
 
 
 def index_key(uuid: str, column: str, when: datetime) -> str:
-    """Key of a secondary index file written at ``when`` (UTC, without zone)."""
+    """Key of a secondary index file that is written at ``when`` (UTC, without zone)."""
     stamp = when.isoformat(timespec="microseconds")
     return f"{uuid}/indices/{_percent_quote(column, safe='/')}/{quote(stamp)}{INDEX_SUFFIX}"

@@ -1,4 +1,4 @@
-"""The ``partitions`` member of a document: bytes to Arrow columns and back, without one Python object per label."""
+"""The ``partitions`` member of a document: bytes to Arrow columns, and back."""
 
 from __future__ import annotations
 
@@ -11,30 +11,28 @@ from typing import Any, TypeVar, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack
+from kartothek_cube.core.metadata._fast.fast_parser import cut_json, cut_msgpack, join_json
 from kartothek_cube.core.metadata._fast.label_index import are_distinct, are_few, label_order, positions_among
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 from kartothek_cube.errors import CorruptDocument, Unsupported
 
 __all__ = ["PartitionColumns", "decode_partitions", "encoded_pieces"]
 
 T = TypeVar("T")
-_FIRST_BEYOND_ASCII = 0x80
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumns:
-    """Labels, and for each table the key of its file; row *i* of every column belongs to partition *i*.
+    """Labels and, for each table, file keys; row *i* of every column belongs to partition *i*.
 
     A partition that lacks a file for a table has a null there.
     """
 
     labels: pa.Array
     files: Mapping[str, pa.Array]
-    # What `fingerprint` found: it reads every label and key, and several steps of a commit ask for
-    # it.
+    # The result of `fingerprint`, which reads all labels and keys, for several steps of a commit.
     known_fingerprint: str | None = field(default=None, init=False, repr=False, compare=False)
     _derived: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -45,29 +43,27 @@ class PartitionColumns:
         return PartitionColumns, (self.labels, self.files)
 
     def derived(self, name: Hashable, source: object, make: Callable[[], T]) -> T:
-        """What was made of the partitions and ``source`` under this name; made now for another one than the last."""
-        found = self._derived.get(name)
-        if found is None or found[0] is not source:
-            found = self._derived[name] = (source, make())
-        return found[1]
+        """Memoized ``make()``, recomputed when ``source`` is a different object."""
+        entry = self._derived.get(name)
+        if entry is None or entry[0] is not source:
+            entry = self._derived[name] = (source, make())
+        return entry[1]
 
     def positions(self, names: pa.Array) -> IntArray:
         """For each name the position of the partition with this label, -1 where there is none."""
-        order = (
-            self.derived("label order", self.labels, lambda: label_order(self.labels))
-            if are_few(names, self.labels)
-            else None
-        )
+        order = None
+        if are_few(names, self.labels):
+            order = self.derived("label order", self.labels, lambda: label_order(self.labels))
         return positions_among(names, self.labels, order)
 
     def places(self, labels: pa.DictionaryArray) -> IntArray:
-        """For each of these labels, of which an index has many, the position of its partition; -1 where there is none."""
+        """For each label of an index the position of its partition, -1 where there is none."""
         codes, names = labels.indices.to_numpy(), labels.dictionary
         if len(codes) < len(names):
             used, inverse = np.unique(codes, return_inverse=True)
             codes, names = inverse.ravel(), names.take(pa.array(used))
-        found: IntArray = self.positions(names)[codes]
-        return found
+        positions: IntArray = self.positions(names)[codes]
+        return positions
 
     def file_column(self, table: str) -> pa.Array:
         """The file keys of one table, all null for a table that is unknown."""
@@ -84,64 +80,59 @@ def empty_partitions() -> PartitionColumns:
     return PartitionColumns(pa.array([], type=pa.string()), {})
 
 
-# --- bytes to columns -------------------------------------------------------------------------------------------------
+# --- bytes to columns -----------------------------------------------------------------------------
+
+
+# TypeError: older versions of msgspec raise it for a key that is a map.
+_UNPARSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
 
 
 class _Entry(msgspec.Struct, gc=False):
     files: dict[str, str]
 
 
-def decode_partitions(raw: bytes | memoryview, where: str, *, msgpack: bool = False) -> PartitionColumns:
-    """Columns from the text of the member, JSON or msgpack.
-
-    The regular form, files of the same tables for every label and nothing that is escaped, is cut
-    by the positions of its texts; anything else goes through a parser.
-    """
-    try:
-        cut = cut_msgpack(raw) if msgpack else cut_json(raw)
-    except pa.ArrowException:  # the parser says where
-        cut = None
-    return PartitionColumns(*cut) if cut is not None and are_distinct(cut[0]) else _parsed(raw, where, msgpack=msgpack)
-
-
-def _parsed(raw: bytes | memoryview, where: str, *, msgpack: bool) -> PartitionColumns:
+def decode_partitions(raw: bytes | memoryview, context: str, *, msgpack: bool = False) -> PartitionColumns:
+    """Columns from the bytes of the member; ``context`` names the document in errors."""
+    # The regular form has files of the same tables for every label and no escaped text. It is cut
+    # at the positions of its texts, without a Python object per label. The rest needs a parser.
+    if uses_fast_paths():
+        try:
+            cut = cut_msgpack(raw) if msgpack else cut_json(raw)
+        except pa.ArrowException:  # the parser reports the position
+            cut = None
+        if cut is not None and are_distinct(cut[0]):
+            return PartitionColumns(*cut)
     decode: Any = msgspec.msgpack.decode if msgpack else msgspec.json.decode
     try:
         entries = decode(raw, type=dict[str, _Entry])
-    except (
-        msgspec.DecodeError,
-        UnicodeDecodeError,
-        RecursionError,
-        ValueError,
-        TypeError,
-    ):  # what it is instead says the general form
-        return from_mapping(_plain(raw, where, decode), where)
-    return _columns(list(entries), [entry.files for entry in entries.values()], where)
-
-
-def _plain(raw: bytes | memoryview, where: str, decode: Callable[[bytes | memoryview], object]) -> Any:
+    except _UNPARSED:
+        pass  # the general form reports what is wrong
+    else:
+        return _columns(list(entries), [entry.files for entry in entries.values()], context)
     try:
-        return decode(raw)
-    # TypeError: older versions of msgspec say so of a key that is a map.
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
-        raise CorruptDocument(f"The partitions of the document {where} cannot be parsed: {error}") from error
+        mapping = decode(raw)
+    except _UNPARSED as error:
+        raise CorruptDocument(f"The partitions of the document {context} cannot be parsed: {error}") from error
+    return from_mapping(mapping, context)
 
 
-def from_mapping(partitions: object, where: str) -> PartitionColumns:
+def from_mapping(partitions: object, context: str) -> PartitionColumns:
     """Columns from the parsed member ``{label: {"files": {table: key}}}``."""
     if not isinstance(partitions, dict):
         raise CorruptDocument(
-            f"The member 'partitions' of the document {where} should be a map, but is {type(partitions).__name__}."
+            f"The member 'partitions' of the document {context} should be a map, but is {type(partitions).__name__}."
         )
-    return _columns(list(partitions), [_files_of(label, entry, where) for label, entry in partitions.items()], where)
+    return _columns(
+        list(partitions), [_files_of(label, entry, context) for label, entry in partitions.items()], context
+    )
 
 
-def _columns(labels: list[str], files: list[dict[str, str]], where: str) -> PartitionColumns:
+def _columns(labels: list[str], files: list[dict[str, str]], context: str) -> PartitionColumns:
     tables = dict.fromkeys(chain.from_iterable(files))
     try:
         return PartitionColumns(_texts(labels), {t: _texts([f.get(t) for f in files]) for t in tables})
     except (pa.ArrowTypeError, UnicodeEncodeError) as error:
-        raise CorruptDocument(f"A label or key of the document {where} is no text: {error}") from error
+        raise CorruptDocument(f"A label or key of the document {context} is no text: {error}") from error
 
 
 def _texts(texts: Sequence[str | None]) -> pa.Array:
@@ -151,7 +142,7 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
     return array
 
 
-def _files_of(label: object, entry: object, where: str) -> dict[str, str]:
+def _files_of(label: object, entry: object, context: str) -> dict[str, str]:
     files = entry.get("files") if isinstance(entry, dict) else None
     if (
         not isinstance(label, str)
@@ -159,52 +150,27 @@ def _files_of(label: object, entry: object, where: str) -> dict[str, str]:
         or not all(isinstance(text, str) for pair in files.items() for text in pair)
     ):
         raise CorruptDocument(
-            f"Partition {label!r} of the document {where} names no files; expected {{'files': {{table: key}}}}."
+            f"Partition {label!r} of the document {context} names no files; expected {{'files': {{table: key}}}}."
         )
     return files
 
 
-# --- columns to bytes -------------------------------------------------------------------------------------------------
+# --- columns to bytes -----------------------------------------------------------------------------
 
 
 def encoded_pieces(columns: PartitionColumns) -> tuple[bytes | memoryview, ...]:
-    """The JSON text of the member, in the order of the labels, in pieces: it may be long, and is a part of something longer."""
-    if len(columns.files) == 1 and len(columns):
+    """The JSON of the member in pieces, in the order of the labels."""
+    # In pieces, since it may be long, and joining it to the document copies it anyway.
+    if len(columns.files) == 1 and len(columns) and uses_fast_paths():
         ((table, keys),) = columns.files.items()
-        if keys.null_count == 0 and _needs_no_escape(columns.labels) and _needs_no_escape(keys):
-            return b"{", _join_regular(columns.labels, table, keys), b"}"
-    return (_dumps(to_mapping(columns)),)
-
-
-def _needs_no_escape(texts: pa.Array) -> bool:
-    data = np.frombuffer(_data(texts.cast(pa.large_string())), dtype=np.uint8)
-    if not len(data):
-        return True
-    ascii_only = int(data.min()) >= ord(" ") and int(data.max()) < _FIRST_BEYOND_ASCII
-    return ascii_only and not any((data == ord(sign)).any() for sign in '"\\')
-
-
-def _data(texts: pa.Array) -> memoryview:
-    """The bytes of all texts, one after the other."""
-    first, last = np.frombuffer(texts.buffers()[1], dtype=np.int64)[[texts.offset, texts.offset + len(texts)]]
-    return memoryview(texts.buffers()[2] or b"")[first:last]
-
-
-def _join_regular(labels: pa.Array, table: str, keys: pa.Array) -> memoryview:
-    large = pa.large_string()
-    start, middle, end, nothing = (
-        pa.scalar(t, large) for t in ('"', f'": {{"files": {{{_dumps(table).decode()}: "', '"}}, ', "")
-    )
-    entries = pc.binary_join_element_wise(start, labels.cast(large), middle, keys.cast(large), end, nothing)
-    return _data(entries)[:-2]
+        entries = join_json(columns.labels, table, keys)
+        if entries is not None:
+            return b"{", entries, b"}"
+    return (json.dumps(to_mapping(columns)).encode(),)
 
 
 def to_mapping(columns: PartitionColumns) -> dict[str, Any]:
-    """The member as Python objects, as it stands in a document."""
+    """The member as Python objects."""
     lists = {t: f.to_pylist() for t, f in columns.files.items()}
     labels = columns.labels.to_pylist()
     return {label: {"files": {t: f[i] for t, f in lists.items() if f[i] is not None}} for i, label in enumerate(labels)}
-
-
-def _dumps(value: object) -> bytes:
-    return json.dumps(value).encode()

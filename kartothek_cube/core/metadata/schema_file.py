@@ -1,4 +1,4 @@
-"""``_common_metadata`` and the schema inside the document: Arrow schemas as bytes and back."""
+"""Arrow schemas as bytes and back: ``_common_metadata``, and the schema inside a document."""
 
 from __future__ import annotations
 
@@ -33,13 +33,17 @@ def common_metadata_bytes(schema: pa.Schema) -> bytes:
     normal = normal_schema(schema)
     described = normal.with_metadata({b"pandas": json.dumps(_pandas_entry(normal), sort_keys=True).encode()})
     sink = io.BytesIO()
-    # kartothek compares list children by name: only the non-compliant name is the one that it
-    # writes itself.
+    # kartothek compares the children of lists by name, and writes the name that is not compliant.
     pq.write_metadata(described, sink, version="2.6", coerce_timestamps="us", use_compliant_nested_type=False)
     return sink.getvalue()
 
 
 def _pandas_entry(schema: pa.Schema) -> dict[str, Any]:
+    columns = []
+    for field in schema:
+        pandas_type, numpy_type, metadata = pandas_types(field.type)
+        entry = {"field_name": field.name, "metadata": metadata, "name": field.name}
+        columns.append({**entry, "numpy_type": numpy_type, "pandas_type": pandas_type})
     header = {
         "field_name": None,
         "metadata": {"encoding": "UTF-8"},
@@ -49,21 +53,10 @@ def _pandas_entry(schema: pa.Schema) -> dict[str, Any]:
     }
     return {
         "column_indexes": [header],
-        "columns": [_column_entry(field) for field in schema],
+        "columns": columns,
         "creator": {"library": "pyarrow", "version": pa.__version__},
         "index_columns": [{"kind": "range", "name": None, "start": 0, "step": 1, "stop": 0}],
         "pandas_version": "1.5.3",
-    }
-
-
-def _column_entry(field: pa.Field) -> dict[str, Any]:
-    pandas_type, numpy_type, metadata = pandas_types(field.type)
-    return {
-        "field_name": field.name,
-        "metadata": metadata,
-        "name": field.name,
-        "numpy_type": numpy_type,
-        "pandas_type": pandas_type,
     }
 
 
@@ -81,30 +74,33 @@ _FIXED = {
 }
 
 
-def pandas_types(kind: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
-    """What the ``pandas`` entry says of a column in normal form."""
-    if kind in _FIXED:
-        return (*_FIXED[kind], None)
-    if pt.is_timestamp(kind):
-        return (
-            ("datetime", "datetime64[ns]", None)
-            if kind.tz is None
-            else ("datetimetz", "datetime64[ns]", {"timezone": kind.tz})
-        )
-    if pt.is_decimal(kind):
-        return "decimal", "object", {"precision": kind.precision, "scale": kind.scale}
-    if pt.is_list(kind):
-        return f"list[{pandas_types(kind.value_type)[0]}]", "object", None
+def pandas_types(data_type: pa.DataType) -> tuple[str, str, dict[str, Any] | None]:
+    """The pandas type, NumPy type and metadata of a column in the ``pandas`` entry of a schema.
+
+    The type has to be in normal form.
+    """
+    if data_type in _FIXED:
+        return (*_FIXED[data_type], None)
+    if pt.is_timestamp(data_type):
+        if data_type.tz is None:
+            return "datetime", "datetime64[ns]", None
+        return "datetimetz", "datetime64[ns]", {"timezone": data_type.tz}
+    if pt.is_decimal(data_type):
+        return "decimal", "object", {"precision": data_type.precision, "scale": data_type.scale}
+    if pt.is_list(data_type):
+        return f"list[{pandas_types(data_type.value_type)[0]}]", "object", None
     return "object", "object", None
 
 
-def parse_common_metadata(data: bytes, where: str) -> pa.Schema:
-    """The schema of a table, in stored types (plain strings, microseconds), from its schema file."""
+def parse_common_metadata(data: bytes, context: str) -> pa.Schema:
+    """The schema of a table from its schema file, in stored types (plain strings, microseconds)."""
     try:
-        schema = _distinct(_without_index_columns(pq.read_schema(pa.BufferReader(data))))
+        # Some writers keep the row labels of pandas, which are no columns of the table.
+        fields = [f for f in pq.read_schema(pa.BufferReader(data)) if not f.name.startswith("__index_level_")]
+        schema = _distinct(pa.schema(fields))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorruptDocument(f"The schema file {where} cannot be read: {error}") from error
-    return stored_schema(schema, f" in {where}")
+        raise CorruptDocument(f"The schema file {context} cannot be read: {error}") from error
+    return stored_schema(schema, f" in {context}")
 
 
 def _distinct(schema: pa.Schema) -> pa.Schema:
@@ -113,25 +109,21 @@ def _distinct(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def _without_index_columns(schema: pa.Schema) -> pa.Schema:
-    # Kept by some writers although the column is a row label: it is no column of the table.
-    return pa.schema([f for f in schema if not f.name.startswith("__index_level_")])
-
-
 def is_plain(data: bytes) -> bool:
-    """Whether a schema file has the types that kartothek reads: plateau leaves large strings and lists of ``element``."""
+    """Whether a schema file has the types that kartothek reads."""
+    # plateau leaves large strings, and lists of ``element``.
     raw = pq.read_schema(pa.BufferReader(data))
     plain = normal_schema(stored_schema(raw))
     return all(_spelled(f.type) == _spelled(plain.field(f.name).type) for f in raw)
 
 
-def _spelled(kind: pa.DataType) -> str:
-    """A type as text, without the name of its column, which Parquet gives the entries of a map."""
-    return re.sub(r" \('[^']*'\)", "", str(kind))
+def _spelled(data_type: pa.DataType) -> str:
+    """A type as text, without the names that Parquet gives to the entries of a map."""
+    return re.sub(r" \('[^']*'\)", "", str(data_type))
 
 
 def embedded_schemas(schemas: Mapping[str, pa.Schema]) -> str:
-    """The schemas of all tables as one text for the document: JSON of base64 of compressed Arrow IPC."""
+    """The schemas of all tables as text: JSON of base64 of compressed Arrow IPC."""
     packed = {
         table: base64.b64encode(zstandard.compress(bytes(schema.serialize()))).decode()
         for table, schema in schemas.items()
@@ -139,7 +131,7 @@ def embedded_schemas(schemas: Mapping[str, pa.Schema]) -> str:
     return json.dumps(packed)
 
 
-def parse_embedded_schemas(text: str, where: str) -> dict[str, pa.Schema]:
+def parse_embedded_schemas(text: str, context: str) -> dict[str, pa.Schema]:
     """The reverse of `embedded_schemas`."""
     try:
         return {
@@ -147,4 +139,4 @@ def parse_embedded_schemas(text: str, where: str) -> dict[str, pa.Schema]:
             for table, packed in json.loads(text).items()
         }
     except Exception as error:
-        raise CorruptDocument(f"The schema inside the document {where} cannot be read: {error}") from error
+        raise CorruptDocument(f"The schema inside the document {context} cannot be read: {error}") from error

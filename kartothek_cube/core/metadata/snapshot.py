@@ -1,4 +1,4 @@
-"""What was read of a dataset at one moment: document, schemas, typed partition values, indices loaded so far, version token."""
+"""A dataset at one moment: document, schemas, partition values, loaded indices, version token."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = ["CommitResult", "Snapshot", "make_snapshot", "type_of_column", "with_
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What became of a commit.
+    """The outcome of a commit.
 
     Attributes
     ----------
     id : str
         The commit, as `history` lists it.
     tries : int
-        How often it was put before it landed; more than 1 where others came first.
+        The number of attempts; more than 1 if other commits came first.
     reapplied : bool
-        Whether others had changed what it removes or replaces, so that it landed only because of
-        ``on_conflict="reapply"``.
+        Whether only ``on_conflict="reapply"`` let it pass: another commit had changed what this one
+        removes or replaces.
     skipped : bool
-        Whether nothing was written, as the dataset had the number of its ``txn`` or a later one
-        already. ``id`` is in no history then.
+        Whether nothing was written, because the dataset had the number of its ``txn`` or a later
+        one. Then ``id`` is in no history.
     """
 
     id: str
@@ -69,16 +69,16 @@ class Snapshot:
     partition_keys : tuple of str
         Columns in the paths of the files, in order.
     partitions : PartitionColumns
-        Labels and file keys; also of an implicit dataset, whose files were found by listing.
+        Labels and file keys; those of an implicit dataset were found by listing the store.
     values : pyarrow.Table
         One typed column per partition key, row *i* belongs to label *i*.
     indices : Mapping[str, SecondaryIndex]
         The secondary indices that were loaded whole.
     result : CommitResult | None
-        Of the commit that returned this snapshot.
+        The outcome of the commit that returned this snapshot.
     lost : frozenset of str
-        Columns of secondary indices whose files an older snapshot does not have any more. They are
-        made anew where one cannot do without.
+        In an older snapshot, columns of secondary indices whose files were deleted since. They are
+        rebuilt where they are required.
     """
 
     uuid: str
@@ -101,19 +101,15 @@ class Snapshot:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the only table."""
-        return (
-            self.schemas[SINGLE_TABLE]
-            if SINGLE_TABLE in self.schemas
-            else next(iter(self.schemas.values()), pa.schema([]))
-        )
+        first = next(iter(self.schemas.values()), pa.schema([]))
+        return self.schemas.get(SINGLE_TABLE, first)
 
     @property
     def files(self) -> pa.Array:
         """File keys of the only table."""
         files = self.partitions.files
-        return (
-            files[SINGLE_TABLE] if SINGLE_TABLE in files else next(iter(files.values()), pa.array([], type=pa.string()))
-        )
+        first = next(iter(files.values()), pa.array([], type=pa.string()))
+        return files.get(SINGLE_TABLE, first)
 
     @property
     def secondary_columns(self) -> frozenset[str]:
@@ -132,34 +128,35 @@ class Snapshot:
 
     @property
     def is_msgpack(self) -> bool:
-        """The encoding of the document."""
+        """Whether the document is encoded as msgpack, not JSON."""
         return self.key.endswith(".zstd")
 
     @property
     def chain(self) -> tuple[Commit, ...]:
-        """The commits that the document still names, oldest first."""
+        """The newest commits, as far as the document names them, oldest first."""
         return chain_of(self.document.metadata)
 
     @property
     def has_foreign_commit(self) -> bool:
-        """Whether a writer that knows no chain came last."""
+        """Whether the last writer does not know commit ids."""
         return is_foreign(self.document.metadata, self.document.partitions)
 
     def physical_partitions(self, columns: Sequence[str] | None = None) -> IntArray:
-        """A number for each stored partition, equal if the values of these partition keys are (default: of all of them)."""
+        """A number per partition, equal for equal values of these partition keys (default: all)."""
         keys = [c for c in (self.partition_keys if columns is None else columns) if c in self.values.column_names]
         if not keys or not len(self.partitions):
             return np.zeros(len(self.partitions), dtype=np.int64)
         return np.unique(pack_one(self.values, keys), return_inverse=True)[1].ravel().astype(np.int64)
 
     def labels_with(self, column: str, clauses: Sequence[Clause]) -> IntArray:
-        """Positions of the partitions whose value of a partition key satisfies all comparisons, ascending."""
+        """Positions of the partitions whose partition key satisfies all clauses, ascending."""
         values = self.values.column(column)
         if len(values) <= MANY or not can_be_searched(clauses):
             return np.flatnonzero(matching_all(values, clauses))
+        # Sorted once, for all queries of this snapshot and of those that share its partitions.
         positions, ascending = self.partitions.derived(("ascending", column), self.values, lambda: _ascending(values))
-        found = [positions[low:high] for low, high in matching_ranges(ascending, clauses)]
-        return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+        ranges = [positions[low:high] for low, high in matching_ranges(ascending, clauses)]
+        return np.sort(np.concatenate(ranges)) if ranges else np.zeros(0, dtype=np.int64)
 
     def with_indices(self, indices: Mapping[str, SecondaryIndex]) -> Snapshot:
         """The same with more indices loaded."""
@@ -167,23 +164,25 @@ class Snapshot:
 
 
 def _ascending(values: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
-    """Positions of the values that are neither null nor NaN, in their order, and these values."""
+    """The values that are neither null nor NaN, ascending: their positions, and the values."""
     known = np.flatnonzero(~pc.is_null(values, nan_is_null=pt.is_floating(values.type)).to_numpy())
     positions = known[pc.sort_indices(values.take(pa.array(known))).to_numpy()]
     return positions, pa.concat_arrays(values.take(pa.array(positions)).chunks)
 
 
 def type_of_column(schemas: Mapping[str, pa.Schema], column: str, uuid: str) -> pa.DataType:
-    """Type of a column in whichever table has it; a table in which it is null throughout does not say."""
-    kinds = [schema.field(column).type for schema in schemas.values() if column in schema.names]
-    if not kinds:
+    """Type of a column in the first table in which it is not null throughout."""
+    types = [schema.field(column).type for schema in schemas.values() if column in schema.names]
+    if not types:
         names = sorted({name for schema in schemas.values() for name in schema.names})
         raise UnknownColumn(f"Dataset {uuid!r} has no column {column!r}. It has {names}.")
-    return next((kind for kind in kinds if not pt.is_null(kind)), kinds[0])
+    return next((data_type for data_type in types if not pt.is_null(data_type)), types[0])
 
 
 def with_key_types(schemas: Mapping[str, pa.Schema], keys: Sequence[str], uuid: str) -> dict[str, pa.Schema]:
-    """The schemas with one type for each partition key: a table whose first rows were none may not know it, but all tables have the same partitions."""
+    """The schemas with one type for each partition key."""
+    # A table that began without rows may not have the type; but all tables have the same
+    # partitions.
     unknown = {f.name for s in schemas.values() for f in s if f.name in keys and pt.is_null(f.type)}
     types = {key: type_of_column(schemas, key, uuid) for key in unknown}
     return {
@@ -200,9 +199,16 @@ def make_snapshot(
     partitions: PartitionColumns | None = None,
     known: pa.Table | None = None,
 ) -> Snapshot:
-    """Decode the partition values of a document and put everything together.
+    """Make a snapshot; partition values are decoded from the file keys.
 
-    ``known``: the values of the first partitions, as they were before.
+    Parameters
+    ----------
+    document, key, token, schemas
+        As in `Snapshot`.
+    partitions : PartitionColumns, optional
+        The partitions of an implicit dataset; by default, those of the document.
+    known : pyarrow.Table, optional
+        Values of the first partitions, which are not decoded again.
     """
     columns = partitions or document.partitions or empty_partitions()
     keys = document.partition_keys or ()
@@ -210,26 +216,14 @@ def make_snapshot(
     any_schema = next(iter(schemas.values()), pa.schema([]))
     # A partition may lack some of the tables.
     files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())
-    return Snapshot(
-        document.uuid,
-        key,
-        token,
-        document,
-        schemas,
-        keys,
-        columns,
-        _values(files, keys, any_schema, document.uuid, known),
-    )
+    values = _values(files, keys, any_schema, document.uuid, known)
+    return Snapshot(document.uuid, key, token, document, schemas, keys, columns, values)
 
 
 def _values(files: pa.Array, keys: tuple[str, ...], schema: pa.Schema, uuid: str, known: pa.Table | None) -> pa.Table:
-    expected = _no_values(keys, schema)
+    types: Any = {k: partition_type(schema.field(k).type) if k in schema.names else pa.string() for k in keys}
+    expected = pa.schema(types).empty_table() if types else pa.table({})
     if known is None or not keys or not known.schema.equals(expected.schema):
         return partition_table(files, keys, schema, uuid) if len(files) else expected
     new = files.slice(known.num_rows)
     return pa.concat_tables([known, partition_table(new, keys, schema, uuid)]).combine_chunks() if len(new) else known
-
-
-def _no_values(keys: tuple[str, ...], schema: pa.Schema) -> pa.Table:
-    types: Any = {k: partition_type(schema.field(k).type) if k in schema.names else pa.string() for k in keys}
-    return pa.schema(types).empty_table() if types else pa.table({})

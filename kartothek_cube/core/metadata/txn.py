@@ -1,4 +1,4 @@
-"""Numbered writes of applications, e.g. the batches of a stream: which number of each came last, so that a repeated one is skipped. Pure."""
+"""Numbered writes of applications, e.g. batches of a stream: a repeated number is skipped. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 __all__ = ["TXN_KEY", "Txn", "is_applied", "last_number", "parse_txn", "with_txn", "write_id"]
 
 TXN_KEY = "kartothek_cube.txn"
-_MOST = 2**63 - 1
+_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Txn:
     Attributes
     ----------
     application : str
-        Who numbers them, e.g. the id of a streaming query.
+        The application that numbers its writes, e.g. the id of a streaming query.
     number : int
         0 to 2**63 - 1. A dataset takes each application's numbers in ascending order, and each at
         most once; some may be left out.
@@ -61,18 +61,18 @@ def parse_txn(value: object) -> Txn | None:
             "txn has an empty application id. Give each application, e.g. each streaming query, an id of its own."
         )
     number = operator.index(number)
-    if not 0 <= number <= _MOST:
+    if not 0 <= number <= _LIMIT:
         raise InvalidInput(f"The number of txn is 0 to 2**63 - 1, not {number}; application {application!r}.")
     return Txn(application, number)
 
 
 def last_number(metadata: Mapping[str, Any], application: str) -> int | None:
-    """The number of the last write of an application that the metadata of a document know; None if there is none.
+    """The number of an application's last write in the metadata of a document; None: no write.
 
     Raises
     ------
     CorruptDocument
-        If they are damaged, as then nobody can say which writes have been done.
+        If the numbers are damaged: then it is unknown which writes were applied.
 
     Examples
     --------
@@ -83,27 +83,23 @@ def last_number(metadata: Mapping[str, Any], application: str) -> int | None:
 
 
 def is_applied(txn: Txn | None, metadata: Mapping[str, Any]) -> bool:
-    """Whether a write has been done already: its number is not above the last one of its application."""
+    """Whether a write was applied already: its number is not above the last one."""
     last = None if txn is None else last_number(metadata, txn.application)
     return txn is not None and last is not None and txn.number <= last
 
 
 def with_txn(txn: Txn | None, metadata: Mapping[str, Any]) -> dict[str, str]:
-    """What a document has to say of numbered writes after one more; ``metadata`` are those of the document before."""
+    """The entry of a document about numbered writes after one more; ``metadata`` is that before."""
     if txn is not None:
         return {TXN_KEY: json.dumps({**_numbers(metadata), txn.application: txn.number})}
     return {TXN_KEY: metadata[TXN_KEY]} if TXN_KEY in metadata else {}
 
 
 def write_id(txn: Txn, uuids: Iterable[str]) -> str:
-    """Id of a write to several datasets: the same one each time, so that a repeated one completes what stopped halfway.
-
-    Another one for other datasets: an application may give all writes of one of its batches the
-    same number.
-    """
-    return hashlib.blake2b(
-        json.dumps([sorted(uuids), txn.application, txn.number]).encode(), digest_size=16
-    ).hexdigest()
+    """Id of a write to several datasets: that of its repetition, which completes the first try."""
+    # It depends on the datasets: an application may use one number for all writes of a batch.
+    text = json.dumps([sorted(uuids), txn.application, txn.number])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _numbers(metadata: Mapping[str, Any]) -> dict[str, int]:
@@ -115,5 +111,6 @@ def _numbers(metadata: Mapping[str, Any]) -> dict[str, int]:
     except (TypeError, ValueError, RecursionError):
         pass
     raise CorruptDocument(
-        f"The metadata {TXN_KEY!r} should be a JSON map application id → last number, but are {text!r:.200}. Nothing was written."
+        f"The metadata {TXN_KEY!r} should be a JSON map application id → last number, but are {text!r:.200}. "
+        "Nothing was written."
     )

@@ -1,4 +1,4 @@
-"""Unpacking compressed bytes from a store, with a bound on what comes out."""
+"""Decompression of bytes from a store, with a limit on the result."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import zstandard
 
 __all__ = ["decompress"]
 
-# Documents shrink by a factor of 3 to 130, the most regular labels at the highest level included.
-# What is larger than the floor and shrank more is a bomb.
+# Documents shrink by a factor of 3 to 130, including the most regular labels at the highest level.
+# A result above the floor with a larger ratio is a bomb.
 _FLOOR = 32 * 2**20
 _RATIO = 250
 _CEILING = 4 * 2**30
-# No frame unpacks to more than 32,768 times its size, so that a piece gives 128 MiB at most.
+# No frame grows by more than a factor of 32,768, so a piece yields 128 MiB at most.
 _PIECE = 4096
 
 
@@ -23,12 +23,12 @@ def decompress(data: bytes) -> bytes:
     Raises
     ------
     ValueError
-        If it is no zstd frame, is cut off, or is followed by something; if it holds more than 32
-        MiB and 250 times its own size, or more than 4 GiB.
+        If the bytes are not one whole zstd frame, or the content has more than 32 MiB and 250 times
+        the size of the frame, or more than 4 GiB.
 
     Examples
     --------
-    >>> unpack(zstandard.compress(b"sales"))
+    >>> decompress(zstandard.compress(b"sales"))
     b'sales'
     """
     limit = min(max(_FLOOR, _RATIO * len(data)), _CEILING)
@@ -36,17 +36,14 @@ def decompress(data: bytes) -> bytes:
         size = zstandard.frame_content_size(data)
         if size > limit:
             raise _too_large(data, limit)
-        return (
-            zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
-            if size >= 0
-            else _piecewise(data, limit)
-        )
+        if size < 0:  # the header does not name a size
+            return _piecewise(data, limit)
+        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
 
 
 def _piecewise(data: bytes, limit: int) -> bytes:
-    """The content of a frame that does not say its size."""
     frame = zstandard.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
     total = 0

@@ -1,1 +1,1 @@
-"""What every call runs in: options, progress, the log, threads."""
+"""Options, progress, telemetry and threads of every call. Nothing here knows stores or tables."""

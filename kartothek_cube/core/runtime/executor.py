@@ -1,4 +1,4 @@
-"""Run a function on many items, in threads or wherever an executor runs it: ordered results, bounded work in flight."""
+"""Map a function over items, in threads or by an executor: ordered results, bounded memory."""
 
 from __future__ import annotations
 
@@ -34,23 +34,21 @@ __all__ = [
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How many items may start before the first one has shown how large they are.
+# Items that may start before the size of the first one is known.
 _FIRST_ITEMS = 8
-# Requests in flight to a remote store. They wait for a server and not for a core, so their number
-# is about latency.
+# Requests in flight to a remote store. They wait for a server, not for a core.
 _REMOTE_THREADS = 32
 
-# The share of the threads that a task has for tasks of its own; unset outside of any task. It is a
-# context variable since nested runs are far apart: a task reads a file by functions that know
-# nothing of threads, and these may start others. The option ``threads`` cannot carry it, because
-# tasks divide ``bytes_in_flight`` by the number of all threads.
+# The threads that a task may use for nested tasks; unset outside of any task. A context variable,
+# since the functions between two nested runs know nothing of threads. The option ``threads`` cannot
+# carry it: tasks divide ``bytes_in_flight`` by the number of all threads.
 _SHARE: ContextVar[int | None] = ContextVar("kartothek_cube_thread_share", default=None)
 
 READ_FILES, DELETE_FILES = Phase("read", "files"), Phase("delete", "files")
 
 
 class MaybeRemote(Protocol):
-    """What this module needs to know of a store."""
+    """The one property of a store that matters here."""
 
     @property
     def is_remote(self) -> bool:
@@ -59,17 +57,17 @@ class MaybeRemote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an executor does with each of some items.
+    """A function that an executor calls with each item.
 
     Attributes
     ----------
     func : Callable
         Called with one item. The function, the items and the results can be pickled.
     heavy : bool
-        Whether one item takes seconds, so that a few items are worth the way to another process.
-        Otherwise an item is about one call of the store.
+        Whether one item takes seconds, so that a few items justify another process. Otherwise an
+        item is about one store call.
     weight : Callable | None
-        As of `map_in_threads`; can be pickled, too.
+        As in `map_in_threads`; can be pickled, too.
     phase : Phase
         How progress is reported.
     """
@@ -81,10 +79,10 @@ class Task:
 
 
 class Executor(Protocol):
-    """Where the work per file of a maintenance verb runs: in threads of this process, or in tasks of Spark."""
+    """Runs the work per file of a maintenance verb: in threads, or in tasks of Spark."""
 
     def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
-        """Iterate over the results in the order of the items, with errors as of `map_in_threads`.
+        """Iterate over the results in the order of the items; errors are those of `map_in_threads`.
 
         ``store`` is the store that the task waits for.
         """
@@ -94,7 +92,7 @@ class ThreadExecutor:
     """Runs tasks in threads of this process."""
 
     def map(self, task: Task, items: Sequence[Any], store: MaybeRemote | None = None) -> Generator[Any, None, None]:
-        """As of `Executor`."""
+        """As in `Executor`."""
         return map_in_threads(task.func, items, store=store, weight=task.weight, phase=task.phase)
 
 
@@ -111,22 +109,22 @@ def map_files(
     weight: Callable[[T], int] | None = None,
     phase: Phase = READ_FILES,
 ) -> Generator[R, None, None]:
-    """Call a function on every item where the executor runs it; results and errors are those of `map_in_threads`.
+    """Call a function on every item by an executor; results and errors as in `map_in_threads`.
 
     Parameters
     ----------
     func : Callable
         A function at module level, a method of a store, or a `functools.partial` of these over
         small values that can be pickled; so can its results. It may be called twice for one item,
-        even where the first call has succeeded.
+        even if the first call succeeded.
     items : Sequence
         Small values that can be pickled.
     executor : Executor
         By default threads.
     heavy, weight, phase
-        As of `Task`.
+        As in `Task`.
     store
-        As of `map_in_threads`.
+        As in `map_in_threads`.
 
     Examples
     --------
@@ -137,7 +135,7 @@ def map_files(
 
 
 class SizeEstimate:
-    """A ``weight`` where nobody knows sizes beforehand: the size of the largest item so far."""
+    """A ``weight`` for items of unknown size: the size of the largest item so far."""
 
     def __init__(self) -> None:
         self._guess = max(1, current_options().bytes_in_flight // _FIRST_ITEMS)
@@ -147,7 +145,7 @@ class SizeEstimate:
         return self._largest or self._guess
 
     def measured(self, nbytes: int) -> None:
-        """Learn the size of an item."""
+        """Record the size of an item."""
         self._largest = max(self._largest, nbytes)
 
 
@@ -159,29 +157,26 @@ def map_in_threads(
     weight: Callable[[T], int] | None = None,
     phase: Phase | None = None,
 ) -> Generator[R, None, None]:
-    """Call a function on every item in threads and iterate over the results in the order of the items.
+    """Call a function on every item in threads; iterate over the results in the order of the items.
 
-    Nothing happens before the first result is asked for, and items are taken only as far ahead as
-    the bounds allow. The first error, of whatever item, cancels the rest and is raised; closing the
-    iterator or Ctrl-C does the same. All threads have ended when the iterator has. The number of
-    threads is the option ``threads``; a task that calls ``map_in_threads`` itself gets its share of
-    them.
+    Work starts when the first result is requested, and items are taken only as far ahead as the
+    bounds allow. The first error of any item cancels the rest and is raised; closing the iterator
+    or Ctrl-C cancels, too. All threads have ended when the iterator has. The number of threads is
+    the option ``threads``; nested calls share them.
 
     Parameters
     ----------
     func : Callable
-        Called with one item; sees the caller's context variables, so also the options.
+        Called with one item; sees the caller's context variables, hence its options.
     items : Iterable
         May be lazy; it is advanced in the calling thread only.
     store : MaybeRemote | None
-        The store that the work waits for. If it is remote and the option ``threads`` is not set,
-        there are 32 threads.
+        The store that the work waits for. For a remote one the default is 32 threads.
     weight : Callable | None
         Bytes that an item needs from its start until its result is released. The sum stays within
         the option ``bytes_in_flight``, but one item always runs.
     phase : Phase | None
-        How progress is reported, in the calling thread. A run inside a task of another one reports
-        nothing.
+        How progress is reported, in the calling thread. A nested run reports nothing.
 
     Examples
     --------
@@ -201,19 +196,19 @@ def map_batches(
     weight: Callable[[T], int] | None = None,
     phase: Phase | None = None,
 ) -> Generator[R, None, None]:
-    """What `map_in_threads` does, for items that are cheaper in batches; one result for each item.
+    """As `map_in_threads`, for items that are cheaper in batches; one result for each item.
 
-    ``limit`` is asked before each batch for its largest size. A batch is never larger than the
-    number of items before it, so that a reader of the first results does not wait for many.
+    ``limit`` is called before each batch for its largest size.
 
     Examples
     --------
-    >>> list(map_batches(lambda words: [word.lower() for word in words], ["COUNTRY_CODE", "SALES_DATE"], lambda: 2))
+    >>> names = ["COUNTRY_CODE", "SALES_DATE"]
+    >>> list(map_batches(lambda batch: [name.lower() for name in batch], names, lambda: 2))
     ['country_code', 'sales_date']
     """
     batch_weight = None if weight is None else lambda batch: sum(map(weight, batch))
     results = _results(func, _batches(items, limit), len(items), store, batch_weight)
-    return _reported(_flat(results), phase, len(items))
+    return _reported(_flatten(results), phase, len(items))
 
 
 def _reported(results: Generator[R, None, None], phase: Phase | None, total: int | None) -> Generator[R, None, None]:
@@ -223,19 +218,20 @@ def _reported(results: Generator[R, None, None], phase: Phase | None, total: int
 
 def _batches(items: Sequence[T], limit: Callable[[], int]) -> Iterator[list[T]]:
     begin, rest = 0, iter(items)
+    # Never larger than what came before it: the reader of the first results waits for few items.
     while batch := list(islice(rest, max(1, min(limit(), begin)))):
         yield batch
         begin += len(batch)
 
 
-def _flat(results: Generator[Iterable[R], None, None]) -> Generator[R, None, None]:
+def _flatten(results: Generator[Iterable[R], None, None]) -> Generator[R, None, None]:
     with closing(results):
-        for found in results:
-            yield from found
+        for batch in results:
+            yield from batch
 
 
 def thread_count(store: MaybeRemote | None = None) -> int:
-    """The number of threads for work that waits for a store: the option ``threads``, or its default."""
+    """The option ``threads``, or its default for work that waits for this store."""
     settings = current_options()
     is_remote = settings.threads is None and store is not None and store.is_remote
     return _REMOTE_THREADS if is_remote else settings.thread_count
@@ -254,16 +250,17 @@ def _results(
     context = copy_context()
     context.run(_SHARE.set, max(1, available // workers))
 
-    # A context cannot be entered twice at a time, hence one copy for each task.
+    # A context can be entered by one thread at a time, hence one copy for each task.
     def call(item: T) -> R:
         return context.copy().run(func, item)
 
-    budget = current_options().bytes_in_flight
-    return _inline(call, items) if workers == 1 else _pooled(call, items, workers, weight, budget)
+    if workers == 1:
+        return (call(item) for item in items)
+    return _pooled(call, items, workers, weight, current_options().bytes_in_flight)
 
 
 class _Flight(Generic[T, R]):
-    """The started tasks whose results were not released yet, in order."""
+    """The started tasks whose results are not released yet, in order."""
 
     def __init__(
         self,
@@ -281,24 +278,24 @@ class _Flight(Generic[T, R]):
 
     def fill(self) -> None:
         """Start tasks as far as the bounds allow."""
-        while len(self._tasks) < self._limit and self._peek():
+        while len(self._tasks) < self._limit:
+            if not self._next:
+                self._next.extend((item, self._weight(item)) for item in islice(self._items, 1))
+            if not self._next:
+                return
             item, size = self._next[0]
+            # One item always runs, however large it is.
             if self._tasks and self._used + size > self._budget:
                 return
             self._next.popleft()
             self._used += size
             self._tasks.append((self._start(item), size))
 
-    def _peek(self) -> bool:
-        if not self._next:
-            self._next.extend((item, self._weight(item)) for item in islice(self._items, 1))
-        return bool(self._next)
-
     def __bool__(self) -> bool:
         return bool(self._tasks)
 
     def head(self) -> R:
-        """Wait for the first task; raise the error of whichever fails before."""
+        """Wait for the first task; raise the error of any task that fails before."""
         while True:
             futures = [future for future, _ in self._tasks]
             for future in futures:
@@ -313,16 +310,12 @@ class _Flight(Generic[T, R]):
         self._used -= self._tasks.popleft()[1]
 
 
-def _inline(call: Callable[[T], R], items: Iterable[T]) -> Generator[R, None, None]:
-    for item in items:
-        yield call(item)
-
-
 def _pooled(
     call: Callable[[T], R], items: Iterable[T], workers: int, weight: Callable[[T], int] | None, budget: int
 ) -> Generator[R, None, None]:
     watch_collections()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="kartothek_cube")
+    # Twice the workers: a free thread finds the next task while the reader works on a result.
     flight: _Flight[T, R] = _Flight(lambda item: pool.submit(call, item), items, 2 * workers, weight, budget)
     try:
         flight.fill()
@@ -331,7 +324,6 @@ def _pooled(
             flight.drop_head()
             flight.fill()
     finally:
-        # An abandoned iterator may be closed by the garbage collector. The interrupted code may
-        # hold any lock, also one that a thread needs to end, so waiting for the threads could
-        # deadlock.
+        # The garbage collector may close an abandoned iterator. The interrupted code may hold a
+        # lock that a thread needs to end, so waiting for the threads could deadlock.
         pool.shutdown(wait=not is_collecting(), cancel_futures=True)

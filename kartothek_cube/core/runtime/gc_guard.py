@@ -1,4 +1,4 @@
-"""Detects that we run inside a collection of the garbage collector, where blocking could deadlock."""
+"""Detects that we run inside a garbage collection, where blocking could deadlock."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ def watch_collections() -> None:
 
 
 def is_collecting() -> bool:
-    """Whether the garbage collector has called the code that runs here.
-
-    The code that it interrupted may hold any lock.
-    """
+    """Whether the code here runs inside a collection; the interrupted code may hold any lock."""
     return get_ident() in _THREADS
 
 

@@ -1,4 +1,4 @@
-"""Settings of a call or a block: how many threads, how much memory, how careful."""
+"""Options of a call or a block: threads, memory, retries, safety, garbage collection, progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["Options", "Overrides", "current_options", "options", "use_options"]
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 def _check_type(name: str, value: object, expected: type) -> None:
@@ -39,30 +39,31 @@ def _check_duration(name: str, value: timedelta) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All settings, with their defaults.
+    """All options, with their defaults.
 
     Attributes
     ----------
     threads : int | None
-        Threads of one call; default: the number of processors, at most 8, and 32 for what waits for
-        an object store.
+        Threads of one call. Default: the number of processors, at most 8; for requests to an object
+        store 32.
     bytes_in_flight : int
-        Bytes that a call holds of rows that wait to be written, to be read from a stream, or for
-        their group in an iterator. One file may exceed it.
+        Bytes of rows that a call buffers: rows to be written, read from a stream, or collected for
+        their group. One file may exceed it.
     commit_retries : int
-        How often a commit that others were faster than is put onto the newer state, with growing
-        pauses, before `CommitConflict` is raised.
+        How often a commit that lost against another writer is rebased onto the newer state, with
+        growing pauses, before `CommitConflict` is raised.
     require_atomic : bool
-        Refuse commits to stores that cannot compare and swap. ``False`` says that there is one
-        writer.
+        Refuse commits to stores that cannot compare and swap. ``False`` declares that there is only
+        one writer.
     grace : timedelta
-        Age below which garbage collection leaves files alone that nothing names, or nothing names
-        any more: they may belong to a running write or be read.
+        Age below which garbage collection keeps unreferenced files: they may belong to a running
+        write or reader.
     retain : timedelta
-        How long garbage collection keeps replaced data files and the history that names them.
+        How long garbage collection keeps replaced data files and the history that names them (in
+        Delta: ``VACUUM … RETAIN``).
     progress : bool | Callable[[Progress], object] | None
         ``True`` shows a bar, on a terminal and in notebooks (needs the extra ``progress``); a
-        function is called with a `Progress`, again and again.
+        function is called repeatedly with a `Progress`.
     """
 
     threads: int | None = None
@@ -86,19 +87,18 @@ class Options:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody wants to know how far a call is."""
-        return (
-            self.progress is not None and self.progress is not False
-        )  # a function may be an object that counts as false, as an empty list does
+        """Whether progress is reported."""
+        # No truth test: a callable object may be false, as an empty list is.
+        return self.progress is not None and self.progress is not False
 
     @property
     def thread_count(self) -> int:
         """The number of threads, with the default filled in."""
-        return self.threads or min(os.cpu_count() or 1, _MOST_THREADS)
+        return self.threads or min(os.cpu_count() or 1, _MAX_THREADS)
 
 
 class OptionValues(TypedDict, total=False):
-    """The settings by name."""
+    """The options by name."""
 
     threads: int | None
     bytes_in_flight: int
@@ -111,9 +111,9 @@ class OptionValues(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Overrides:
-    """Some settings: a value for the ``options=`` of one call, or a context manager for a block.
+    """Some options: a value for the ``options=`` of a call, or a context manager for a block.
 
-    It may be used again and shared.
+    It can be reused and shared.
     """
 
     values: OptionValues
@@ -122,11 +122,11 @@ class Overrides:
         unknown = sorted(values.keys() - {field.name for field in fields(Options)})
         if unknown:
             raise InvalidInput(f"Unknown options {unknown}; there are {[field.name for field in fields(Options)]}.")
-        Options(**values)  # refuses wrong values here and not in the middle of a call
+        Options(**values)  # raises for invalid values now, not in the middle of a call
         object.__setattr__(self, "values", values)
 
     def applied_to(self, base: Options) -> Options:
-        """Return these settings, and the others as in ``base``."""
+        """Return ``base`` with these options replaced."""
         return replace(base, **self.values)
 
     def __enter__(self) -> Options:
@@ -145,7 +145,7 @@ def options(**values: Unpack[OptionValues]) -> Overrides:
     """Set options for one call or for a block.
 
     The result is a value for the ``options=`` of a call, and a context manager for a block. Blocks
-    nest; an inner one changes only what it names. See `Options` for the settings.
+    nest; an inner one changes only what it names. See `Options` for their meaning.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def options(**values: Unpack[OptionValues]) -> Overrides:
 
 
 def current_options(overrides: Overrides | Options | None = None) -> Options:
-    """Return the settings that hold here, changed by the ``options=`` argument of a call."""
+    """Return the current options, changed by the ``options=`` argument of a call."""
     current = _STACK.get()[-1]
     if overrides is None:
         return current
@@ -177,7 +177,7 @@ def current_options(overrides: Overrides | Options | None = None) -> Options:
 
 @contextlib.contextmanager
 def use_options(overrides: Overrides | Options | None) -> Iterator[Options]:
-    """Let the ``options=`` argument of a call hold in its body."""
+    """Apply the ``options=`` argument of a call to its body."""
     chosen = current_options(overrides)
     _STACK.set((*_STACK.get(), chosen))
     try:

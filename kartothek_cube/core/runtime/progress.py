@@ -14,33 +14,33 @@ __all__ = ["Bar", "Phase", "Progress", "ProgressReporter", "require_tqdm", "with
 
 R = TypeVar("R")
 
-# Phases in which rows and bytes are the written ones.
+# Phases that report the rows and bytes written; all others report those read.
 _WRITING = frozenset({"copy", "write"})
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a verb is: what ``options(progress=function)`` calls the function with.
+    """How far a verb is: the argument of the function in ``options(progress=function)``.
 
     Attributes
     ----------
     verb : str
-        The verb that was called, e.g. ``"build_cube"``.
+        The called verb, e.g. ``"build_cube"``.
     subject : str
         The prefix of its cube, or the uuid of its dataset.
     phase : str
-        What it does now: ``"read"``, ``"write"``, ``"copy"``, ``"delete"``, ``"index"`` or
-        ``"verify"``. Some verbs have several phases, one after the other.
+        The current work: ``"read"``, ``"write"``, ``"copy"``, ``"delete"``, ``"index"`` or
+        ``"verify"``. Some verbs have several phases.
     unit : str
-        What is counted: ``"files"``, ``"partitions"``, ``"groups"``, ``"merges"``, ``"datasets"``,
-        ``"indices"``, ``"commits"``, and in Spark ``"tasks"``.
+        The counted things: ``"files"``, ``"partitions"``, ``"groups"``, ``"merges"``,
+        ``"datasets"``, ``"indices"``, ``"commits"``, and in Spark ``"tasks"``.
     done : int
         How many of them are done in this phase.
     total : int | None
-        How many there are, where that is known.
+        How many there are, if known.
     rows, bytes : int
-        Rows and bytes of the files that the verb has read so far, or, in the phases ``"write"`` and
-        ``"copy"``, has written. Bytes are those of whole files.
+        Rows and bytes of the files read so far; written, in the phases ``"write"`` and ``"copy"``.
+        Bytes are those of whole files.
 
     Examples
     --------
@@ -71,10 +71,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How some work is reported: what is done, and what is counted.
+    """How work is reported: its name, and the unit that is counted.
 
-    Where one result stands for several units, ``size`` says for how many, and ``total`` how many
-    units there are.
+    If one result stands for several units, ``size`` gives their number, and ``total`` the number of
+    all units.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Phase:
 
 
 def require_tqdm() -> Any:
-    """The class of bars that suits the terminal or notebook.
+    """The tqdm class that suits the terminal or notebook.
 
     Raises
     ------
@@ -95,7 +95,8 @@ def require_tqdm() -> Any:
         return importlib.import_module("tqdm.auto").tqdm
     except ImportError as error:
         raise MissingExtra(
-            "options(progress=True) needs the package tqdm, which is not installed: pip install 'kartothek-cube[progress]'"
+            "options(progress=True) needs the package tqdm, which is not installed: "
+            "pip install 'kartothek-cube[progress]'"
         ) from error
 
 
@@ -111,8 +112,8 @@ class Bar:
 
     def __call__(self, event: Progress) -> None:
         """Draw the progress."""
-        if self._bar is None:  # a bar without a total has no truth value
-            # tqdm takes a notebook for no terminal.
+        if self._bar is None:  # no truth test: a bar without a total raises
+            # For tqdm a notebook is not a terminal, so `disable=None` would hide the bar there.
             in_notebook = any(base.__module__ == "tqdm.notebook" for base in self._make.__mro__)
             self._bar = self._make(
                 desc=event.heading,
@@ -132,21 +133,20 @@ class Bar:
 
 
 class ReportedOperation(Protocol):
-    """What a reporter needs to know of an operation."""
+    """The part of an operation that a reporter uses."""
 
     verb: str
     subject: str
     reporter: ProgressReporter | None
 
     def rows_and_bytes(self, *, written: bool) -> tuple[int, int]:
-        """Rows and bytes of the files that were written, or read, so far."""
+        """Rows and bytes of the files written, or read, so far."""
 
 
 class ProgressReporter:
     """Reports one phase of an operation.
 
-    A phase inside another one, as of a query in a generator of rows that are written, is not
-    reported.
+    A nested phase is not reported, e.g. a query in the generator of the rows that are written.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ProgressReporter:
 def with_progress(
     results: Generator[R, None, None], report: ProgressReporter, total: int | None
 ) -> Generator[R, None, None]:
-    """The results; while they are iterated over, their number is reported."""
+    """The results; each one is reported when the reader takes it."""
     size, total, done = report.phase.size, total if report.phase.total is None else report.phase.total, 0
     with closing(results), report:
         if total != 0:

@@ -1,7 +1,7 @@
-"""One log record for each call of a verb: what it read and wrote, how long it took, and how it ended.
+"""One log record for each call of a verb: counts, duration, and how the call ended.
 
-A verb opens an `operation`; the code below it, in threads too, adds counts with `record`. Without a
-logger that listens or a progress function there is no current operation, and nothing is counted.
+A verb opens an `operation`; the code below it, also in threads, adds counts with `record`. Unless a
+logger or a progress function listens, there is no current operation, and nothing is counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHOWN = ("files_read", "bytes_read", "files_written", "bytes_written", "keys_de
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was read, written and deleted.
+    """Rows, files and bytes that were read, written and deleted.
 
     Bytes are those of whole files; ``store_calls`` includes opened local files.
     """
@@ -63,7 +63,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class OperationRecord:
-    """One call of a verb: the attribute ``kartothek_cube`` of the records of the logger ``kartothek_cube.verbs``.
+    """One call of a verb: the attribute ``kartothek_cube`` of a record of ``kartothek_cube.verbs``.
 
     Attributes
     ----------
@@ -72,21 +72,21 @@ class OperationRecord:
     kind : str
         ``"cube"`` or ``"dataset"``.
     subject : str
-        The prefix of the cube, or the uuid of the dataset; empty if the call failed before it was
-        known.
+        The prefix of the cube, or the uuid of the dataset; empty if the call failed before that.
     rows : int
-        Rows that the verb returned; for a verb that returns none, those that it wrote.
+        Rows that the verb returned; for a verb that returns none, rows that it wrote.
     counts : Counts
-        What was read, written and deleted, and how often the store was called.
+        What was read, written and deleted, and the number of store calls.
     seconds : float
-        From the call to its end; where rows come one after the other, to the end of these.
+        From the call to its end; for an iterator, to the end of the iteration.
     error : str | None
-        The class of the error that ended it.
+        The class of the error that ended the call.
 
     Examples
     --------
-    >>> str(OperationRecord("query_cube", "cube", "sales", 4, Counts(files_read=2, bytes_read=3121, store_calls=7), 0.0123))
-    'verb=query_cube cube=sales rows=4 files_read=2 bytes_read=3121 store_calls=7 seconds=0.012'
+    >>> counts = Counts(files_read=2, store_calls=7)
+    >>> str(OperationRecord("query_cube", "cube", "sales", 4, counts, 0.0123))
+    'verb=query_cube cube=sales rows=4 files_read=2 store_calls=7 seconds=0.012'
     """
 
     verb: str
@@ -98,23 +98,25 @@ class OperationRecord:
     error: str | None = None
 
     def __str__(self) -> str:
-        subject, counts = {self.kind: _quoted(self.subject)}, self.counts
+        subject, counts = self.subject, self.counts
+        # Valid names are one word each; only those that were refused need quotes.
+        if not subject.isprintable() or set(subject) & set(' "=\\'):
+            subject = json.dumps(subject)
         shown = {name: value for name in _SHOWN if (value := getattr(counts, name))}
-        values = {"verb": self.verb, **subject, "rows": self.rows, **shown, "store_calls": counts.store_calls}
-        text = " ".join(f"{name}={value}" for name, value in {**values, "seconds": f"{self.seconds:.3f}"}.items())
+        values = {
+            "verb": self.verb,
+            self.kind: subject,
+            "rows": self.rows,
+            **shown,
+            "store_calls": counts.store_calls,
+            "seconds": f"{self.seconds:.3f}",
+        }
+        text = " ".join(f"{name}={value}" for name, value in values.items())
         return text if self.error is None else f"{text} error={self.error}"
 
 
-def _quoted(text: str) -> str:
-    """The text; quoted unless it is one word of the line.
-
-    Only names that are refused need quotes.
-    """
-    return text if text.isprintable() and not set(text) & set(' "=\\') else json.dumps(text)
-
-
 class Operation:
-    """A call of a verb while it lasts. Safe for threads."""
+    """A running call of a verb. Thread-safe."""
 
     def __init__(self, verb: str, kind: str, subject: str) -> None:
         self.verb, self.kind, self.subject = verb, kind, subject
@@ -122,19 +124,18 @@ class Operation:
         self._rows: int | None = None
         self._lasts, self._has_ended = False, False
         self.reporter: ProgressReporter | None = None  # of the outermost phase
-        # The garbage collector may close results inside of `record`, hence a lock that lets the
-        # same thread in.
+        # The garbage collector may close results inside of `record`, hence a reentrant lock.
         self._begin, self._lock = time.perf_counter(), RLock()
         self._traces = _STORE_LOGGER.isEnabledFor(logging.DEBUG)
 
     @property
     def counts(self) -> Counts:
-        """What was done so far."""
+        """The counts so far."""
         with self._lock:
             return Counts(**self._recorded)
 
     def rows_and_bytes(self, *, written: bool) -> tuple[int, int]:
-        """Rows and bytes of the files that were written, or read, so far."""
+        """Rows and bytes of the files written, or read, so far."""
         counts = self.counts
         return (counts.rows_written, counts.bytes_written) if written else (counts.rows_read, counts.bytes_read)
 
@@ -144,12 +145,12 @@ class Operation:
             self._recorded.update(counts)
 
     def returned(self, result: T, rows: Callable[[Any], int] = len) -> T:
-        """The result, or a part of it, whose rows are counted."""
+        """Count the rows of a result, or of a part of it, and return it."""
         self._rows = (self._rows or 0) + rows(result)
         return result
 
     def lasting(self, results: Iterator[T], rows: Callable[[Any], int] = len) -> Iterator[T]:
-        """Results that come one after the other: the operation ends with them, however they end."""
+        """An iterator over the results; the operation ends with the iterator, however that ends."""
         self._lasts = True
         watch_collections()
         lasting = self._until_end(results, rows)
@@ -172,10 +173,7 @@ class Operation:
         self.end()
 
     def _in_operation(self, results: Iterator[T]) -> Generator[T, None, None]:
-        """The results, made inside the operation.
-
-        What the caller does between two of them is not counted.
-        """
+        """Compute each result inside the operation; the caller's work in between is not counted."""
         while True:
             token = _CURRENT.set(self)
             try:
@@ -187,7 +185,7 @@ class Operation:
             yield result
 
     def leave(self) -> None:
-        """The body of the verb has returned: the operation ends unless its results last."""
+        """End the operation when the body of the verb returns, unless an iterator was returned."""
         if not self._lasts:
             self.end()
 
@@ -203,22 +201,23 @@ class Operation:
         _LATE.append(ended) if is_collecting() else _write(ended)
 
     def store_call(self, method: str, key: object, action: Callable[[], T]) -> T:
-        """Carry out and count a call of a store."""
+        """Make and count a store call."""
         begin, result = time.perf_counter(), cast("T", None)
         try:
             result = action()
             if method == "delete":
                 self.record({"keys_deleted": 1})
         finally:
-            if method != "local_path" or result is not None:  # a store without local files was not called for one
+            # A remote store has no local paths: asking for one is not a call.
+            if method != "local_path" or result is not None:
                 self.record({"store_calls": 1})
                 if self._traces:
                     _STORE_LOGGER.debug("%s %s seconds=%.4f", method, key, time.perf_counter() - begin)
         return result
 
 
-# Records of results that the garbage collector has closed. They wait for the next record: loggers
-# take locks, and the interrupted code may hold them.
+# Records of iterators that the garbage collector closed. They wait for the next record: loggers
+# take locks, which the interrupted code may hold.
 _LATE: deque[OperationRecord] = deque()
 
 
@@ -235,14 +234,14 @@ atexit.register(_write)
 
 
 class NullOperation:
-    """An operation that nobody listens to."""
+    """The operation when neither a logger nor a progress function listens."""
 
     def returned(self, result: T, rows: Callable[[Any], int] = len) -> T:
-        """The result as it is."""
+        """The result unchanged."""
         return result
 
     def lasting(self, results: Iterator[T], rows: Callable[[Any], int] = len) -> Iterator[T]:
-        """The results as they are."""
+        """The results unchanged."""
         return results
 
 
@@ -251,10 +250,7 @@ _NULL = NullOperation()
 
 
 def _forget() -> None:
-    """Begin anew in a forked process.
-
-    A thread that does not exist there may have left a lock of the operation taken.
-    """
+    # A forked process lacks the threads of its parent, one of which may have held the lock.
     _CURRENT.set(None)
     _LATE.clear()
 
@@ -263,11 +259,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 AnyOperation: TypeAlias = Operation | NullOperation
-"""What the body of a verb tells its result to."""
+"""What the body of a verb reports its result to."""
 
 
 def current_operation() -> Operation | None:
-    """The operation that the code here works for."""
+    """The operation that the calling code belongs to."""
     return _CURRENT.get()
 
 
@@ -279,7 +275,7 @@ def record(**counts: int) -> None:
 
 
 def progress_reporter(phase: Phase) -> ProgressReporter | None:
-    """A reporter of a phase of the current operation, if the option ``progress`` asks for one."""
+    """A reporter for a phase of the current operation, if the option ``progress`` is set."""
     settings = current_options()
     sink: Any = settings.progress
     if not settings.is_watched:
@@ -288,7 +284,7 @@ def progress_reporter(phase: Phase) -> ProgressReporter | None:
 
 
 def name_dataset(uuid: str) -> None:
-    """Say which dataset the current operation is about, unless that is known."""
+    """Set the dataset of the current operation, unless it has a subject."""
     current = _CURRENT.get()
     if current is not None and not current.subject:
         current.subject = uuid
@@ -296,11 +292,11 @@ def name_dataset(uuid: str) -> None:
 
 @contextmanager
 def counting() -> Iterator[Operation]:
-    """Count what a block does for an operation of another process, which adds the counts with `record_counts`."""
-    counted = Operation("", "", "")
-    token = _CURRENT.set(counted)
+    """Count the work of a block for another process, which adds it with `record_counts`."""
+    block = Operation("", "", "")
+    token = _CURRENT.set(block)
     try:
-        yield counted
+        yield block
     finally:
         _CURRENT.reset(token)
 
@@ -311,10 +307,10 @@ def record_counts(counts: Counts) -> None:
 
 
 @contextmanager
-def operation(verb: str, options: Overrides | Options | None, cube: Any = None) -> Iterator[AnyOperation]:
-    """Run the body of a verb: with the options of the call, and with a log record at its end.
+def operation(verb: str, options: Overrides | Options | None, cube: object = None) -> Iterator[AnyOperation]:
+    """Run the body of a verb with the options of the call, and log a record at its end.
 
-    A verb that another verb calls has no record of its own: its counts belong to the outer one.
+    A verb inside another verb has no record; its counts belong to the outer one.
 
     Parameters
     ----------
@@ -323,8 +319,8 @@ def operation(verb: str, options: Overrides | Options | None, cube: Any = None) 
     options
         The argument ``options=`` of the call.
     cube
-        The cube, its prefix, or the plan or group of a query of it. A dataset is named by
-        `name_dataset` once it is known.
+        The cube, its prefix, or a plan or group of one of its queries. A dataset is named later, by
+        `name_dataset`.
     """
     with use_options(options) as settings:
         if settings.progress is True:

@@ -1,1 +1,1 @@
-"""Stores: the contract of keys and bytes with a conditional put, its implementations, URLs, and opening."""
+"""Stores of keys and bytes: contract, implementations, URLs, opening. No file formats here."""

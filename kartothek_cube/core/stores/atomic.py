@@ -1,4 +1,4 @@
-"""Atomic replacement of single local files: temporary file, fsync, rename; compare-and-swap under a lock."""
+"""Atomic writes of single local files: temporary file, fsync, rename; compare-and-swap by locks."""
 
 from __future__ import annotations
 
@@ -23,34 +23,33 @@ __all__ = ["CAN_LOCK", "FileWriter", "digest"]
 CAN_LOCK = fcntl is not None
 Fill = Callable[[BinaryIO], object]
 
-_LONGEST_STEM = 200  # leaves room for the suffix of temporary and lock files below the usual limit of 255
-_ATTEMPTS = 100  # of another process removing the empty folder that we are about to write to
+# Leaves room for the suffix of temporary and lock files below the usual limit of 255 bytes.
+_LONGEST_STEM = 200
+# Each attempt fails if another process removes the empty folder between `mkdir` and `open`.
+_ATTEMPTS = 100
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def digest(data: bytes | bytearray | memoryview) -> str:
-    """Return the version of a content.
-
-    Inode and time are none: ext4 hands out the same few inodes again and again.
-    """
-    # Most processors have instructions for this one, which make it the fastest: a commit hashes the
-    # document three times.
+    """Return the version of a content."""
+    # Inode and time cannot be the version: ext4 reuses inodes at once. Most processors have
+    # instructions for SHA-256, so it is the fastest hash; a commit hashes the document three times.
     return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class FileWriter:
-    """How files are written.
+    """Writes, swaps and removes single files.
 
     Attributes
     ----------
     lock : {"inode", "sidecar"}
-        Whether a swap locks the file itself or a lock file beside it (for network file systems
-        whose clients may see an old file for a while).
+        Whether a swap locks the file itself or a lock file beside it. The latter is for network
+        file systems whose clients may see an old file for a while.
     fsync : bool
         Whether content and folder are flushed to the disk before a write returns.
     perm : int | None
-        Permission bits of new files; default as the umask says.
+        Permission bits of new files; default: those of the umask.
     """
 
     lock: Literal["inode", "sidecar"] = "inode"
@@ -58,15 +57,14 @@ class FileWriter:
     perm: int | None = None
 
     def replace(self, path: str, fill: Fill) -> None:
-        """Write a file, whatever was there."""
-        # Without the lock, a swap that has compared already would overwrite us although it saw the
-        # older content.
+        """Write a file, or replace it."""
+        # Without the lock, a swap that has compared the older content would overwrite this one.
         with self._staged(path, fill) as staged, self._locked_if_there(path):
             os.replace(staged, path)
         self._sync_folder(path)
 
     def create(self, path: str, fill: Fill) -> None:
-        """Write a file that must not exist, else `FileExistsError`."""
+        """Write a new file; raise `FileExistsError` if it exists."""
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "exists", path)
         with self._staged(path, fill) as staged:
@@ -74,16 +72,15 @@ class FileWriter:
         self._sync_folder(path)
 
     def swap(self, path: str, data: bytes | bytearray | memoryview, expected: str) -> bool:
-        """Replace a file if its content has the expected digest; return whether it had."""
+        """Replace a file if its content has the expected digest; return whether it has."""
         try:
             with self._locked(path, create=True):
-                # Compare first: a loser writes nothing.
+                # Compare before staging: the loser of a race writes nothing.
                 if digest(read(path)) != expected:
                     return False
                 with self._staged(path, lambda file: file.write(data)) as staged:
                     os.replace(staged, path)
-                # The lock file is for file systems where the replacement may not be what others
-                # see.
+                # On the file systems that need a lock file, others may not see the replacement.
                 landed = self.lock == "inode" or _reads_as(path, data)
         except FileNotFoundError:
             return False
@@ -91,13 +88,18 @@ class FileWriter:
         return landed
 
     def remove(self, path: str, root: str) -> None:
-        """Remove a file, if it is there, and the folders below the root that it leaves empty."""
+        """Remove a file, if it exists, and the empty folders above it, below the root."""
         try:
             with self._locked_if_there(path):
                 os.unlink(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
-        _remove_empty_folders(os.path.dirname(path), root)
+        # Removing a folder that is not empty fails, so that no check races with a writer.
+        folder = os.path.dirname(path)
+        with contextlib.suppress(OSError):
+            while len(folder) > len(root):
+                os.rmdir(folder)
+                folder = os.path.dirname(folder)
 
     @contextlib.contextmanager
     def _staged(self, path: str, fill: Fill) -> Iterator[str]:
@@ -106,18 +108,15 @@ class FileWriter:
         try:
             with open(self._open_new(staged), "wb") as file:
                 fill(file)
-                self._finish(file)
+                file.flush()
+                if self.perm is not None:
+                    os.chmod(file.fileno(), self.perm)
+                if self.fsync:
+                    os.fsync(file.fileno())
             yield staged
         finally:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(staged)
-
-    def _finish(self, file: BinaryIO) -> None:
-        file.flush()
-        if self.perm is not None:
-            os.chmod(file.fileno(), self.perm)
-        if self.fsync:
-            os.fsync(file.fileno())
 
     def _open_new(self, path: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -129,8 +128,7 @@ class FileWriter:
         return os.open(path, flags, 0o666)
 
     def _make_folders(self, folder: str) -> None:
-        # A folder may vanish between two steps, because a delete elsewhere left it empty:
-        # `_open_new` tries again.
+        # Another process may remove the empty folder between two steps; then `_open_new` retries.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
             if not os.path.isdir(os.path.dirname(folder)):
                 self._make_folders(os.path.dirname(folder))
@@ -157,8 +155,11 @@ class FileWriter:
 
     @contextlib.contextmanager
     def _locked(self, path: str, *, create: bool) -> Iterator[None]:
-        """Hold the exclusive lock. The kernel frees it if we die."""
-        target = path if self.lock == "inode" else _lock_file(path)
+        """Hold the exclusive lock, which the kernel releases if the process dies."""
+        target = path
+        if self.lock == "sidecar":
+            folder, name = os.path.split(path)
+            target = os.path.join(folder, f"{name[:_LONGEST_STEM]}.lock~")
         while True:
             fd = _open_for_lock(target, create and self.lock == "sidecar")
             try:
@@ -166,13 +167,13 @@ class FileWriter:
                 if _is_current(fd, target):
                     yield
                     return
-                # It was replaced while we waited: the lock that counts is on the new file.
+                # The file was replaced meanwhile: the valid lock is that of the new file.
             finally:
                 os.close(fd)
 
 
 def read(path: str) -> bytes:
-    """Read a file through one descriptor, so that a replacement meanwhile cannot mix two contents."""
+    """Read a file through one descriptor: a concurrent replacement cannot mix two contents."""
     with open(path, "rb") as file:
         return file.read()
 
@@ -195,16 +196,11 @@ def _link(staged: str, path: str) -> None:
         raise
 
 
-def _lock_file(path: str) -> str:
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f"{name[:_LONGEST_STEM]}.lock~")
-
-
 def _open_for_lock(path: str, create: bool) -> int:
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     try:
         return os.open(path, flags, 0o666)
-    except PermissionError:  # a document of another user in a folder of ours can be replaced all the same
+    except PermissionError:  # the folder's owner can replace another user's file, and lock it for that
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -213,12 +209,3 @@ def _is_current(fd: int, path: str) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _remove_empty_folders(folder: str, root: str) -> None:
-    while len(folder) > len(root):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            return
-        folder = os.path.dirname(folder)

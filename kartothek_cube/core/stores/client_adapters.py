@@ -1,4 +1,4 @@
-"""Conditional puts through the clients that key-value stores hold: the container client of Azure and the bucket of boto3."""
+"""Conditional puts through the clients inside key-value stores: Azure containers, boto3 buckets."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ _READS = 3
 
 
 class ObjectClient(ABC):
-    """One backend's client, under the keys of a store.
+    """The client of one backend, under the keys of a store.
 
     Versions are ETags. A missing key is a `KeyError`.
 
     Attributes
     ----------
     trusted : bool
-        Whether the server is the provider's own, which respects conditions. A look-alike has to be
-        tried.
+        Whether the server is the provider's own, which respects conditions. Others are probed.
     """
 
     def __init__(self, store: Any) -> None:
@@ -51,7 +50,7 @@ class ObjectClient(ABC):
 
     @abstractmethod
     def get(self, key: str) -> tuple[bytes, str]:
-        """Return the object and the ETag of the same answer."""
+        """Return the object and its ETag, from one answer."""
 
     @abstractmethod
     def etag(self, key: str) -> str:
@@ -59,48 +58,45 @@ class ObjectClient(ABC):
 
     @abstractmethod
     def put_if(self, key: str, data: bytes, etag: str | None) -> str:
-        """Write if the object has this ETag still, or with None if there is none; return the new ETag, or raise `ConditionFailed`."""
+        """Write if the object has this ETag, or for None, does not exist; return the new ETag.
+
+        Raises
+        ------
+        ConditionFailed
+            If the condition does not hold.
+        """
 
 
 def client_of(store: object) -> ObjectClient | None:
-    """Return the client of a simplekv or minimalkv store, if it has one that can put on condition; nothing is asked over the network.
+    """Return the client of a simplekv or minimalkv store, if it supports conditional puts.
 
-    What a decorator or a subclass makes of keys and bytes is not known, so a store counts only if
-    reading and writing are the library's own.
+    There is no network access.
     """
-    if not _is_plain(store):
+    # A decorator or subclass may change keys and bytes: reading and writing must be the library's.
+    modules = [str(getattr(getattr(type(store), name, None), "__module__", "")) for name in _METHODS]
+    if not hasattr(store, "__dict__") or any(name.partition(".")[0] not in _LIBRARIES for name in modules):
         return None
     if hasattr(type(store), "blob_container_client"):
         return AzureClient(store)
     bucket = vars(store).get("bucket")
-    if hasattr(bucket, "Object") and hasattr(store, "_object_prefix") and _boto3_can(bucket):
-        return Boto3Client(store)
+    if hasattr(bucket, "Object") and hasattr(store, "_object_prefix"):
+        # boto3 before 1.35.69 lacks the condition.
+        put = bucket.meta.client.meta.service_model.operation_model("PutObject")
+        return Boto3Client(store) if "IfMatch" in put.input_shape.members else None
     return None
 
 
-def _is_plain(store: object) -> bool:
-    methods = [getattr(type(store), name, None) for name in _METHODS]
-    return hasattr(store, "__dict__") and all(
-        str(getattr(method, "__module__", "")).partition(".")[0] in _LIBRARIES for method in methods
-    )
-
-
-def _boto3_can(bucket: Any) -> bool:
-    """Whether this boto3 knows the condition; older ones than 1.35.69 do not."""
-    return "IfMatch" in bucket.meta.client.meta.service_model.operation_model("PutObject").input_shape.members
-
-
 def layers(store: object) -> Iterator[Any]:
-    """A store, and those that its decorators pass on to, from the outside in."""
+    """A store and the stores that it decorates, from the outside in."""
     while store is not None:
         yield store
         store = getattr(store, "__dict__", {}).get("_dstore")
 
 
 def holds(store: object, names: tuple[str, ...]) -> bool:
-    """Whether a store, or the one that its decorators pass on to, has one of these attributes.
+    """Whether a store, or the store that it decorates, has one of these attributes.
 
-    A lazy one is not made.
+    Lazy attributes are not evaluated.
     """
     *_, store = layers(store)
     return any(name in getattr(store, "__dict__", {}) or hasattr(type(store), name) for name in names)
@@ -115,7 +111,8 @@ class AzureClient(ObjectClient):
                 try:
                     download = self._blob(key).download_blob()
                     return download.readall(), str(download.properties.etag)
-                except Exception as error:  # a large object that is replaced between two of its parts
+                except Exception as error:
+                    # A large object was replaced between two of its parts.
                     if _code(error) != "ConditionNotMet" or attempt == _READS:
                         raise
         raise AssertionError
@@ -127,17 +124,12 @@ class AzureClient(ObjectClient):
     def put_if(self, key: str, data: bytes, etag: str | None) -> str:
         from azure.core import MatchConditions
 
-        condition = (
-            {"overwrite": False}
-            if etag is None
-            else {"overwrite": True, "etag": etag, "match_condition": MatchConditions.IfNotModified}
-        )
+        condition: dict[str, object] = {"overwrite": etag is not None}
+        if etag is not None:
+            condition |= {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+        settings = {"max_concurrency": self._store.max_connections, **self._settings(data)}
         with _conditions():
-            return str(
-                self._blob(key).upload_blob(
-                    data, max_concurrency=self._store.max_connections, **self._settings(data), **condition
-                )["etag"]
-            )
+            return str(self._blob(key).upload_blob(data, **settings, **condition)["etag"])
 
     def _blob(self, key: str) -> Any:
         return self._store.blob_container_client.get_blob_client(key)
@@ -147,11 +139,8 @@ class AzureClient(ObjectClient):
             return {}
         from azure.storage.blob import ContentSettings
 
-        return {
-            "content_settings": ContentSettings(
-                content_md5=bytearray(hashlib.md5(data, usedforsecurity=False).digest())
-            )
-        }
+        md5 = bytearray(hashlib.md5(data, usedforsecurity=False).digest())
+        return {"content_settings": ContentSettings(content_md5=md5)}
 
 
 class Boto3Client(ObjectClient):
@@ -159,7 +148,8 @@ class Boto3Client(ObjectClient):
 
     @property
     def trusted(self) -> bool:
-        return _is_amazon(self._store.bucket.meta.client.meta.endpoint_url)
+        host = urlsplit(self._store.bucket.meta.client.meta.endpoint_url).hostname or ""
+        return host.rstrip(".").endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
     def get(self, key: str) -> tuple[bytes, str]:
         with _missing(key):
@@ -185,16 +175,11 @@ class Boto3Client(ObjectClient):
         return {"Metadata": store.metadata, **acl, **storage}
 
 
-def _is_amazon(url: str) -> bool:
-    host = (urlsplit(url).hostname or "").rstrip(".")
-    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
-
-
 def _code(error: BaseException) -> str:
-    """The backend's word for what went wrong: an attribute in Azure, part of the answer in boto3."""
+    """The error code of the backend: an attribute in Azure, part of the answer in boto3."""
     answer = getattr(error, "response", None)
-    named = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else getattr(error, "error_code", None)
-    return str(getattr(named, "value", named) or getattr(error, "status", ""))
+    code = answer.get("Error", {}).get("Code") if isinstance(answer, dict) else getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or getattr(error, "status", ""))
 
 
 @contextmanager
@@ -218,12 +203,12 @@ def _conditions() -> Iterator[None]:
 
 
 def foreign(error: BaseException) -> bool:
-    """Whether an error comes from a backend: of the network, or of an SDK."""
+    """Whether an error is of the network or of an SDK of a backend."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _SDKS
 
 
 def redacted(error: BaseException) -> str:
-    """Show an error without what may be a secret: the query of a URL (shared access signatures), what stands before its ``@``, keys of connection strings."""
+    """Show an error without secrets: shared access signatures, passwords in URLs, account keys."""
     text = re.sub(r"\?[^\s'\"<>)]*", "?…", str(error))
     text = re.sub(r"//[^/\s@]*@", "//…@", text)
     return re.sub(r"(?i)\b(AccountKey|SharedAccessSignature|sig|Signature|password)=[^\s;&'\"]*", r"\1=…", text)

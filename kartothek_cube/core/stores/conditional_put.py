@@ -1,4 +1,4 @@
-"""Does a server respect the condition of a put? Some look-alikes of S3 ignore the condition and overwrite."""
+"""Probe whether a server respects conditional puts: some look-alikes of S3 ignore the condition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["ConditionFailed", "is_known_to_ignore_conditions", "supports_conditional_put"]
 
-_FOUND: dict[Hashable, bool] = {}
+_SUPPORTED: dict[Hashable, bool] = {}
 _LOCKS: dict[Hashable, threading.Lock] = {}
 _ROUNDS = 3
 
@@ -20,39 +20,37 @@ class ConditionFailed(Exception):
 
 
 def is_known_to_ignore_conditions(place: Hashable) -> bool:
-    """Whether the server of a place was found to ignore conditions."""
-    return _FOUND.get(place) is False
+    """Whether a probe of this place has shown that its server ignores conditions."""
+    return _SUPPORTED.get(place) is False
 
 
 def supports_conditional_put(
     place: Hashable, put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]
 ) -> bool:
-    """Find out with an object of our own, once per process and place, whether a server refuses outdated puts.
+    """Probe with a temporary object, once per process and place, whether outdated puts are refused.
 
     Parameters
     ----------
     place : Hashable
         The bucket or container.
     put_if : Callable
-        Puts an object (key, data) on the condition that it has a version, or with None that it does
-        not exist. Returns the new version, empty if the server has none; raises `ConditionFailed`
-        if the server refuses.
+        Called with key, data and a version that the object must have, or None if it must not exist.
+        Returns the new version, empty if the server has none; raises `ConditionFailed` if refused.
     delete : Callable
         Deletes the object of a key.
     """
-    # One lock per place, so that a server that does not answer blocks no other. `setdefault` is
-    # atomic.
+    # One lock per place: a server that does not answer blocks no other. `setdefault` is atomic.
     with _LOCKS.setdefault(place, threading.Lock()):
-        if place not in _FOUND:
-            # If the answer to a put gets lost, its repetition is refused. This says nothing, so the
-            # round is repeated.
+        if place not in _SUPPORTED:
+            # A client repeats a put whose answer was lost, and the repetition is refused although
+            # the put was valid. Such a round proves nothing, so there are three.
             rounds = (_try_round(put_if, delete) for _ in range(_ROUNDS))
-            _FOUND[place] = next((verdict for verdict in rounds if verdict is not None), False)
-        return _FOUND[place]
+            _SUPPORTED[place] = next((verdict for verdict in rounds if verdict is not None), False)
+        return _SUPPORTED[place]
 
 
 def _try_round(put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str], object]) -> bool | None:
-    """Create, create again, update, and update the outdated version; None if a valid put was refused."""
+    """Create twice, update, update the outdated version; None if a valid put was refused."""
     key = f"kartothek_cube-conditions-{secrets.token_hex(8)}"
 
     def put(data: bytes, version: Any) -> Any:
@@ -62,7 +60,7 @@ def _try_round(put_if: Callable[[str, bytes, Any], Any], delete: Callable[[str],
             return None
 
     try:
-        # Contents differ, since an ETag of S3 is a hash of the content.
+        # Contents differ, because an ETag of S3 is a hash of the content.
         created = put(b"1", None)
         if created is None:
             return None

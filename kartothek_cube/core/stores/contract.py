@@ -29,36 +29,36 @@ __all__ = [
 ]
 
 Version: TypeAlias = Hashable
-"""What a store says about the content of one key: opaque, picklable, equal for equal content."""
+"""The version of the content of one key: opaque, picklable, equal for equal content."""
 
 Buffer: TypeAlias = bytes | memoryview
 Data: TypeAlias = bytes | bytearray | memoryview
 Source: TypeAlias = str | os.PathLike[str] | BinaryIO
 Span: TypeAlias = tuple[int, int]
 
-# The extended key space of simplekv without the backslash, which Azure stores under another name.
+# The extended key space of simplekv, without the backslash, which Azure stores under another name.
 _CHARACTERS = re.compile(r"""[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+""")
 _LONGEST_SEGMENT = 255
 
 
 class VersionMismatch(KartothekCubeError):
-    """A conditional put did not take place: the key holds another version than the expected one, or exists, or is gone."""
+    """A conditional put was refused: the key has another version, exists already, or is gone."""
 
     kind = "version_mismatch"
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can promise. It is declared and never pretended.
+    """The guarantees of a store.
 
     Attributes
     ----------
     atomic_put : bool
-        A reader sees the old object or the new one, never a part of one.
+        A reader sees the old object or the new one, never a part.
     conditional_put : bool
-        ``put_if`` is one step among all writers that use it.
+        ``put_if`` is atomic among all writers that use it.
     modification_times : bool
-        A listing says when each object was written.
+        A listing has the time of writing of each object.
     shared : bool
         Another process that opens the same store sees the same objects.
     writable : bool
@@ -74,7 +74,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One listed object; size in bytes and time of writing (UTC) where the store knows them."""
+    """One listed object; size in bytes and time of writing (UTC), if the store knows them."""
 
     key: str
     size: int | None = None
@@ -83,7 +83,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects below a prefix and, unless it was recursive, the common prefixes up to the next ``/``; both sorted."""
+    """Objects below a prefix and, unless recursive, prefixes up to the next ``/``; both sorted."""
 
     entries: list[Entry]
     prefixes: list[str]
@@ -101,7 +101,7 @@ Keys: TypeAlias = list[str]
 
 
 def check_key(key: str) -> str:
-    """Refuse a key that some store cannot hold or holds under another name; the one check for reading and writing.
+    """Raise for a key that some store cannot hold, or holds under another name.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _refuse(key: str, reason: str) -> NoReturn:
 
 
 def check_prefix(prefix: str) -> str:
-    """Refuse a listing prefix whose folders would lead out of the store.
+    """Raise for a listing prefix whose folders are outside of the store.
 
     The last segment may be any beginning of a name.
     """
@@ -148,16 +148,16 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_spans(spans: Sequence[Span]) -> Sequence[Span]:
-    """Refuse spans that count from the end, which no store does."""
-    wrong = [span for span in spans if span[0] < 0 or span[1] < 0]
-    if wrong:
-        raise InvalidInput(f"Invalid spans {wrong}: start and stop of a span are not negative.")
+    """Raise for negative positions: no store counts from the end."""
+    negative = [span for span in spans if span[0] < 0 or span[1] < 0]
+    if negative:
+        raise InvalidInput(f"Invalid spans {negative}: start and stop of a span are not negative.")
     return spans
 
 
 def select(entries: Iterable[Entry], prefix: str, recursive: bool) -> Listing:
-    """Make the listing of a store that only knows all of its entries."""
-    found: list[Entry] = []
+    """Make a listing from all entries of a store."""
+    selected: list[Entry] = []
     prefixes: set[str] = set()
     for entry in entries:
         if not entry.key.startswith(prefix):
@@ -166,25 +166,25 @@ def select(entries: Iterable[Entry], prefix: str, recursive: bool) -> Listing:
         if slash and not recursive:
             prefixes.add(prefix + head + slash)
         else:
-            found.append(entry)
-    return Listing(sorted(found, key=lambda entry: entry.key), sorted(prefixes))
+            selected.append(entry)
+    return Listing(sorted(selected, key=lambda entry: entry.key), sorted(prefixes))
 
 
 class Store(ABC):
     """A flat space of keys and bytes.
 
     Every operation checks its key with `check_key`. A missing key raises `KeyNotFound`; writing to
-    a store whose capabilities say that it is not writable raises `ReadOnlyStore`. Two stores are
-    equal if they show the same objects. Stores may be shared between threads.
+    a store that is not writable raises `ReadOnlyStore`. Two stores are equal if they show the same
+    objects. Stores are thread-safe.
 
-    An implementation gives `capabilities`, `name`, `identity`, `get_versioned`, `put`, `put_if`,
-    `delete` and `list`; the rest has defaults in terms of these.
+    An implementation defines `capabilities`, `name`, `identity`, `get_versioned`, `put`, `put_if`,
+    `delete` and `list`; all other methods have defaults.
     """
 
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What this store can promise."""
+        """The guarantees of this store."""
 
     @property
     @abstractmethod
@@ -194,11 +194,11 @@ class Store(ABC):
     @property
     @abstractmethod
     def identity(self) -> Hashable:
-        """What tells this store's objects from those of any other, e.g. ``("local", root)``."""
+        """Equal for stores of the same objects, e.g. ``("local", root)``."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether an operation waits for a server, so that many at a time are worth it on few cores."""
+        """Whether operations wait for a server, so that many threads pay off on few cores."""
         return False
 
     @abstractmethod
@@ -207,33 +207,33 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, key: str, data: Data) -> None:
-        """Write an object, whatever was there."""
+        """Write an object, or replace it."""
 
     @abstractmethod
     def put_if(self, key: str, data: Data, version: Version | None) -> Version:
-        """Write an object if it still has this version, or with ``None`` if it does not exist; return the new version.
+        """Write an object with this version, or a new one for ``None``; return the new version.
 
         Raises
         ------
         VersionMismatch
-            If the condition does not hold. A remote store may say so although its first, unanswered
-            attempt succeeded: look for your own data before you believe it.
+            If the condition does not hold. A remote store may raise it although its first,
+            unanswered attempt succeeded: check for your own data first.
         """
 
     @abstractmethod
     def delete(self, key: str) -> None:
-        """Remove an object; nothing happens if there is none."""
+        """Remove an object; a missing one is no error."""
 
     @abstractmethod
     def list(self, prefix: str = "", recursive: bool = False) -> Listing:
-        """List what starts with the prefix (a string, not a folder), up to the next ``/`` or to the end."""
+        """List what starts with the prefix, a string, up to the next ``/`` or to the end."""
 
     def get(self, key: str) -> bytes:
         """Return the object."""
         return self.get_versioned(key)[0]
 
     def changed(self, key: str, version: Version) -> bool:
-        """Whether the key holds another version now, or nothing. As cheap as the store allows."""
+        """Whether the key has another version now, or none. As cheap as the store allows."""
         try:
             return self.get_versioned(key)[1] != version
         except KeyNotFound:
@@ -245,7 +245,7 @@ class Store(ABC):
         return data[max(0, len(data) - n) :], len(data)
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
-        """Return the bytes of each span ``(start, stop)``, in the order of the spans; fewer, where it reaches behind the end of the object.
+        """Return the bytes of each span ``(start, stop)``, cut at the end of the object.
 
         Raises
         ------
@@ -262,7 +262,7 @@ class Store(ABC):
         self.put(key, buffer.getbuffer())
 
     def copy(self, source: str, target: str) -> None:
-        """Write the object of one key under another."""
+        """Write the object of one key under another one."""
         self.put(target, self.get(source))
 
     def contains(self, key: str) -> bool:
@@ -274,9 +274,9 @@ class Store(ABC):
         return True
 
     def local_path(self, key: str) -> str | None:
-        """Return the path under which Arrow can open the object, if it is a local file.
+        """Return the path of the object, if it is a local file that Arrow can open.
 
-        Whether it exists is not checked.
+        Its existence is not checked.
         """
         check_key(key)
         return None
@@ -286,7 +286,7 @@ class Store(ABC):
         check_prefix(prefix)
         return []
 
-    # --- the names of simplekv, for callers of kartothek ----------------------------------------------------------------
+    # --- method names of simplekv, for code written for kartothek ---------------------------------
 
     def iter_keys(self, prefix: str = "") -> Iterator[str]:
         """Iterate over all keys that start with the prefix, sorted."""
@@ -300,22 +300,17 @@ class Store(ABC):
         return self.contains(key)
 
     def open(self, key: str) -> BinaryIO:
-        """Return the object as a binary file that can be read and sought; it is in memory.
-
-        Whoever reads a part of it uses `ranges`.
-        """
+        """Return the object as a seekable binary file in memory; `ranges` reads parts of it."""
         return BytesIO(self.get(key))
 
-    # --- errors ---------------------------------------------------------------------------------------------------------
-
     def missing(self, key: str) -> KeyNotFound:
-        """Return the error that says that this store has no such key."""
+        """Return the error for a missing key."""
         return KeyNotFound(f"Key {key!r} is not in store {self.name}.")
 
     def mismatch(self, key: str, version: Version | None) -> VersionMismatch:
-        """Return the error that says that the condition of a put did not hold."""
-        what = "exists already" if version is None else "was changed or removed since it was read"
-        return VersionMismatch(f"Key {key!r} of store {self.name} {what}.")
+        """Return the error for a conditional put that was refused."""
+        reason = "exists already" if version is None else "was changed or removed since it was read"
+        return VersionMismatch(f"Key {key!r} of store {self.name} {reason}.")
 
     def __eq__(self, other: object) -> bool:
         return self.identity == other.identity if isinstance(other, Store) else NotImplemented
@@ -328,7 +323,7 @@ class Store(ABC):
 
 
 def copy_source(source: Source, target: IO[bytes]) -> None:
-    """Copy a file's path or a binary stream to a binary stream."""
+    """Copy a file, given by its path or as a binary stream, to a binary stream."""
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as file:
             shutil.copyfileobj(file, target, 1 << 20)

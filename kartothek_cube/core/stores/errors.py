@@ -1,4 +1,4 @@
-"""What an error of obstore means, in this library's errors and without credentials."""
+"""Errors of obstore as errors of this library, without credentials in their texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What was tried: the operation, on which key or prefix, and what the caller is told if a condition did not hold."""
+    """A failed call: operation, key or prefix, and the error to raise for an unmet condition."""
 
     store: Store
     operation: str
@@ -35,17 +35,15 @@ class Attempt:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether obstore gave up by a panic, which is no `Exception` in Python."""
+    """Whether obstore panicked; a panic of Rust is a `BaseException` in Python."""
     return type(error).__name__ == "PanicException"
 
 
 def explained(error: BaseException, attempt: Attempt) -> BaseException:
-    """Return the error to raise: of the network always an `OSError`, of a missing key `KeyNotFound`.
+    """Return the error to raise: `KeyNotFound`, an `OSError` for the network, others unchanged.
 
-    What is not obstore's passes.
-
-    It has to be raised outside the ``except`` block: the original, which may repeat credentials,
-    must not come along as its context.
+    Raise the result outside of the ``except`` block: the original may contain credentials, and must
+    not become its context.
     """
     from obstore import exceptions
 
@@ -60,7 +58,9 @@ def explained(error: BaseException, attempt: Attempt) -> BaseException:
     if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or has_status(
         error, 401, 403
     ):
-        return _forbidden(error, attempt)
+        return (ReadOnlyStore if attempt.writes else PermissionError)(
+            f"{_text(error, attempt)} Are the credentials right, and do they allow this?"
+        )
     if isinstance(error, (exceptions.NotSupportedError, exceptions.InvalidPathError, NotImplementedError)):
         return Unsupported(_text(error, attempt))
     if isinstance(error, ValueError):
@@ -71,49 +71,47 @@ def explained(error: BaseException, attempt: Attempt) -> BaseException:
 
 
 def not_opened(error: BaseException, name: str, secrets: tuple[str, ...]) -> InvalidInput:
-    """Return the error that says that no client could be made, because credentials or settings are incomplete or malformed."""
+    """Return the error for a client that could not be made with these credentials and settings."""
     return InvalidInput(
         f"Store {name} cannot be opened with these credentials and settings: {redacted(summary(error), secrets)}."
-    )
-
-
-def _forbidden(error: BaseException, attempt: Attempt) -> Exception:
-    return (ReadOnlyStore if attempt.writes else PermissionError)(
-        f"{_text(error, attempt)} Are the credentials right, and do they allow this?"
     )
 
 
 def _names_missing_bucket(error: BaseException) -> bool:
     text = str(error)
     status = _STATUS.search(text)
-    # Only in the answer behind the status: what stands before has the key, which may be any text.
+    # Search in the answer, behind the status: the text before contains the key, which is arbitrary.
     return status is not None and _MISSING_BUCKET.search(text, status.end()) is not None
 
 
 def has_status(error: BaseException, *statuses: int) -> bool:
     """Whether an error of obstore is an answer with one of these HTTP status codes."""
-    found = _STATUS.search(str(error))
-    return found is not None and int(found[1]) in statuses
+    match = _STATUS.search(str(error))
+    return match is not None and int(match[1]) in statuses
 
 
 def _text(error: BaseException, attempt: Attempt) -> str:
+    reason = redacted(summary(error), attempt.secrets)
     hint = " The bucket or container does not exist; this library makes none." if _names_missing_bucket(error) else ""
-    return f"Store {attempt.store.name}: {attempt.operation} of {attempt.key!r} failed: {redacted(summary(error), attempt.secrets)}.{hint}"
+    return f"Store {attempt.store.name}: {attempt.operation} of {attempt.key!r} failed: {reason}.{hint}"
 
 
 def summary(error: BaseException) -> str:
-    """Return the parts of a text of obstore that cannot hold a credential: no query of a URL, of an answer's body only code and message.
+    """Return the parts of an error of obstore that contain no credentials.
+
+    Queries of URLs are left out, and answers but for their code and message.
 
     Examples
     --------
-    >>> summary(OSError("GET https://host/b/k?sig=secret in 2ms - status code: 403 Forbidden: <Error><Code>AccessDenied</Code></Error>"))
-    'GET https://host/b/k in 2ms - status code: 403 Forbidden (AccessDenied)'
+    >>> body = "<Error><Code>AccessDenied</Code></Error>"
+    >>> summary(OSError(f"GET https://host/b/k?sig=secret - status code: 403 Forbidden: {body}"))
+    'GET https://host/b/k - status code: 403 Forbidden (AccessDenied)'
     """
     text = str(error).partition("\n\nDebug source")[0]
     head = re.split(r"<\?xml|<Error|<html|\n", text, maxsplit=1)[0]
     head = re.sub(r"(https?://)(?:[^/\s@]*@)?([^\s?#]*)[?#]?\S*", r"\1\2", head)
     head = re.sub(r"(status code: \d{3}[^:]*):.*", r"\1", head)
-    head = re.sub(r"(credential provider: \w+):.*", r"\1", head)  # the text is of the user's function
+    head = re.sub(r"(credential provider: \w+):.*", r"\1", head)  # of the user's function
     parts = [
         match[1].strip() for match in (re.search(rf"<{tag}>([^<\n]*)", text) for tag in ("Code", "Message")) if match
     ]
@@ -122,20 +120,17 @@ def summary(error: BaseException) -> str:
 
 def redacted(text: str, secrets: tuple[str, ...]) -> str:
     """Return a text without these secrets and those of the environment."""
-    found = {
-        part for secret in (*secrets, *_from_environment()) for part in _parts(secret) if len(part) >= _SHORTEST_SECRET
-    }
-    for secret in sorted(found, key=len, reverse=True):
-        text = text.replace(secret, "***")
+    from_environment = (value for name, value in os.environ.items() if _SECRET_VARIABLES.fullmatch(name))
+    forms = {form for secret in (*secrets, *from_environment) for form in _forms(secret)}
+    # The longest first: one secret may contain another.
+    for form in sorted(forms, key=len, reverse=True):
+        if len(form) >= _SHORTEST_SECRET:
+            text = text.replace(form, "***")
     return text
 
 
-def _from_environment() -> Iterator[str]:
-    return (value for name, value in os.environ.items() if _SECRET_VARIABLES.fullmatch(name))
-
-
-def _parts(secret: str) -> Iterator[str]:
-    """A secret as it may occur; of JSON, each text inside."""
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may occur in a text; of a JSON object, each text inside."""
     yield from (secret, quote(secret, safe=""))
     if secret.startswith("{"):
         try:

@@ -1,4 +1,4 @@
-"""Stores of simplekv and minimalkv: the directory ones become ours, every other one is adapted."""
+"""Stores of simplekv and minimalkv: directories become a `LocalStore`, all others are adapted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.atomic import digest
-from kartothek_cube.core.stores.client_adapters import client_of, foreign, holds, layers, redacted
+from kartothek_cube.core.stores.client_adapters import ObjectClient, client_of, foreign, holds, layers, redacted
 from kartothek_cube.core.stores.conditional_put import (
     ConditionFailed,
     is_known_to_ignore_conditions,
@@ -42,55 +42,45 @@ from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, 
 
 __all__ = ["KeyValueAdapter", "adapt", "check_no_settings", "is_key_value_store"]
 
-# One lock for all of them: two adapters may show the same dictionary.
+# One lock for all adapters: two of them may share a dictionary.
 _LOCK = threading.RLock()
 _TOKENS = itertools.count(1)
 _SEEN: dict[int, tuple[Callable[[], object], int]] = {}
-# Attributes of the simplekv and minimalkv stores whose backend replaces objects as a whole.
+# Attributes of the simplekv and minimalkv stores whose backend replaces objects atomically.
 _ATOMIC_BACKENDS = ("bucket", "blob_container_client", "redis")
 
 
 def is_key_value_store(store: object) -> bool:
-    """Whether something has the methods of a simplekv or minimalkv store.
-
-    A read-only one has no ``put``.
-    """
+    """Whether an object has the reading methods of a simplekv or minimalkv store."""
+    # A read-only store has no `put`.
     return all(callable(getattr(store, method, None)) for method in ("get", "open", "iter_keys"))
 
 
 def adapt(store: object, settings: Mapping[str, Any] = MappingProxyType({})) -> Store:
-    """Return the store that shows a simplekv or minimalkv store."""
+    """Return a simplekv or minimalkv store as a `Store`."""
     readonly = not all(callable(getattr(layer, "put", None)) for layer in layers(store))
     directory = _directory(_attributes(store).get("_dstore") if readonly else store)
+    adapted: Store
     if directory is None:
         check_no_settings(settings, type(store).__name__)
-    shown = (
-        KeyValueAdapter(store)
-        if directory is None
-        else LocalStore(directory.root, **{"perm": directory.perm, **settings})
-    )
-    return ReadOnlyView(shown) if readonly else shown
+        adapted = KeyValueAdapter(store)
+    else:
+        adapted = LocalStore(directory.root, **{"perm": directory.perm, **settings})
+    return ReadOnlyView(adapted) if readonly else adapted
 
 
-def check_no_settings(settings: Mapping[str, Any], what: str) -> None:
-    """Refuse the settings of local stores for another store."""
+def check_no_settings(settings: Mapping[str, Any], store: str) -> None:
+    """Raise for settings of local stores that were given for another store."""
     if settings:
-        raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {what} does not take them.")
+        raise InvalidInput(f"The settings {sorted(settings)} are for local stores; {store} does not take them.")
 
 
 def _directory(store: Any) -> Any:
-    """Return a store that keeps plain files, or None.
-
-    Decorators pass attributes on, so only the object's own ones count; and a subclass may keep its
-    files elsewhere, so a key is tried.
-    """
-    if (
-        store is None
-        or not hasattr(type(store), "_build_filename")
-        or "root" not in _attributes(store)
-        or not hasattr(store, "perm")
-    ):
+    """Return a store that keeps plain files, or None."""
+    # Decorators delegate attributes, so only the object's own ones count.
+    if not hasattr(type(store), "_build_filename") or "root" not in _attributes(store) or not hasattr(store, "perm"):
         return None
+    # A subclass may keep its files elsewhere.
     key = "table/COUNTRY_CODE=DE"
     return store if Path(store._build_filename(key)).absolute() == Path(store.root, key).absolute() else None  # noqa: SLF001
 
@@ -100,40 +90,39 @@ def _is_dictionary(store: object) -> bool:
 
 
 def _attributes(store: object) -> dict[str, Any]:
-    """Return an object's own attributes, without what a decorator passes on."""
+    """Return an object's own attributes, without those that a decorator delegates."""
     return getattr(store, "__dict__", {})
 
 
 def _token(store: object) -> int:
-    """Return a number that tells this object from all others of the process, also from one that gets the same address later."""
-    with _LOCK:
-        known = _SEEN.get(id(store))
-        if known is None or known[0]() is not store:
-            known = _SEEN[id(store)] = (_reference(store), next(_TOKENS))
-        return known[1]
-
-
-def _reference(store: object) -> Callable[[], object]:
+    """Return a number for this object that no other object of the process has."""
+    # The address alone is not enough: a later object may get it.
     address = id(store)
-    try:
-        return weakref.ref(store, lambda _: _SEEN.pop(address, None))
-    except TypeError:  # a class with slots: keeping the object keeps its address taken
-        return lambda: store
+    with _LOCK:
+        seen = _SEEN.get(address)
+        if seen is None or seen[0]() is not store:
+            reference: Callable[[], object]
+            try:
+                reference = weakref.ref(store, lambda _: _SEEN.pop(address, None))
+            except TypeError:  # a class with slots: keeping the object keeps its address taken
+                reference = lambda: store  # noqa: E731
+            seen = _SEEN[address] = (reference, next(_TOKENS))
+        return seen[1]
 
 
 class KeyValueAdapter(Store):
-    """Shows any store that has simplekv's methods.
+    """Adapts any store with the methods of simplekv.
 
-    `put_if` is exact for a store that keeps its objects in a dictionary, and for one whose backend
+    `put_if` is atomic for a store that keeps its objects in a dictionary, and for one whose backend
     compares and swaps: Azure with azure-storage-blob 12, S3 with boto3; their versions are ETags.
-    Every other store cannot: `put_if` is refused unless ``options(require_atomic=False)`` says that
-    there is one writer.
+    For other stores `put_if` raises, unless ``options(require_atomic=False)`` declares that there
+    is only one writer.
     """
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        # A decorator may cache or rename, so a decorated dictionary swaps no more than any other
-        # store; but it stays in this process.
+        # A decorator may cache or rename, so a decorated dictionary cannot swap; yet its objects
+        # are in this process only.
         self._in_memory = _is_dictionary(store)
         self._shared = not any(_is_dictionary(layer) for layer in layers(store))
         self._client = client_of(store)
@@ -160,8 +149,9 @@ class KeyValueAdapter(Store):
     def __reduce__(self) -> tuple[object, ...]:
         if not self._shared:
             raise InvalidType(
-                f"The memory store {self.name} cannot be pickled: another process would get a copy and its writes would be lost. "
-                "Use a directory or another shared store; a URL like hmemory://name finds the same objects only inside one process."
+                f"The memory store {self.name} cannot be pickled: another process would get a copy "
+                "and its writes would be lost. Use a directory or another shared store; "
+                "a URL like hmemory://name finds the same objects only inside one process."
             )
         return (KeyValueAdapter, (self._store,))
 
@@ -211,33 +201,27 @@ class KeyValueAdapter(Store):
         check_key(key)
         if self._client is not None and not isinstance(version, str | None):
             raise InvalidType(f"A version of {key!r} in store {self.name} is an ETag, not {type(version).__name__}.")
-        if self._swaps(key):
-            return self._swap(key, bytes(data), version)
+        if self._client is not None and self._can_swap(key, self._client):
+            try:
+                with self._errors(key):
+                    return self._client.put_if(key, bytes(data), version)
+            except ConditionFailed:
+                raise self.mismatch(key, version) from None
         if not self._in_memory and current_options().require_atomic:
             raise AtomicityRequired(
-                f"Store {self.name} cannot compare and swap, so a concurrent writer's change to {key!r} could be lost. "
-                "Use a store that can, or options(require_atomic=False) if there is one writer."
+                f"Store {self.name} cannot compare and swap, so a concurrent writer's change to {key!r} could be "
+                "lost. Use a store that can, or options(require_atomic=False) if there is one writer."
             )
+        # For a dictionary, the lock makes this atomic.
         with _LOCK:
             if self._version(key) != version:
                 raise self.mismatch(key, version)
             self.put(key, data)
             return digest(data) if self._client is None else self._version(key)
 
-    def _swaps(self, key: str) -> bool:
-        if self._client is None:
-            return False
+    def _can_swap(self, key: str, client: ObjectClient) -> bool:
         with self._errors(key):
-            client = self._client
             return client.trusted or supports_conditional_put(self._identity, client.put_if, self._store.delete)
-
-    def _swap(self, key: str, data: bytes, version: Any) -> Version:
-        assert self._client is not None
-        try:
-            with self._errors(key):
-                return self._client.put_if(key, data, version)
-        except ConditionFailed:
-            raise self.mismatch(key, version) from None
 
     def _version(self, key: str) -> Version | None:
         try:
@@ -254,10 +238,9 @@ class KeyValueAdapter(Store):
         with self._foreign(prefix):
             if recursive or not hasattr(self._store, "iter_prefixes"):
                 return select((Entry(key) for key in sorted(self._store.iter_keys(prefix))), prefix, recursive)
-            found = sorted(self._store.iter_prefixes("/", prefix))
-        return Listing(
-            [Entry(key) for key in found if not key.endswith("/")], [key for key in found if key.endswith("/")]
-        )
+            names = sorted(self._store.iter_prefixes("/", prefix))
+        entries = [Entry(name) for name in names if not name.endswith("/")]
+        return Listing(entries, [name for name in names if name.endswith("/")])
 
     @contextlib.contextmanager
     def _open(self, key: str) -> Iterator[Any]:
@@ -266,7 +249,7 @@ class KeyValueAdapter(Store):
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Check a key, and raise our errors for the backend's."""
+        """Check a key, and translate errors of the backend."""
         check_key(key)
         try:
             with self._foreign(key):
@@ -282,7 +265,7 @@ class KeyValueAdapter(Store):
 
     @contextlib.contextmanager
     def _foreign(self, key: str) -> Iterator[None]:
-        """Show the errors of a remote backend without what may be a secret in them."""
+        """Raise errors of a remote backend without the secrets in their texts."""
         try:
             yield
         except Exception as error:
@@ -298,7 +281,7 @@ def _size_of(file: IO[bytes]) -> int:
 
 
 def _read_span(file: IO[bytes], start: int, stop: int) -> bytes:
-    if start >= stop:  # a read of nothing is an invalid range for some
+    if start >= stop:  # some backends refuse an empty range
         return b""
     file.seek(start)
     return bytes(file.read(stop - start))

@@ -38,37 +38,37 @@ __all__ = ["LocalStore", "LocalVersion"]
 Stamp = tuple[int, int, int, int]
 
 _LEFTOVER = re.compile(r".*\.[0-9a-f]{16}~")
-# Two writes within one tick of the file system's clock can leave the same inode, size and times.
+# Seconds. Two writes within one tick of the file system's clock can leave the same inode, size and
+# times, so a stamp counts only if the file is older.
 _SETTLED_AFTER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class LocalVersion:
-    """The digest of a file's content and, if it had settled when it was read, what the file system said of the file then."""
+    """The digest of a file's content and, if the file was not written just before, its stamp."""
 
     digest: str
     stamp: Stamp | None = field(default=None, compare=False)
 
 
 class LocalStore(Store):
-    """Objects as files below one directory, which is made when the first object is written.
+    """Objects as files below one directory, which the first write creates.
 
-    The directory itself may be a symbolic link. Below it a link to a file of the store is read as
-    that file, a link that leads out of the store is refused; a linked folder can be read through,
-    but nothing in it is listed, written or deleted: its files are somebody else's, or lie here
-    under another key.
+    The directory itself may be a symbolic link. Below it, a link to a file of the store is read as
+    that file, and a link that leads out of the store is refused. Files in a linked folder can be
+    read, but are not listed, written or deleted: they belong to others, or have another key here.
 
     Parameters
     ----------
     root : str | os.PathLike
         The directory. A relative path becomes absolute at once.
     lock : {"inode", "sidecar"}
-        What a conditional put locks: the file itself, or a fixed ``<name>.lock~`` beside it (for
+        The file that a conditional put locks: the object itself, or ``<name>.lock~`` beside it (for
         network file systems).
     fsync : bool
-        Whether a write returns only after the disk has it.
+        Whether a write returns only after it is on the disk.
     perm : int | None
-        Permission bits of new files; default as the umask says.
+        Permission bits of new files; default: those of the umask.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class LocalStore(Store):
     def get_versioned(self, key: str) -> tuple[bytes, LocalVersion]:
         now = time.time()
         with self._reading(key) as path, open(path, "rb") as file:
-            # Before the read: whatever is written afterwards changes the stamp.
+            # Taken before the read: a later write changes the stamp.
             stamp = _stamp(os.fstat(file.fileno()), now)
             data = file.read()
         return data, LocalVersion(digest(data), stamp)
@@ -124,18 +124,16 @@ class LocalStore(Store):
         expected = _local_version(version)
         path = self._path(key)
         try:
-            found = _raw_stamp(os.stat(path))
+            stamp = _raw_stamp(os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return True
         settled = expected if expected.stamp else self._settled.get(key)
-        if settled is not None and settled == expected and settled.stamp == found:
+        if settled is not None and settled == expected and settled.stamp == stamp:
             return False
-        return self._content_changed(key, expected)
-
-    def _content_changed(self, key: str, expected: LocalVersion) -> bool:
         if not self.contains(key):
             return True
         _, current = self.get_versioned(key)
+        # The next call compares the stamp and reads nothing.
         if current.stamp:
             self._settled[key] = current
         return current != expected
@@ -162,30 +160,26 @@ class LocalStore(Store):
     def put_if(self, key: str, data: Data, version: Version | None) -> LocalVersion:
         if not CAN_LOCK:
             raise Unsupported(
-                f"Commits to the local store {self.name} need file locks, which this platform does not have; reading works."
+                f"Commits to the local store {self.name} need file locks, which this platform lacks; reading works."
             )
         with self._writing(key) as path:
             self._check_inside(key, path)
-            if not self._swap(path, data, version):
+            if version is None:
+                try:
+                    self._writer.create(path, lambda file: file.write(data))
+                except FileExistsError:
+                    raise self.mismatch(key, version) from None
+            elif not self._writer.swap(path, data, _local_version(version).digest):
                 raise self.mismatch(key, version)
-        # No stamp: it may be somebody else's file by now.
+        # No stamp: another writer may have replaced the file already.
         return LocalVersion(digest(data))
-
-    def _swap(self, path: str, data: Data, version: Version | None) -> bool:
-        if version is not None:
-            return self._writer.swap(path, data, _local_version(version).digest)
-        try:
-            self._writer.create(path, lambda file: file.write(data))
-        except FileExistsError:
-            return False
-        return True
 
     def copy(self, source: str, target: str) -> None:
         with self._reading(source) as path:
             self.put_file(target, path)
 
     def delete(self, key: str) -> None:
-        path = self._own_path(key)
+        path = self._writable_path(key)
         with self._write_errors(key):
             self._writer.remove(path, self.root)
 
@@ -213,12 +207,12 @@ class LocalStore(Store):
         return Listing(sorted(entries, key=lambda entry: entry.key), sorted(prefixes))
 
     def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
-        found: list[Entry] = []
+        temporary: list[Entry] = []
         for key, entry in self._walk(prefix, recursive=True):
             if _LEFTOVER.fullmatch(entry.name):
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(_entry(key, entry))
-        old = [leftover for leftover in found if leftover.modified is not None and leftover.modified < before]
+                    temporary.append(_entry(key, entry))
+        old = [leftover for leftover in temporary if leftover.modified is not None and leftover.modified < before]
         if remove:
             for leftover in old:
                 self._writer.remove(os.path.join(self.root, leftover.key), self.root)
@@ -243,23 +237,24 @@ class LocalStore(Store):
     def _path(self, key: str) -> str:
         return os.path.join(self.root, check_key(key))
 
-    def _own_path(self, key: str) -> str:
-        """The path of an object that is written or removed: it must lie where its key says."""
+    def _writable_path(self, key: str) -> str:
+        """The path of an object to write or remove; no folder above it may be a symbolic link."""
         path = self._path(key)
         linked = self._linked_folder(key)
         if linked is not None:
             raise InvalidInput(
-                f"Key {key!r} of store {self.name} lies behind the symbolic link {linked!r}; nothing is written or deleted there."
+                f"Key {key!r} of store {self.name} is behind the symbolic link {linked!r}; "
+                "nothing is written or deleted there."
             )
         return path
 
     def _linked_folder(self, key: str) -> str | None:
         """The first folder above a key, below the root, that is a symbolic link."""
-        at = key.find("/")
-        while at >= 0:
-            if os.path.islink(os.path.join(self.root, key[:at])):
-                return key[:at]
-            at = key.find("/", at + 1)
+        end = key.find("/")
+        while end >= 0:
+            if os.path.islink(os.path.join(self.root, key[:end])):
+                return key[:end]
+            end = key.find("/", end + 1)
         return None
 
     def _leads_out(self, path: str, link: bool | None = None) -> bool:
@@ -277,11 +272,12 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def _writing(self, key: str) -> Iterator[str]:
-        path = self._own_path(key)
+        path = self._writable_path(key)
         with self._write_errors(key):
             if os.path.isdir(path):
                 raise InvalidInput(
-                    f"Key {key!r} of store {self.name} is a folder; a local store cannot hold an object of the same name."
+                    f"Key {key!r} of store {self.name} is a folder; "
+                    "a local store cannot hold an object of the same name."
                 )
             yield path
 
@@ -291,7 +287,7 @@ class LocalStore(Store):
             yield
         except NotADirectoryError as error:
             raise InvalidInput(
-                f"Key {key!r} of store {self.name} lies below a key that is an object; a local store cannot hold both."
+                f"Key {key!r} of store {self.name} is below a key that is an object; a local store cannot hold both."
             ) from error
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and not isinstance(error, ReadOnlyStore):
@@ -316,7 +312,7 @@ def _raw_stamp(status: os.stat_result) -> Stamp:
 
 
 def _stamp(status: os.stat_result, now: float) -> Stamp | None:
-    # The change time as well: tools that copy a directory set the modification time back.
+    # The change time counts, too: tools that copy a directory set the modification time back.
     return _raw_stamp(status) if now - max(status.st_mtime, status.st_ctime) > _SETTLED_AFTER else None
 
 

@@ -1,4 +1,4 @@
-"""A store in memory, for tests and trials; by name it is shared inside the process."""
+"""A store in memory, for tests and trials; stores of one name share their objects."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class MemoryStore(Store):
     def __init__(self, name: str | None = None) -> None:
         self._name = name
         self._identity = ("memory", name if name is not None else next(_UNNAMED))
-        # `setdefault` is one step: two threads that open the same name get the same space.
+        # `setdefault` is atomic: two threads that open the same name get the same space.
         self._space = _Space() if name is None else _SPACES.setdefault(name, _Space())
 
     @property
@@ -81,15 +81,16 @@ class MemoryStore(Store):
     def __reduce__(self) -> NoReturn:
         raise InvalidType(
             f"The memory store {self.name} cannot be pickled: another process has another memory. "
-            "Use a directory or another shared store; a URL like hmemory://name finds the same objects only inside one process."
+            "Use a directory or another shared store; "
+            "a URL like hmemory://name finds the same objects only inside one process."
         )
 
     def get_versioned(self, key: str) -> tuple[bytes, Version]:
         try:
-            found = self._space.objects[check_key(key)]
+            stored = self._space.objects[check_key(key)]
         except KeyError:
             raise self.missing(key) from None
-        return found.data, found.version
+        return stored.data, stored.version
 
     def put(self, key: str, data: Data) -> None:
         check_key(key)
@@ -118,6 +119,5 @@ class MemoryStore(Store):
         check_prefix(prefix)
         with self._space.lock:
             objects = dict(self._space.objects)
-        return select(
-            (Entry(key, len(found.data), found.modified) for key, found in objects.items()), prefix, recursive
-        )
+        entries = (Entry(key, len(stored.data), stored.modified) for key, stored in objects.items())
+        return select(entries, prefix, recursive)

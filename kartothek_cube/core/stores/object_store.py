@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.conditional_put import (
@@ -35,158 +34,48 @@ from kartothek_cube.core.stores.contract import (
     check_spans,
 )
 from kartothek_cube.core.stores.errors import Attempt, explained, has_status, is_panic, not_opened
-from kartothek_cube.core.stores.urls import Kind, Location
-from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, MissingExtra, Unsupported
+from kartothek_cube.core.stores.object_store_client import (
+    Credentials,
+    check_not_forked,
+    connect,
+    custom_endpoint,
+    require_extra,
+)
+from kartothek_cube.core.stores.urls import Location
+from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound
 
-__all__ = [
-    "Credentials",
-    "ObjectStore",
-    "ObjectVersion",
-    "check_not_forked",
-    "connect",
-    "custom_endpoint",
-    "require_extra",
-]
-
-Credentials: TypeAlias = Callable[[], Any]
-
-_CLASSES = {"s3": "S3Store", "azure": "AzureStore", "gcs": "GCSStore"}
-
-_ENDPOINT_VARIABLES = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-    "gcs": ("GOOGLE_BASE_URL",),
-}
-
-# obstore's own limit, 30 seconds for a whole answer, is too short for large files on thin lines.
-_TIMEOUTS = {"timeout": "5min", "read_timeout": "1min"}
-
-_RETRIES: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(minutes=3)}
-
-_FIRST_USE: list[int] = []
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """Credentials that were inside the URL.
-
-    Given this way, nothing of the environment is mixed into them.
-    """
-
-    values: tuple[tuple[str, str], ...] = field(repr=False)
-
-    def __call__(self) -> dict[str, str | None]:
-        return {**dict(self.values), "expires_at": None}
-
-
-def require_extra(kind: Kind) -> None:
-    """Refuse a store whose client is not installed."""
-    if importlib.util.find_spec("obstore") is None:
-        raise MissingExtra(
-            f"Stores of kind {kind} need the package obstore, which is not installed: pip install 'kartothek-cube[{kind}]'"
-        )
-
-
-def check_not_forked(name: str) -> None:
-    """Remember the process that uses obstore first, and refuse its forked children, in which obstore's threads are gone and every call hangs for ever."""
-    if not _FIRST_USE:
-        _FIRST_USE.append(os.getpid())
-    if _FIRST_USE[0] != os.getpid():
-        raise Unsupported(
-            f"Store {name} cannot be used here: this process was forked after its parent had used an object store, and obstore would hang. "
-            "Start processes by spawn or forkserver, or fork before the first use of an object store."
-        )
-
-
-def connect(location: Location, credentials: Credentials | None) -> Any:
-    """Make a client. What location and credentials leave open comes from the environment of this process."""
-    make = getattr(importlib.import_module("obstore.store"), _CLASSES[location.kind])
-    options = {
-        "client_options": _client_options(location),
-        "retry_config": _RETRIES,
-        **_credentials(location, credentials),
-    }
-    return make(location.bucket, prefix=location.prefix or None, config=_config(location), **options)
-
-
-def custom_endpoint(location: Location) -> str | None:
-    """Return the server that is not the provider's own, from the location or the environment."""
-    variables = (os.environ.get(name) for name in _ENDPOINT_VARIABLES[location.kind])
-    return location.endpoint or next(filter(None, variables), None)
-
-
-def _credentials(location: Location, credentials: Credentials | None) -> dict[str, Any]:
-    if credentials is not None:
-        return {"credential_provider": credentials}
-    if location.secrets and location.kind != "gcs":
-        return {"credential_provider": _Fixed(location.secrets)}
-    return {}
-
-
-def _client_options(location: Location) -> dict[str, Any]:
-    insecure = (custom_endpoint(location) or "").startswith("http://") or any(
-        '"http://' in secret for _, secret in location.secrets
-    )
-    return {**_TIMEOUTS, "allow_http": True} if insecure else dict(_TIMEOUTS)
-
-
-def _config(location: Location) -> dict[str, Any]:
-    config = {"s3": _s3_config, "azure": _azure_config, "gcs": _gcs_config}[location.kind](location)
-    return {name: value for name, value in config.items() if value is not None}
-
-
-def _s3_config(location: Location) -> dict[str, Any]:
-    # Deleting key by key is understood by every server, a bulk request of one key is not.
-    fixed = {"conditional_put": "etag", "disable_bulk_delete": True}
-    path_style = False if location.endpoint else None
-    return {
-        **fixed,
-        "endpoint": location.endpoint,
-        "region": location.region,
-        "virtual_hosted_style_request": path_style,
-    }
-
-
-def _azure_config(location: Location) -> dict[str, Any]:
-    return {"endpoint": location.endpoint, "account_name": location.account}
-
-
-def _gcs_config(location: Location) -> dict[str, Any]:
-    return {"base_url": location.endpoint, **dict(location.secrets)}
-
+__all__ = ["ObjectStore", "ObjectVersion"]
 
 R = TypeVar("R")
 
-_CHUNK = 5 << 20  # bytes, as obstore has it: larger objects are sent in parts
-
+# Bytes, as in obstore: larger objects are sent in parts.
+_CHUNK = 5 << 20
 _PAGE = 1000
-
-_MOST_FOLDERS = 16  # that are listed one by one; beyond that, listing what is around them takes fewer requests
+# With more folders, listing the folder around them takes fewer requests than listing each.
+_MAX_FOLDERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """What the server calls this content of a key: an ETag or, on GCS, a generation."""
+    """The version of the content of a key: an ETag or, on GCS, a generation."""
 
     e_tag: str | None = None
     version: str | None = None
 
 
 class ObjectStore(Store):
-    """Objects in a bucket of S3 or a container of Azure Blob, or in a bucket of GCS.
+    """Objects in a bucket of S3 or GCS, or in a container of Azure Blob.
 
-    Needs the extra ``s3``, ``azure`` or ``gcs``.
-
-    The client is made on first use, in the process that uses it; what the location leaves open is
-    looked up in that process's environment.
+    Needs the extra ``s3``, ``azure`` or ``gcs``. The client is made on first use, in the process
+    that uses it, whose environment supplies what the location omits.
 
     Parameters
     ----------
     location : Location
-        Which bucket of which server, as `parse_location` returns it.
+        The bucket and its server, as `parse_location` returns them.
     credentials : Callable | None
-        Function without arguments that returns credentials as obstore's ``credential_provider``
-        does. Default: those of the URL, else the environment's.
+        Function without arguments that returns credentials as a ``credential_provider`` of obstore
+        does. Default: those of the URL, else those of the environment.
 
     Examples
     --------
@@ -198,7 +87,8 @@ class ObjectStore(Store):
     def __init__(self, location: Location, credentials: Credentials | None = None) -> None:
         if credentials is not None and not callable(credentials):
             raise InvalidType(
-                f"credentials= is a function without arguments that returns credentials, not a {type(credentials).__name__}."
+                "credentials= is a function without arguments that returns credentials, "
+                f"not a {type(credentials).__name__}."
             )
         if credentials is not None and location.secrets:
             raise InvalidInput(f"Store {location.name} has credentials in its URL and credentials=; give one of them.")
@@ -226,9 +116,9 @@ class ObjectStore(Store):
 
     @property
     def _place(self) -> Hashable:
-        """The bucket of the server that is used in this process; what was found out of it holds below every prefix."""
-        at = self._location
-        return (at.kind, custom_endpoint(at) or at.account, at.bucket)
+        """The bucket and its server: the scope of a probe, whatever the prefix."""
+        location = self._location
+        return (location.kind, custom_endpoint(location) or location.account, location.bucket)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self._location, self._credentials))
@@ -238,8 +128,8 @@ class ObjectStore(Store):
 
     def get_versioned(self, key: str) -> tuple[bytes, ObjectVersion]:
         def read(client: Any) -> tuple[bytes, ObjectVersion]:
-            found = client.get(key)
-            return found.bytes().to_bytes(), self._version(found.meta)
+            answer = client.get(key)
+            return answer.bytes().to_bytes(), self._version(answer.meta)
 
         return self._do("get", key, read)
 
@@ -260,14 +150,13 @@ class ObjectStore(Store):
     def tail(self, key: str, n: int) -> tuple[Buffer, int]:
         if n <= 0:
             return b"", self._size(key)
-        return self._do(
-            "tail", key, lambda client: (_tail_by_size if self._location.kind == "azure" else _tail)(client, key, n)
-        )
+        read = _tail_by_size if self._location.kind == "azure" else _tail
+        return self._do("tail", key, lambda client: read(client, key, n))
 
     def ranges(self, key: str, spans: Sequence[Span]) -> Buffers:
         filled = [(start, stop) for start, stop in check_spans(spans) if start < stop]
-        found = iter(self._do("ranges", key, lambda client: _ranges(client, key, filled)) if filled else [])
-        return [next(found) if start < stop else b"" for start, stop in spans]
+        buffers = iter(self._do("ranges", key, lambda client: _ranges(client, key, filled)) if filled else [])
+        return [next(buffers) if start < stop else b"" for start, stop in spans]
 
     def put(self, key: str, data: Data) -> None:
         self._write("put", key, lambda client: client.put(key, _plain(data)))
@@ -291,7 +180,7 @@ class ObjectStore(Store):
         expected = None if version is None else _object_version(version)
         if not self._supports_conditional_put():
             return self._put_as_only_writer(key, data, expected)
-        mode = "create" if expected is None else _token(expected)
+        mode = "create" if expected is None else _token_of(asdict(expected))
 
         def swap(client: Any) -> ObjectVersion:
             return self._version(client.put(key, _plain(data), mode=mode, use_multipart=False))
@@ -303,9 +192,7 @@ class ObjectStore(Store):
         if checks or (checks is None and custom_endpoint(self._location)):
 
             def probe(client: Any) -> bool:
-                return supports_conditional_put(
-                    self._place, lambda *put: _put_on_condition(client, *put), client.delete
-                )
+                return supports_conditional_put(self._place, partial(_put_on_condition, client), client.delete)
 
             return self._write("put_if", "kartothek_cube-conditions", probe)
         return True
@@ -313,23 +200,25 @@ class ObjectStore(Store):
     def _put_as_only_writer(self, key: str, data: Data, version: ObjectVersion | None) -> ObjectVersion:
         if current_options().require_atomic:
             raise AtomicityRequired(
-                f"The server of store {self.name} ignores the conditions of a put, so a concurrent writer's change to {key!r} could be lost. "
-                "Use a server that heeds If-Match and If-None-Match, or options(require_atomic=False) if there is one writer."
+                f"The server of store {self.name} ignores the conditions of a put, so a concurrent writer's change to "
+                f"{key!r} could be lost. Use a server that respects If-Match and If-None-Match, or "
+                "options(require_atomic=False) if there is one writer."
             )
-        if self._current(key) != version:
+
+        def head(client: Any) -> ObjectVersion:
+            return self._version(client.head(key))
+
+        current = None
+        with contextlib.suppress(KeyNotFound):
+            current = self._do("head", key, head)
+        if current != version:
             raise self.mismatch(key, version)
         self.put(key, data)
-        return self._version(self._do("head", key, lambda client: client.head(key)))
-
-    def _current(self, key: str) -> ObjectVersion | None:
-        try:
-            return self._do("head", key, lambda client: self._version(client.head(key)))
-        except KeyNotFound:
-            return None
+        return self._do("head", key, head)
 
     def copy(self, source: str, target: str) -> None:
         check_key(target)
-        if source == target:  # S3 refuses it
+        if source == target:  # S3 refuses to copy an object to itself
             self._size(source)
         else:
             self._write("copy", source, lambda client: client.copy(source, target))
@@ -342,35 +231,29 @@ class ObjectStore(Store):
         folder, _, stem = check_prefix(prefix).rpartition("/")
         if recursive and not stem:
             return Listing(self._below(folder, prefix), [])
-        found = self._level(folder, prefix)
+        level = self._try("list", prefix, lambda client: client.list_with_delimiter(folder or None))
+        entries = _entries(level["objects"], prefix)
+        folders = sorted(inner for inner in level["common_prefixes"] if inner.startswith(prefix))
         if not recursive:
-            return found
-        if len(found.prefixes) > _MOST_FOLDERS:
+            return Listing(entries, [f"{inner}/" for inner in folders])
+        if len(folders) > _MAX_FOLDERS:
             return Listing(self._below(folder, prefix), [])
-        below = [entry for inner in found.prefixes for entry in self._below(inner.removesuffix("/"), inner)]
-        return Listing(_sorted([*found.entries, *below]), [])
-
-    def _level(self, folder: str, prefix: str) -> Listing:
-        found = self._try("list", prefix, lambda client: client.list_with_delimiter(folder or None))
-        prefixes = sorted(f"{inner}/" for inner in found["common_prefixes"] if inner.startswith(prefix))
-        return Listing(_entries(found["objects"], prefix), prefixes)
+        below = [entry for inner in folders for entry in self._below(inner, f"{inner}/")]
+        return Listing(_sorted([*entries, *below]), [])
 
     def _below(self, folder: str, prefix: str) -> Entries:
-        # obstore lists whole folders; what else starts so is left out here.
-        return _entries(
-            self._try("list", prefix, lambda client: client.list(folder or None, chunk_size=_PAGE).collect()), prefix
-        )
+        # obstore lists whole folders; `_entries` drops the objects without the prefix.
+        objects = self._try("list", prefix, lambda client: client.list(folder or None, chunk_size=_PAGE).collect())
+        return _entries(objects, prefix)
 
     def _size(self, key: str) -> int:
         return int(self._do("head", key, lambda client: client.head(key))["size"])
 
     def _version(self, meta: Mapping[str, Any]) -> ObjectVersion:
-        # Put, get and head agree on these; on GCS the generation is what a condition takes.
-        return (
-            ObjectVersion(version=meta["version"])
-            if self._location.kind == "gcs"
-            else ObjectVersion(e_tag=meta["e_tag"])
-        )
+        # Put, get and head agree on these. Conditions of GCS take the generation.
+        if self._location.kind == "gcs":
+            return ObjectVersion(version=meta["version"])
+        return ObjectVersion(e_tag=meta["e_tag"])
 
     def _do(self, operation: str, key: str, action: Callable[[Any], R]) -> R:
         return self._try(operation, check_key(key), action)
@@ -392,17 +275,18 @@ class ObjectStore(Store):
         check_not_forked(self.name)
         try:
             return action(self._client())
-        except BaseException as error:  # whatever obstore raises; its panics are no `Exception`
+        except BaseException as error:  # panics of obstore are no `Exception`
             failure = explained(error, Attempt(self, operation, key, self._secrets, writes, mismatch))
+        # Outside of the handler: the original may contain credentials and must not be the context.
         raise failure
 
     def _client(self) -> Any:
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
-                self._made = (os.getpid(), self._opened())
+                self._made = (os.getpid(), self._open())
             return self._made[1]
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         try:
             return self._connect()
         except BaseException as error:
@@ -420,7 +304,7 @@ class ObjectStore(Store):
 
 
 class _Chunks:
-    """A binary stream in pieces; remembers an error of the stream, which is none of the network."""
+    """A binary stream in pieces; keeps an error of the stream apart from those of the network."""
 
     def __init__(self, source: BinaryIO) -> None:
         self.failure: Exception | None = None
@@ -428,7 +312,7 @@ class _Chunks:
         self._first = self._read()
 
     def content(self) -> bytes | Iterator[bytes]:
-        """Return everything if it is one piece, else the pieces."""
+        """Return the bytes of a stream of one piece, else the pieces."""
         return self._first if len(self._first) < _CHUNK else self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
@@ -450,29 +334,26 @@ class _Chunks:
 
 
 def _plain(data: Data) -> memoryview:
-    """A view of unsigned bytes: obstore takes no other, and Arrow's buffers are signed."""
+    """A view of unsigned bytes, which obstore requires; buffers of Arrow are signed."""
     return memoryview(data).cast("B")
 
 
 def _object_version(version: Version) -> ObjectVersion:
     if not isinstance(version, ObjectVersion):
         raise InvalidType(
-            f"A version of an object store is an ObjectVersion as `get_versioned` returns it, not {type(version).__name__}."
+            "A version of an object store is an ObjectVersion as `get_versioned` returns it, "
+            f"not {type(version).__name__}."
         )
     return version
 
 
-def _token(version: ObjectVersion) -> dict[str, str]:
-    return _token_of({"e_tag": version.e_tag, "version": version.version})
-
-
-def _token_of(meta: Any) -> dict[str, str]:
-    """What obstore takes as the expected version, from what it says of an object."""
+def _token_of(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The expected version as obstore takes it, from the metadata of an object."""
     return {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
 
 
 def _put_on_condition(client: Any, key: str, data: bytes, version: dict[str, str] | None) -> dict[str, str]:
-    """One put of the probe for conditions; the new version, empty if the server gives none."""
+    """One put of the probe; the new version, empty if the server has none."""
     from obstore import exceptions
 
     try:
@@ -480,7 +361,7 @@ def _put_on_condition(client: Any, key: str, data: bytes, version: dict[str, str
     except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
         raise ConditionFailed from None
     except exceptions.BaseError as error:
-        if not has_status(error, 501):  # not implemented: the server does not know conditions
+        if not has_status(error, 501):  # Not Implemented: the server has no conditional puts
             raise
         if version is not None:
             raise ConditionFailed from None
@@ -488,7 +369,7 @@ def _put_on_condition(client: Any, key: str, data: bytes, version: dict[str, str
 
 
 def _ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
-    """The bytes of these spans, none of which is empty."""
+    """The bytes of spans that are not empty."""
     try:
         return _get_ranges(client, key, spans)
     except BaseException as error:
@@ -496,19 +377,17 @@ def _ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
             raise
     size = int(client.head(key)["size"])
     inside = [(start, min(stop, size)) for start, stop in spans if start < size]
-    found = iter(_get_ranges(client, key, inside) if inside else [])
-    return [next(found) if start < size else b"" for start, _ in spans]
+    buffers = iter(_get_ranges(client, key, inside) if inside else [])
+    return [next(buffers) if start < size else b"" for start, _ in spans]
 
 
 def _get_ranges(client: Any, key: str, spans: Sequence[Span]) -> Buffers:
-    return [
-        memoryview(found)
-        for found in client.get_ranges(key, starts=[start for start, _ in spans], ends=[stop for _, stop in spans])
-    ]
+    starts, ends = [start for start, _ in spans], [stop for _, stop in spans]
+    return [memoryview(buffer) for buffer in client.get_ranges(key, starts=starts, ends=ends)]
 
 
 def _may_reach_behind_the_end(error: BaseException) -> bool:
-    """Servers refuse a range that starts there, Azure's client too; where it is asked for together with another, obstore panics, which is no `Exception`."""
+    # Servers and the client of Azure refuse such a range; among several, obstore panics over it.
     return is_panic(error) or has_status(error, 416) or "range" in str(error).lower()
 
 
@@ -516,32 +395,31 @@ def _tail(client: Any, key: str, n: int) -> tuple[Buffer, int]:
     from obstore.exceptions import GenericError
 
     try:
-        found = client.get(key, options={"range": {"suffix": n}})
+        answer = client.get(key, options={"range": {"suffix": n}})
     except GenericError as error:
         if not _may_reach_behind_the_end(error) or client.head(key)["size"]:
             raise
         return b"", 0  # an empty object has no range
-    return memoryview(found.bytes()), int(found.meta["size"])
+    return memoryview(answer.bytes()), int(answer.meta["size"])
 
 
 def _tail_by_size(client: Any, key: str, n: int) -> tuple[Buffer, int]:
-    """For Azure, which takes no range counted from the end."""
+    """For Azure, which has no ranges from the end."""
     size = int(client.head(key)["size"])
     if not size:
         return b"", 0
-    found = client.get(key, options={"range": (max(0, size - n), size)})
-    if found.meta["size"] != size:  # replaced in between
+    answer = client.get(key, options={"range": (max(0, size - n), size)})
+    if answer.meta["size"] != size:  # the object was replaced in between
         return _tail_by_size(client, key, n)
-    return memoryview(found.bytes()), size
+    return memoryview(answer.bytes()), size
 
 
 def _entries(objects: Sequence[Any], prefix: str) -> Entries:
-    found = (
-        Entry(o["path"], o["size"], o["last_modified"])
-        for o in objects
-        if o["path"].startswith(prefix) and not o["path"].endswith("~")
+    return _sorted(
+        Entry(item["path"], item["size"], item["last_modified"])
+        for item in objects
+        if item["path"].startswith(prefix) and not item["path"].endswith("~")
     )
-    return _sorted(found)
 
 
 def _sorted(entries: Iterator[Entry] | Entries) -> Entries:

@@ -1,4 +1,4 @@
-"""Opening stores: from a URL, a path, a store object or a factory."""
+"""Opens stores from a URL, a path, a store object or a factory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.key_value import adapt, check_no_settings, is_key_value_store
@@ -60,7 +60,7 @@ _LONGEST_CHAIN = 10  # of factories that return factories
 
 
 class StoreSettings(TypedDict, total=False):
-    """Settings of a store; `open_store` says what they mean."""
+    """Settings of a store; documented at `open_store`."""
 
     readonly: bool
     fsync: bool
@@ -73,7 +73,7 @@ class StoreSettings(TypedDict, total=False):
 
 
 def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
-    """Open a store. Every ``store=`` argument accepts what this accepts.
+    """Open a store. Every ``store=`` argument accepts the same values.
 
     Nothing is read or written, and no directory is made.
 
@@ -81,22 +81,21 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     ----------
     x : str | os.PathLike | Store | simplekv or minimalkv store | Callable
         A URL (``hfs:///path``, ``hfs://relative/path``, ``file:///path``, ``hmemory://name``,
-        ``s3://bucket/prefix``, ``az://container/prefix``, ``gs://bucket/prefix``, an old one with
-        credentials inside, or what storefact or minimalkv knows), a directory, a store object, or a
-        function without arguments that returns one of these. A simplekv or minimalkv store of plain
-        files becomes a `LocalStore` on the same directory.
+        ``s3://bucket/prefix``, ``az://container/prefix``, ``gs://bucket/prefix``, an old one that
+        contains credentials, or another one of storefact or minimalkv), a directory, a store
+        object, or a function without arguments that returns one of these. A simplekv or minimalkv
+        store of plain files becomes a `LocalStore` on the same directory.
     **settings
         ``readonly=True`` refuses writes. For local stores also ``lock`` (``"inode"`` or
         ``"sidecar"``), ``fsync`` (default True) and ``perm``. For object stores ``region``,
-        ``endpoint`` (a URL), ``credentials`` (a function without arguments that returns what
-        obstore's ``credential_provider`` does) and ``check_conditions`` (whether the server is
-        asked before the first commit if it heeds conditional puts; default: if there is an
-        ``endpoint``).
+        ``endpoint`` (a URL), ``credentials`` (a function without arguments, as a
+        ``credential_provider`` of obstore) and ``check_conditions`` (whether conditional puts are
+        probed before the first commit; default: if there is an ``endpoint``).
 
     Raises
     ------
     InvalidType
-        If ``x`` is nothing of this.
+        If ``x`` is none of these.
     InvalidInput
         If the URL or a setting is unknown or malformed.
     Unsupported
@@ -112,18 +111,17 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     """
     unknown = sorted(settings.keys() - set(_SETTINGS))
     if unknown:
-        raise InvalidInput(
-            f"Unknown store settings {unknown}; there are {_SETTINGS}.{did_you_mean(unknown, _SETTINGS)}"
-        )
+        hint = did_you_mean(unknown, _SETTINGS)
+        raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{hint}")
     _check_types(settings)
     others: dict[str, Any] = dict(settings)
     readonly = others.pop("readonly", False)
-    store = _open(_called(x), others)
+    store = _open(_call_factory(x), others)
     return ReadOnlyView(store) if readonly and store.capabilities.writable else store
 
 
 def open_instrumented(x: StoreLike) -> Store:
-    """Open a store as `open_store` does, for a verb: the current operation counts its calls.
+    """Open a store for a verb: as `open_store`, and the current operation counts its calls.
 
     Examples
     --------
@@ -135,23 +133,21 @@ def open_instrumented(x: StoreLike) -> Store:
 
 
 def _check_types(settings: Mapping[str, Any]) -> None:
-    # No value is repeated: it may be a credential in the wrong place.
+    # The errors do not show the value: it may be a misplaced credential.
     for name, value in settings.items():
-        kind, word = _TYPES.get(name, (object, ""))
-        if not isinstance(value, kind) and not (value is None and name in _NONE_IS_DEFAULT):
-            raise InvalidType(f"{name}= of a store is {word}, not {type(value).__name__}.")
+        expected, expected_text = _TYPES.get(name, (object, ""))
+        if not isinstance(value, expected) and not (value is None and name in _NONE_IS_DEFAULT):
+            raise InvalidType(f"{name}= of a store is {expected_text}, not {type(value).__name__}.")
     perm = settings.get("perm")
     if perm is not None and (isinstance(perm, bool) or not 0 <= perm <= _ALL_BITS):
         raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
 
 
-def _called(x: object) -> Any:
+def _call_factory(x: object) -> Any:
     for _ in range(_LONGEST_CHAIN):
-        if (
-            isinstance(x, Store | str | os.PathLike)
-            or (is_key_value_store(x) and not isinstance(x, type))
-            or not callable(x)
-        ):
+        # A class is a factory although it has the methods of its stores.
+        is_store = is_key_value_store(x) and not isinstance(x, type)
+        if is_store or isinstance(x, Store | str | os.PathLike) or not callable(x):
             return x
         x = x()
     raise InvalidType(f"A store factory returned a function {_LONGEST_CHAIN} times instead of a store.")
@@ -159,8 +155,11 @@ def _called(x: object) -> Any:
 
 def _open(x: object, settings: dict[str, Any]) -> Store:
     if isinstance(x, str) and names_object_store(x):
-        return _open_object_store(x, settings)
-    _refuse(settings, _OBJECT_SETTINGS, "object stores given by URL")
+        _check_none_of(settings, _LOCAL_SETTINGS, "local stores")
+        location = parse_location(x).with_settings(settings)
+        objects = ObjectStore(location, settings.get("credentials"))
+        return ReadOnlyView(objects) if location.readonly else objects
+    _check_none_of(settings, _OBJECT_SETTINGS, "object stores given by URL")
     if isinstance(x, Store):
         check_no_settings(settings, f"the opened store {x.name}")
         return x.inner if isinstance(x, InstrumentedStore) else x
@@ -171,22 +170,16 @@ def _open(x: object, settings: dict[str, Any]) -> Store:
     if is_key_value_store(x):
         return adapt(x, settings)
     raise InvalidType(
-        f"Provided incompatible store type {type(x).__name__}. A store is a URL such as hfs:///path, a path, a store object of kartothek_cube, simplekv or "
-        "minimalkv, or a function without arguments that returns one of these."
+        f"Provided incompatible store type {type(x).__name__}. A store is a URL such as hfs:///path, a path, "
+        "a store object of kartothek_cube, simplekv or minimalkv, or a function without arguments that returns one "
+        "of these."
     )
 
 
-def _refuse(settings: dict[str, Any], names: tuple[str, ...], what: str) -> None:
-    wrong = sorted(settings.keys() & set(names))
-    if wrong:
-        raise InvalidInput(f"The settings {wrong} are for {what}; this store does not take them.")
-
-
-def _open_object_store(url: str, settings: dict[str, Any]) -> Store:
-    _refuse(settings, _LOCAL_SETTINGS, "local stores")
-    location = parse_location(url).with_settings(settings)
-    store = ObjectStore(location, settings.get("credentials"))
-    return ReadOnlyView(store) if location.readonly else store
+def _check_none_of(settings: dict[str, Any], names: tuple[str, ...], stores: str) -> None:
+    misplaced = sorted(settings.keys() & set(names))
+    if misplaced:
+        raise InvalidInput(f"The settings {misplaced} are for {stores}; this store does not take them.")
 
 
 def _open_path(path: str | os.PathLike[Any], settings: dict[str, Any]) -> Store:
@@ -235,16 +228,16 @@ def _open_with_storefact(url: str, settings: dict[str, Any]) -> Store:
     if missing:
         raise Unsupported(f"Stores of kind {scheme} need a package that is not installed: {missing}.")
     if store is None:
-        # The texts of storefact and minimalkv may repeat the URL with its password.
+        # Errors of storefact and minimalkv may contain the URL with its password.
         raise InvalidInput(
-            f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// or another scheme of storefact."
-            f"{did_you_mean([scheme], _SCHEMES)}"
+            f"Unknown storage type or malformed URL {scheme}://…; use hfs://, hmemory://, s3://, az://, gs:// "
+            f"or another scheme of storefact.{did_you_mean([scheme], _SCHEMES)}"
         )
     return adapt(store, settings)
 
 
 def _from_minimalkv(url: str) -> Any:
-    """Return the store, or None if minimalkv is not installed or does not know it either."""
+    """Return the store, or None if minimalkv is not installed or does not know the URL."""
     try:
         minimalkv = importlib.import_module("minimalkv")
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -255,52 +248,47 @@ def _from_minimalkv(url: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StoreFactory:
-    """A picklable function that opens a store; for stores that do not pickle, but the function that makes them does."""
+    """Opens a store in another process, for stores that cannot be pickled but whose factory can."""
 
-    make: Callable[[], StoreLike] = field(
-        repr=False
-    )  # a `partial` shows its arguments, which may be a URL with a password
+    # No repr: a `partial` shows its arguments, which may be a URL with a password.
+    make: Callable[[], StoreLike] = field(repr=False)
 
     def __call__(self) -> Store:
         return open_store(self.make)
 
 
 def store_factory(x: object) -> Store | StoreFactory:
-    """Return what travels to another process and opens the same store there: the store itself where it can be pickled, else a function.
+    """Return a picklable form of a store: the store itself if possible, else a function.
 
     `open_store` accepts both, and equal directories give equal results.
 
     Raises
     ------
     InvalidType
-        If neither can be pickled, or if the other process would see other objects, as with a store
+        If neither can be pickled, or if another process cannot see the same objects, as of a store
         in memory.
     """
     store = open_store(cast("StoreLike", x))
     if not store.capabilities.shared:
-        _refuse_unshared(store)
-    if _pickles(store):
+        raise InvalidType(
+            f"Store {store.name} lives in the memory of this process, so it cannot be used by another. "
+            "Use a directory or another shared store."
+        )
+    if _can_pickle(store):
         return store
-    if callable(x) and not isinstance(x, Store) and not is_key_value_store(x) and _pickles(x):
+    if callable(x) and not isinstance(x, Store) and not is_key_value_store(x) and _can_pickle(x):
         return StoreFactory(x)
     raise InvalidType(
-        f"Store {store.name} cannot be pickled, so no other process can open it. Give its URL, or a function at module level that opens it."
+        f"Store {store.name} cannot be pickled, so no other process can open it. "
+        "Give its URL, or a function at module level that opens it."
     )
 
 
-def _refuse_unshared(store: Store) -> NoReturn:
-    raise InvalidType(
-        f"Store {store.name} lives in the memory of this process, so it cannot be used by another. Use a directory or another shared store."
-    )
-
-
-def _pickles(x: object) -> bool:
+def _can_pickle(x: object) -> bool:
     try:
         pickle.loads(pickle.dumps(x))
     except KartothekCubeError:
         return False
-    except (
-        Exception
-    ):  # pickling runs foreign code: PicklingError, TypeError, AttributeError, RecursionError and whatever else
+    except Exception:  # pickling runs code of the user, which may raise anything
         return False
     return True

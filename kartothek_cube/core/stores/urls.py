@@ -1,4 +1,4 @@
-"""Store URLs: which store they name, parsed without touching it."""
+"""Store URLs, parsed without access to the store: object stores, local and memory stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -31,66 +31,65 @@ __all__ = [
 Kind: TypeAlias = Literal["s3", "azure", "gcs"]
 
 _S3 = ("s3", "hs3", "s3a", "s3n", "boto")
-
 _AZURE = ("azure", "hazure", "az")
-
 _HADOOP_AZURE = ("abfs", "abfss", "wasb", "wasbs")
-
 _GCS = ("gs", "gcs", "hgs", "hgcs")
-
 OBJECT_SCHEMES = frozenset({*_S3, *_AZURE, *_HADOOP_AZURE, *_GCS})
+LOCAL_SCHEMES = frozenset({"hfs", "fs", "file"})
+MEMORY_SCHEMES = frozenset({"hmemory", "memory"})
 
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?", re.DOTALL
+)
 _LOCATION_URL = re.compile(
     r"(?:readonly\+)?[A-Za-z0-9]+://(?P<authority>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?",
     re.DOTALL,
 )
 
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._\-]*")
-
 _ENDPOINT = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
-
 _AWS_HOST = re.compile(r"s3(?:[.-](?P<region>[a-z]{2}(?:-[a-z]+)+-\d))?\.amazonaws\.com(?::443)?")
 
-# What storefact and minimalkv take to set up their own clients or to make buckets.
+# Settings of the clients of storefact and minimalkv, and of buckets that they make.
 _IGNORED = frozenset(
     {"create_if_missing", "bucket_creation_location", "project", "verify", "checksum", "socket_timeout"}
     | {f"max_{what}" for what in ("connections", "block_size", "single_put_size")}
 )
 
 _COMMON = frozenset({"readonly", "check_conditions", "endpoint"})
-
 _KNOWN = {
     "s3": _COMMON | {"region", "region_name", "is_secure", "force_bucket_suffix", "session_token"},
     "azure": _COMMON | {"use_sas", "blob_endpoint", "default_endpoints_protocol", "account_name"},
     "gcs": _COMMON,
 }
 
-_SETTING_BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
-
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+# In the URL of an object store, a flag without a value is true.
+_FLAGS = {**_BOOLEANS, "": True}
 _NAMES = {"s3": "s3", "azure": "az", "gcs": "gs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the objects of one store are.
+    """The place of the objects of one store.
 
     Attributes
     ----------
     kind : {"s3", "azure", "gcs"}
-        Whose protocol is spoken.
+        The protocol.
     bucket, prefix : str
-        The bucket or container, and the folder inside it that counts as the root (empty, or without
-        slashes around it).
+        The bucket or container, and the folder inside that is the root: empty, or without slashes
+        around it.
     endpoint, account, region : str | None
-        The server's URL, the Azure account, the AWS region; None: as the environment of the process
-        says, else the provider's own.
+        The URL of the server, the account of Azure, the region of AWS. None: as set by the
+        environment of the process, else the default of the provider.
     check_conditions : bool | None
-        Whether the server is asked, before the first commit, if it heeds conditions; None: if it is
-        not the provider's own.
+        Whether conditional puts are probed before the first commit. None: if the server is not the
+        provider's own.
     readonly : bool
-        Whether the URL forbids to write.
+        Whether the URL forbids writing.
     secrets : tuple
-        Credentials that were inside the URL, as pairs. They are in no text, but in a pickle.
+        Credentials of the URL, as pairs. Texts omit them, a pickle contains them.
     """
 
     kind: Kind
@@ -105,35 +104,31 @@ class Location:
 
     @property
     def identity(self) -> Hashable:
-        """What tells the objects below the prefix from any other."""
+        """Equal for locations of the same objects."""
         return (self.kind, self.endpoint or self.account, self.bucket, self.prefix)
 
     @property
     def name(self) -> str:
         """The URL without credentials."""
-        query = {
-            k: v for k, v in (("account_name", self.account), ("endpoint", self.endpoint), ("region", self.region)) if v
-        }
+        values = {"account_name": self.account, "endpoint": self.endpoint, "region": self.region}
+        query = urlencode({name: value for name, value in values.items() if value}, safe=":/")
         path = f"{self.bucket}/{quote(self.prefix, safe='/+=@,~')}" if self.prefix else self.bucket
-        return f"{_NAMES[self.kind]}://{path}" + (f"?{urlencode(query, safe=':/')}" if query else "")
+        return f"{_NAMES[self.kind]}://{path}" + (f"?{query}" if query else "")
 
     def with_settings(self, settings: Mapping[str, Any]) -> Location:
-        """Return the location with ``region``, ``endpoint`` and ``check_conditions`` as given; they win over the URL."""
-        given = {
-            name: settings[name]
-            for name in ("region", "endpoint", "check_conditions")
-            if settings.get(name) is not None
-        }
-        if "endpoint" in given:
-            _check_endpoint(given["endpoint"])
-        if "region" in given and self.kind != "s3":
+        """Return the location with ``region``, ``endpoint`` and ``check_conditions`` overridden."""
+        names = ("region", "endpoint", "check_conditions")
+        overrides = {name: settings[name] for name in names if settings.get(name) is not None}
+        if "endpoint" in overrides:
+            _check_endpoint(overrides["endpoint"])
+        if "region" in overrides and self.kind != "s3":
             raise InvalidInput(f"region= is for S3; {self.name} has none.")
-        return replace(self, **given)
+        return replace(self, **overrides)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A URL taken apart: decoded, but for the user part."""
+    """The parts of a URL: decoded, except for the user."""
 
     scheme: str
     user: str | None = field(repr=False)
@@ -145,7 +140,7 @@ class _Parts:
         if name not in self.query:
             return default
         try:
-            return _SETTING_BOOLEANS[self.query[name].lower()]
+            return _FLAGS[self.query[name].lower()]
         except KeyError:
             return _refuse(self.scheme, f"{name} is neither true nor false")
 
@@ -154,7 +149,8 @@ class _Parts:
         if not (name and colon and secret):
             _refuse(
                 self.scheme,
-                f"it looks like {form}, with special characters of the credentials percent-encoded ('/' as %2F, '+' as %2B)",
+                f"it looks like {form}, with special characters of the credentials percent-encoded "
+                "('/' as %2F, '+' as %2B)",
             )
         return unquote(name), unquote(secret)
 
@@ -165,51 +161,53 @@ def scheme_of(url: str) -> str:
 
 
 def parse_location(url: str) -> Location:
-    """Parse the URL of an object store. No error repeats it, since it may hold credentials.
+    """Parse the URL of an object store. No error shows the URL, which may contain credentials.
 
     Raises
     ------
     InvalidInput
-        If it is malformed, or has parts that its scheme does not take.
+        If the URL is malformed, or has parts that its scheme does not take.
 
     Examples
     --------
     >>> parse_location("s3://sales-bucket/cubes?endpoint=http://minio:9000").name
     's3://sales-bucket/cubes?endpoint=http://minio:9000'
-    >>> parse_location("hs3://key:secret@minio:9000/sales?is_secure=false&force_bucket_suffix=false")
-    Location(kind='s3', bucket='sales', prefix='', endpoint='http://minio:9000', account=None, region=None, check_conditions=None, readonly=False)
+    >>> parse_location("hs3://key:secret@minio:9000/sales?force_bucket_suffix=false").name
+    's3://sales?endpoint=https://minio:9000'
     """
     scheme = scheme_of(url)
     match = _LOCATION_URL.fullmatch(url)
     if match is None:
         _refuse(scheme, "it is no URL")
-    parser, kind = _parser(scheme)
-    parts = _parts(scheme, match, kind)
-    location = parser(parts)
-    readonly = (
-        url.lower().startswith("readonly+")
-        or _is_readonly(scheme, match["fragment"] or "")
-        or parts.flag("readonly", False)
-    )
+    kind: Kind = "s3" if scheme in _S3 else "gcs" if scheme in _GCS else "azure"
+    parts = _split(scheme, match, kind)
+    location = {"s3": _s3, "gcs": _gcs, "azure": _azure}[kind](parts)
+    readonly, fragment = url.lower().startswith("readonly+"), match["fragment"] or ""
+    if not readonly and fragment not in ("", "wrap:readonly"):
+        _refuse(scheme, "after its '#' it takes wrap:readonly only; a '#' in a path is written %23")
+    readonly = readonly or bool(fragment) or parts.flag("readonly", False)
     checks = parts.flag("check_conditions", True) if "check_conditions" in parts.query else None
-    return _checked(scheme, replace(location, readonly=readonly, check_conditions=checks))
+    if not _BUCKET.fullmatch(location.bucket):
+        _refuse(
+            scheme,
+            "it names no bucket or container; one looks like s3://bucket/prefix, az://container/prefix, "
+            "gs://bucket/prefix or hs3://key:secret@host/bucket",
+        )
+    if location.prefix:
+        check_key(location.prefix)
+    if location.endpoint is not None:
+        _check_endpoint(location.endpoint)
+    return replace(location, readonly=readonly, check_conditions=checks)
 
 
-def _parser(scheme: str) -> tuple[Callable[[_Parts], Location], Kind]:
-    if scheme in _S3:
-        return _s3, "s3"
-    if scheme in _GCS:
-        return _gcs, "gcs"
-    return (_hadoop_azure if scheme in _HADOOP_AZURE else _azure), "azure"
-
-
-def _parts(scheme: str, match: re.Match[str], kind: Kind) -> _Parts:
+def _split(scheme: str, match: re.Match[str], kind: Kind) -> _Parts:
     user, at, host = match["authority"].rpartition("@")
     query = {k: v for k, v in parse_qsl(match["query"] or "", keep_blank_values=True) if k not in _IGNORED}
     unknown = sorted(query.keys() - _KNOWN[kind])
     if kind == "gcs" and not at and "@" in (match["path"] or ""):
         _refuse(scheme, "a '/' in the base64 before the '@' is written %2F, and an '@' in a path %40")
-    if unknown and not at and "@" in (match["query"] or ""):  # what follows may be a part of the secret
+    # Without the user part, these names may be a piece of the secret: the error must not show them.
+    if unknown and not at and "@" in (match["query"] or ""):
         _refuse(scheme, "a '?' in credentials is written %3F")
     if unknown:
         _refuse(scheme, f"after its '?' it takes {sorted(_KNOWN[kind])}, not {unknown}")
@@ -224,24 +222,26 @@ def _s3(parts: _Parts) -> Location:
     bucket, _, prefix = parts.path.partition("/")
     if parts.flag("force_bucket_suffix", True) and not bucket.lower().endswith(f"-{key.lower()}"):
         bucket = f"{bucket}-{key.lower()}"
-    endpoint, region = _s3_endpoint(parts, region)
-    secrets = {"access_key_id": key, "secret_access_key": secret, "token": parts.query.get("session_token")}
-    return Location("s3", bucket, prefix, endpoint=endpoint, region=region, secrets=_present(secrets))
-
-
-def _s3_endpoint(parts: _Parts, region: str | None) -> tuple[str | None, str | None]:
-    """The server that an old URL names; Amazon's own is left to the client, which needs the region instead."""
+    endpoint = parts.query.get("endpoint")
     amazon = _AWS_HOST.fullmatch(parts.host.lower())
-    if amazon or not parts.host:  # without a host it is Amazon for minimalkv
-        return parts.query.get("endpoint"), region or (amazon["region"] if amazon else None)
-    scheme = "https" if parts.flag("is_secure", True) else "http"
-    return parts.query.get("endpoint") or f"{scheme}://{parts.host}", region
+    if amazon or not parts.host:  # in minimalkv, a missing host is Amazon
+        # The client finds the server of Amazon by the region.
+        region = region or (amazon["region"] if amazon else None)
+    else:
+        protocol = "https" if parts.flag("is_secure", True) else "http"
+        endpoint = endpoint or f"{protocol}://{parts.host}"
+    secrets = {"access_key_id": key, "secret_access_key": secret, "token": parts.query.get("session_token")}
+    present = tuple((name, value) for name, value in secrets.items() if value)
+    return Location("s3", bucket, prefix, endpoint=endpoint, region=region, secrets=present)
 
 
 def _azure(parts: _Parts) -> Location:
     endpoint = parts.query.get("blob_endpoint") or parts.query.get("endpoint")
     if parts.user is None:
         return Location("azure", parts.host, parts.path, endpoint=endpoint, account=parts.query.get("account_name"))
+    if parts.scheme in _HADOOP_AZURE:  # abfss://container@account.dfs.core.windows.net/prefix
+        host_account = parts.host.partition(".")[0]
+        return Location("azure", unquote(parts.user), parts.path, endpoint=endpoint, account=host_account)
     account, secret = parts.secrets(f"{parts.scheme}://account:key@container")
     if endpoint is None and parts.query.get("default_endpoints_protocol", "https") == "http":
         endpoint = f"http://{account}.blob.core.windows.net"
@@ -249,20 +249,12 @@ def _azure(parts: _Parts) -> Location:
     return Location("azure", parts.host, parts.path, endpoint=endpoint, account=account, secrets=secrets)
 
 
-def _hadoop_azure(parts: _Parts) -> Location:
-    endpoint, account = parts.query.get("blob_endpoint") or parts.query.get("endpoint"), parts.query.get("account_name")
-    if parts.user is None:
-        return Location("azure", parts.host, parts.path, endpoint=endpoint, account=account)
-    return Location("azure", unquote(parts.user), parts.path, endpoint=endpoint, account=parts.host.partition(".")[0])
-
-
 def _gcs(parts: _Parts) -> Location:
     if parts.user is None:
         return Location("gcs", parts.host, parts.path, endpoint=parts.query.get("endpoint"))
     account = _service_account(parts)
-    endpoint = parts.query.get("endpoint") or json.loads(account).get(
-        "gcs_base_url"
-    )  # of an emulator, which may ignore conditions
+    # The base URL is that of an emulator, which may ignore conditions.
+    endpoint = parts.query.get("endpoint") or json.loads(account).get("gcs_base_url")
     return Location("gcs", parts.host, parts.path, endpoint=endpoint, secrets=(("service_account_key", account),))
 
 
@@ -276,38 +268,12 @@ def _service_account(parts: _Parts) -> str:
     return text if valid else _refuse(parts.scheme, "before the '@' stands the JSON of a service account in base64")
 
 
-def _present(secrets: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, secret) for name, secret in secrets.items() if secret)
-
-
-def _is_readonly(scheme: str, fragment: str) -> bool:
-    if fragment not in ("", "wrap:readonly"):
-        _refuse(scheme, "after its '#' it takes wrap:readonly only; a '#' in a path is written %23")
-    return bool(fragment)
-
-
-def _checked(scheme: str, location: Location) -> Location:
-    if not _BUCKET.fullmatch(location.bucket):
-        _refuse(
-            scheme,
-            "it names no bucket or container; one looks like s3://bucket/prefix, az://container/prefix, gs://bucket/prefix or hs3://key:secret@host/bucket",
-        )
-    if location.prefix:
-        check_key(location.prefix)
-    if location.endpoint is not None:
-        _check_endpoint(location.endpoint)
-    return location
-
-
-def _has_valid_port(endpoint: str) -> bool:
-    try:
-        return urlsplit(endpoint).port != 0
-    except ValueError:
-        return False
-
-
 def _check_endpoint(endpoint: object) -> None:
-    if not isinstance(endpoint, str) or not _ENDPOINT.fullmatch(endpoint) or not _has_valid_port(endpoint):
+    try:
+        is_valid = isinstance(endpoint, str) and _ENDPOINT.fullmatch(endpoint) and urlsplit(endpoint).port != 0
+    except ValueError:  # the port is no number
+        is_valid = False
+    if not is_valid:
         raise InvalidInput(
             "The endpoint of a store is a URL such as https://minio.example.com:9000, without user, password or query."
         )
@@ -317,20 +283,9 @@ def _refuse(scheme: str, reason: str) -> NoReturn:
     raise InvalidInput(f"Malformed {scheme}:// URL: {reason}.")
 
 
-LOCAL_SCHEMES = frozenset({"hfs", "fs", "file"})
-
-MEMORY_SCHEMES = frozenset({"hmemory", "memory"})
-
-_URL = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#(?P<fragment>.*))?", re.DOTALL
-)
-
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-
-
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """A parsed URL of a local or memory store: the decoded path in its own case, and the settings of the query."""
+    """A parsed URL of a local or memory store: the decoded path, and the settings of the query."""
 
     scheme: str
     path: str
@@ -343,7 +298,8 @@ class StoreUrl:
 
 
 def looks_like_url(text: str) -> bool:
-    """Whether a text is meant as a URL; ``hfs:/data`` is, and gets an error that says what is wrong."""
+    """Whether a text is meant as a URL."""
+    # `hfs:/data` is, too: it gets an error of its syntax instead of becoming a directory.
     scheme, colon, _ = text.partition(":")
     return "://" in text or (bool(colon) and scheme.lower() in LOCAL_SCHEMES | MEMORY_SCHEMES | OBJECT_SCHEMES)
 
@@ -354,12 +310,12 @@ def names_object_store(url: str) -> bool:
 
 
 def parse_url(url: str) -> StoreUrl | None:
-    """Parse the URL of a local or memory store; None if its scheme is another one that storefact may know.
+    """Parse the URL of a local or memory store; None for another scheme, perhaps of storefact.
 
     Raises
     ------
     InvalidInput
-        If it is no URL, or has parts that its scheme does not take.
+        If the text is no URL, or has parts that its scheme does not take.
 
     Examples
     --------
@@ -368,8 +324,9 @@ def parse_url(url: str) -> StoreUrl | None:
     """
     match = _URL.fullmatch(url)
     if match is None:
+        shown = re.sub(r"(?s)(:/*).*@", r"\1***@", url)  # without what may be a password
         raise InvalidInput(
-            f"{_hidden(url)!r} is no store URL; one looks like hfs:///absolute/path, hfs://relative/path or hmemory://name."
+            f"{shown!r} is no store URL; one looks like hfs:///absolute/path, hfs://relative/path or hmemory://name."
         )
     scheme = match["scheme"].lower()
     if scheme not in LOCAL_SCHEMES | MEMORY_SCHEMES:
@@ -389,28 +346,25 @@ def _path(scheme: str, path: str) -> str:
         path = path.removeprefix("localhost")
         if not path.startswith("/"):
             raise InvalidInput(
-                f"A file:// URL has an absolute path after three slashes, as file:///{path}; for a relative one write hfs://{path}."
+                f"A file:// URL has an absolute path after three slashes, as file:///{path}; "
+                f"for a relative one write hfs://{path}."
             )
     return path
 
 
 def _settings(scheme: str, query: str) -> dict[str, object]:
     values = dict(parse_qsl(query, keep_blank_values=True))
-    values.pop("create_if_missing", None)  # storefact's; directories are made by the first write
+    values.pop("create_if_missing", None)  # of storefact; here the first write makes the directory
     known = {"readonly", "lock", "fsync"} if scheme in LOCAL_SCHEMES else {"readonly"}
     unknown = sorted(values.keys() - known)
     if unknown:
         raise InvalidInput(
             f"A {scheme}:// URL takes {sorted(known)} after its '?', not {unknown}; a '?' in a path is written %3F."
         )
-    return {name: value if name == "lock" else _boolean(name, value) for name, value in values.items()}
-
-
-def _boolean(name: str, value: str) -> bool:
-    try:
-        return _BOOLEANS[value.lower()]
-    except KeyError:
-        raise InvalidInput(f"{name}={value!r} in a store URL is neither true nor false.") from None
+    for name, value in values.items():
+        if name != "lock" and value.lower() not in _BOOLEANS:
+            raise InvalidInput(f"{name}={value!r} in a store URL is neither true nor false.")
+    return {name: value if name == "lock" else _BOOLEANS[value.lower()] for name, value in values.items()}
 
 
 def _wrappers(fragment: str) -> tuple[str, ...]:
@@ -421,8 +375,3 @@ def _wrappers(fragment: str) -> tuple[str, ...]:
             f"'#{fragment}' in a store URL is no wrapper as '#wrap:readonly'; a '#' in a path is written %23."
         )
     return tuple(fragment.removeprefix("wrap:").split("+"))
-
-
-def _hidden(url: str) -> str:
-    """Show a URL without what may be a password."""
-    return re.sub(r"(?s)(:/*).*@", r"\1***@", url)

@@ -1,4 +1,4 @@
-"""Views of another store: one that passes everything on, one that refuses to write, and one whose calls are counted."""
+"""Wrappers of another store: delegation, a read-only view, and counted calls."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WRITES = frozenset({"put", "put_file", "put_if", "copy", "delete"})
 
 
 class StoreView(Store):
-    """Shows another store. Every operation goes through `around`, which a subclass may override."""
+    """Delegates to another store. Every operation calls `around`, which a subclass may override."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
-        """Carry out one operation, named as the method, on a key or prefix."""
+        """Run one operation, named as its method, on a key or prefix."""
         return action()
 
     @property
@@ -101,7 +101,7 @@ class StoreView(Store):
 
 
 class ReadOnlyView(StoreView):
-    """Shows another store and refuses to write to it.
+    """A read-only view of another store.
 
     Examples
     --------
@@ -122,10 +122,10 @@ class ReadOnlyView(StoreView):
 
 
 class InstrumentedStore(StoreView):
-    """Shows another store, and counts its calls for the current operation.
+    """Counts the calls of another store for the current operation.
 
-    Verbs wrap the store that they open, so that no class of a store needs to know of operations and
-    logs. A call counts once, whatever other methods of the store it uses.
+    Verbs wrap the store that they open, so that store classes know nothing of operations and logs.
+    A call counts once, whatever other methods of the store it uses.
     """
 
     def around(self, operation: str, key: str, action: Callable[[], R]) -> R:
@@ -136,7 +136,8 @@ class InstrumentedStore(StoreView):
         self.around("copy", source, lambda: self.inner.copy(source, target))
 
     def leftovers(self, prefix: str, before: datetime, *, remove: bool = False) -> Entries:
-        if type(self.inner).leftovers is Store.leftovers:  # there are none, and the store is not called
+        # The default has nothing to list, so it is not a call.
+        if type(self.inner).leftovers is Store.leftovers:
             return self.inner.leftovers(prefix, before, remove=remove)
         return self.around("leftovers", prefix, lambda: self.inner.leftovers(prefix, before, remove=remove))
 

@@ -1,4 +1,7 @@
-"""Batches of small aligned partitions: read and joined together, as each alone would cost more than its rows."""
+"""Batches of small aligned partitions, read and joined together.
+
+The fixed cost of a small partition is higher than that of its rows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.io._fast.batched_reader import TooLarge
+from kartothek_cube.core.io.batched_reader import TooLarge
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
 from kartothek_cube.cube.execute.partition_loader import (
@@ -26,9 +29,9 @@ from kartothek_cube.cube.query.intention import DatasetRole
 
 __all__ = ["BatchLoader", "JoinedBatch"]
 
-# Memory of the partitions of a batch, and how many there may be.
+# Memory and number of the partitions of a batch.
 _BYTES, _LIMIT = 4 * 2**20, 64
-# The rows of one dataset may take this multiple of the memory before a batch is given up.
+# When the rows of one dataset take this multiple of the memory, its groups are joined singly.
 _SPARE = 4
 _NO_FILES = DatasetFiles((), ())
 
@@ -37,7 +40,7 @@ _NO_FILES = DatasetFiles((), ())
 class JoinedBatch:
     """Neighbouring groups with their joined rows.
 
-    With ``counts``, the rows of each group, all groups were joined at once and are one item of
+    With ``counts``, the number of rows of each group, all groups are joined in one item of
     ``parts``. Without, there is one group.
     """
 
@@ -62,28 +65,35 @@ class BatchLoader:
     """
 
     def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool) -> None:
-        self._loader, self._single = loader, single or not _suits(context)
+        # Where a filter drops rows, the size of a result does not tell how much was read.
+        filtered = any(
+            role.restricts or any(c.column not in context.partition_columns for c in role.clauses)
+            for role in context.roles
+        )
+        suits = is_ordered(context) and not filtered and bool(context.partition_columns)
+        self._loader, self._single = loader, single or not suits
         self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _LIMIT)
 
     def limit(self) -> int:
-        """How many groups to take at a time, going by the largest one so far."""
+        """The number of groups to take at a time, estimated from the largest one so far."""
         return 1 if self._single or not self._largest else min(_LIMIT, max(1, self._room // self._largest))
 
     def join(self, groups: Sequence[Group]) -> Iterator[JoinedBatch]:
-        """Join neighbouring groups in as few batches as possible, each batch when it is asked for."""
+        """Join neighbouring groups lazily, in as few batches as possible."""
         for run in _runs(groups):
-            batch = self._join_together(run)
+            batch = self._join_run(run)
             if batch is not None:
                 yield batch
             else:
                 yield from map(self._join_single, run)
 
-    def _join_together(self, groups: Sequence[Group]) -> JoinedBatch | None:
+    def _join_run(self, groups: Sequence[Group]) -> JoinedBatch | None:
+        """All groups in one batch; None if they cannot be joined together."""
         if self._single or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
             return None
         try:
             parts = [group.partitions[0] for group in groups]
-            joined, counts = _joined(self._loader, groups[0].context, parts, _SPARE * self._room)
+            joined, counts = _join_parts(self._loader, groups[0].context, parts, _SPARE * self._room)
         except TooLarge:  # unlike the groups before
             return None
         return JoinedBatch(groups, [joined], counts)
@@ -100,16 +110,8 @@ class BatchLoader:
         return JoinedBatch([group], parts)
 
 
-def _suits(context: GroupContext) -> bool:
-    """Whether all rows of each partition are needed, so that their number says how much is read."""
-    filtered = any(
-        role.restricts or any(c.column not in context.partition_columns for c in role.clauses) for role in context.roles
-    )
-    return is_ordered(context) and not filtered and bool(context.partition_columns)
-
-
 def _runs(groups: Sequence[Group]) -> list[list[Group]]:
-    """Neighbours that do not differ in the files that they share with others: only these can be joined together."""
+    """Runs of neighbours with the same files of shared datasets: these can be joined together."""
     context = groups[0].context
     shared = [role.id for role in context.roles if is_shared(context, role)]
 
@@ -119,53 +121,46 @@ def _runs(groups: Sequence[Group]) -> list[list[Group]]:
     return [list(run) for _, run in groupby(groups, files)] if shared and len(groups) > 1 else [list(groups)]
 
 
-def _joined(
+def _join_parts(
     loader: PartitionLoader, context: GroupContext, parts: Sequence[GroupPartition], room: int
 ) -> tuple[JoinedRows, IntArray]:
-    """The rows of several partitions, and how many each of them has."""
-    seed_role, *roles = context.roles
-    # Partition columns are not read, so that the number of the partition can have the name of one.
+    """The rows of several partitions, and the number of rows of each."""
+    # The number of the partition is one more key column. It takes the name of a partition column:
+    # these are not read from files, so the name is free.
     number, cells = context.partition_columns[0], context.cell_columns
-    seed = newest_rows(_numbered(loader, context, seed_role, parts, room), (number, *seed_role.dimensions))
+
+    def read(role: DatasetRole) -> pa.Table:
+        table, counts = loader.read_batch(context, role, [part.files.get(role.id, _NO_FILES) for part in parts], room)
+        return table.append_column(number, pa.array(np.repeat(np.arange(len(parts)), counts)))
+
+    def read_other(role: DatasetRole) -> BuildSide:
+        if not is_shared(context, role):
+            return BuildSide(read(role), (number, *role.dimensions))
+        clauses = clauses_of(role, parts[0], {})
+        return loader.read_build_side(context, role, parts[0].files.get(role.id), clauses, shared=True)
+
+    seed_role, *roles = context.roles
+    seed = newest_rows(read(seed_role), (number, *seed_role.dimensions))
     seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
-    others = (_other(loader, context, role, parts, room) for role in roles)
-    joined = join_cells(seed, (number, *cells), (), others, {})
+    joined = join_cells(seed, (number, *cells), (), map(read_other, roles), {})
     numbers = seed.column(number)
-    return _with_values(joined, context, parts, numbers), np.bincount(numbers.to_numpy(), minlength=len(parts))
+    counts = np.bincount(numbers.to_numpy(), minlength=len(parts))
+    return _with_partition_values(joined, context, parts, numbers), counts
 
 
-def _other(
-    loader: PartitionLoader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int
-) -> BuildSide:
-    if is_shared(context, role):
-        return loader.read_build_side(
-            context, role, parts[0].files.get(role.id), clauses_of(role, parts[0], {}), shared=True
-        )
-    return BuildSide(_numbered(loader, context, role, parts, room), (context.partition_columns[0], *role.dimensions))
-
-
-def _numbered(
-    loader: PartitionLoader, context: GroupContext, role: DatasetRole, parts: Sequence[GroupPartition], room: int
-) -> pa.Table:
-    """The rows of a dataset in all of these partitions, with the number of the partition in a column that has the name of a partition column."""
-    table, counts = loader.read_batch(context, role, [part.files.get(role.id, _NO_FILES) for part in parts], room)
-    return table.append_column(context.partition_columns[0], pa.array(np.repeat(np.arange(len(parts)), counts)))
-
-
-def _with_values(
+def _with_partition_values(
     joined: JoinedRows, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray
 ) -> JoinedRows:
-    """The same with the values of the partition columns instead of the number."""
+    """The same rows with the values of the partition columns instead of the partition's number."""
     if not joined.rows:
         return joined
     number = context.partition_columns[0]
     tables = [p.table.drop_columns(number) if number in p.table.column_names else p.table for p in joined.parts]
-    # In the order of the schema, as in the parts that are joined alone: all of them become one
-    # table.
+    # In the order of the schema, as in groups that are joined singly: the tables are concatenated.
     columns = [c for c in context.schema.names if c in context.partition_columns]
     for column in columns:
         field = context.schema.field(column)
         values = pc.take(pa.array([part.values[column] for part in parts], field.type), numbers, boundscheck=False)
         tables[0] = tables[0].append_column(field, values)
-    found = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
-    return JoinedRows(joined.rows, found, {**joined.owners, **dict.fromkeys(columns, 0)})
+    selections = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
+    return JoinedRows(joined.rows, selections, {**joined.owners, **dict.fromkeys(columns, 0)})

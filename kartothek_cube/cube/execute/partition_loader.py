@@ -1,10 +1,10 @@
-"""Running groups of a plan: read the files, keep the newest rows, join, filter, project; Arrow tables come out."""
+"""Loads groups of a plan: reads files, keeps the newest rows, filters, joins, projects."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +17,8 @@ import pyarrow as pa
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.expressions.evaluate import filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io._fast.batched_reader import read_together
 from kartothek_cube.core.io._fast.shared_key_columns import EncodedColumns, read_rest, read_with
+from kartothek_cube.core.io.batched_reader import read_together
 from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.executor import map_in_threads
@@ -35,30 +35,32 @@ _PARQUET = ParquetFormat()
 
 
 class LoadingCache:
-    """Rows by key, each loaded once even if several threads ask for it; the least recently used go when there is no room."""
+    """An LRU cache of rows by key; rows that several threads ask for are loaded once."""
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._rows: dict[Any, Future[BuildSide]] = {}
-        self._sizes: OrderedDict[Any, int] = OrderedDict()
+        self._rows: dict[Hashable, Future[BuildSide]] = {}
+        self._sizes: OrderedDict[Hashable, int] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Any, load: Callable[[], BuildSide]) -> BuildSide:
-        """The rows, loaded now if they are not there."""
+    def get(self, key: Hashable, load: Callable[[], BuildSide]) -> BuildSide:
+        """The rows, loaded now if they are not in the cache."""
         with self._lock:
-            known = self._rows.get(key)
+            future = self._rows.get(key)
             if key in self._sizes:
                 self._sizes.move_to_end(key)
-            future: Future[BuildSide] = known if known is not None else self._rows.setdefault(key, Future())
-        if known is None:
+            if is_new := future is None:
+                future = self._rows[key] = Future()
+        if is_new:
             self._fill(key, future, load)
         return future.result()
 
-    def _fill(self, key: Any, future: Future[BuildSide], load: Callable[[], BuildSide]) -> None:
+    def _fill(self, key: Hashable, future: Future[BuildSide], load: Callable[[], BuildSide]) -> None:
         try:
             rows = load()
             size = rows.nbytes
         except BaseException as error:
+            # A later call tries again; threads that wait already get the error.
             with self._lock:
                 del self._rows[key]
             future.set_exception(error)
@@ -74,10 +76,10 @@ class LoadingCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class SeedRows:
     """The rows of the seed in one aligned partition.
 
-    ``keys`` are the encoded key columns of its file, where they may help to read other files.
+    ``keys`` are the encoded key columns of the file, where another file may have the same bytes.
     """
 
     table: pa.Table
@@ -100,9 +102,8 @@ class PartitionLoader:
         return sorted_by_cell(group.context, [joined.table(group.context.schema) for joined in self.join(group)])
 
     def join(self, group: Group) -> list[JoinedRows]:
-        """The same rows before payload is moved, unordered: one item an aligned partition."""
-        # Values of partition columns leave nothing to choose inside a partition: no other group
-        # needs its rows then.
+        """The rows of one group before payload is copied, unordered: one item per partition."""
+        # A group by partition columns alone takes whole partitions: there is nothing to filter by.
         whole = group.is_slice or set(group.context.partition_by) <= set(group.context.partition_columns)
         return [self.join_partition(group.context, part, None if whole else group.key) for part in group.partitions]
 
@@ -129,21 +130,21 @@ class PartitionLoader:
         return join_cells(seed, context.cell_columns, islice(others, restricting), others, part.values)
 
     def read_all(
-        self, seed: Callable[[], Seed], others: Sequence[Callable[[EncodedColumns | None], BuildSide]]
+        self, seed: Callable[[], SeedRows], others: Sequence[Callable[[EncodedColumns | None], BuildSide]]
     ) -> tuple[pa.Table, Iterator[BuildSide]]:
-        """The seed, and the other datasets when they are asked for.
+        """The seed, and the other datasets lazily.
 
         A local store is read in turn, so that the keys of the seed need not be decoded again. A
-        remote one is read side by side.
+        remote store is read in parallel.
         """
         if self._store.is_remote:
-            found = self._each([seed, *(partial(other, None) for other in others)])
-            return next(found).table, found
+            results = self._each([seed, *(partial(other, None) for other in others)])
+            return next(results).table, results
         first = seed()
         return first.table, (other(first.keys) for other in others)
 
-    def read_seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> Seed:
-        """The newest rows of the seed in one aligned partition that satisfy the clauses, sorted by cell."""
+    def read_seed(self, context: GroupContext, files: DatasetFiles, clauses: tuple[Clause, ...]) -> SeedRows:
+        """The newest rows of the seed in one partition that satisfy the clauses, sorted by cell."""
         role, *others = context.roles
         if not clauses and _is_parquet(files) and any(_may_share_keys(context, role, other) for other in others):
             table, keys = read_with(self._store, *_whole_file(context, role, files), role.dimensions)
@@ -152,7 +153,7 @@ class PartitionLoader:
         newest = newest_rows(table, role.dimensions)
         if set(role.dimensions) - set(context.cell_columns):
             newest = newest_rows(newest, context.cell_columns)
-        return Seed(newest, keys if newest is table else None)
+        return SeedRows(newest, keys if newest is table else None)
 
     def read_build_side(
         self,
@@ -166,8 +167,8 @@ class PartitionLoader:
     ) -> BuildSide:
         """The rows of another dataset in one aligned partition that satisfy the clauses.
 
-        They are cached if they are ``shared`` with other partitions. With the ``keys`` of the seed,
-        key columns with the same bytes are not decoded.
+        Rows that are ``shared`` with other partitions are cached. Key columns with the same bytes
+        as the ``keys`` of the seed are not decoded.
         """
         if files is None:
             schema = pa.schema([role.schema.field(c) for c in _columns(context, role)])
@@ -184,10 +185,9 @@ class PartitionLoader:
     def read_newest(
         self, context: GroupContext, role: DatasetRole, files: DatasetFiles, clauses: tuple[Clause, ...]
     ) -> pa.Table:
-        """The rows of a dataset in one aligned partition that satisfy the clauses.
+        """The rows of a dataset in one partition, of cells whose newest row satisfies the clauses.
 
-        The newest row of a cell decides whether it does. Without late clauses older rows may still
-        be there.
+        Older rows of these cells may be among them.
         """
         # With several files the newest row of a cell has to be found before a condition on payload
         # may drop it.
@@ -196,7 +196,7 @@ class PartitionLoader:
         late = () if alone else tuple(c for c in clauses if c not in safe)
         request = _request(context, role, safe, (c.column for c in late))
         pairs = zip(files.keys, files.values, strict=True)
-        reads = [partial(read_rows, self._store, key, request, _own(values, request)) for key, values in pairs]
+        reads = [partial(read_rows, self._store, key, request, _file_values(values, request)) for key, values in pairs]
         table = pa.concat_tables(list(self._each(reads)))
         if late:
             table = newest_rows(table, role.dimensions)
@@ -206,7 +206,7 @@ class PartitionLoader:
     def read_batch(
         self, context: GroupContext, role: DatasetRole, parts: Sequence[DatasetFiles], room: int
     ) -> tuple[pa.Table, IntArray]:
-        """All rows of a dataset in several aligned partitions, and how many each of them has.
+        """All rows of a dataset in several aligned partitions, and the number of rows of each.
 
         Raises
         ------
@@ -214,51 +214,52 @@ class PartitionLoader:
             If the rows take more than ``room`` bytes.
         """
         request = _request(context, role, ())
-        files = [
-            (key, _own(values, request)) for part in parts for key, values in zip(part.keys, part.values, strict=True)
-        ]
+        pairs = (pair for part in parts for pair in zip(part.keys, part.values, strict=True))
+        files = [(key, _file_values(values, request)) for key, values in pairs]
         table, counts = read_together(self._store, files, request, room)
         ends = np.cumsum([len(part.keys) for part in parts])
         return table, np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[ends], prepend=0)
 
     def _each(self, reads: Sequence[Callable[[], Any]]) -> Iterator[Any]:
-        """Results of some reads in order, each when it is asked for; of a remote store side by side."""
+        """Results of some reads in order, lazily; of a remote store in parallel."""
         if len(reads) > 1 and self._store.is_remote:
             return map_in_threads(lambda read: read(), reads, store=self._store)
         return (read() for read in reads)
 
 
 def _columns(context: GroupContext, role: DatasetRole) -> tuple[str, ...]:
-    """The columns that are read of a dataset: without those that have one value in an aligned partition."""
+    """The columns to read of a dataset: not those with one value in an aligned partition."""
     return tuple(c for c in role.columns if c not in context.partition_columns)
 
 
-def _request(context: GroupContext, role: DatasetRole, clauses: tuple[Clause, ...], more: Any = ()) -> FileRequest:
+def _request(
+    context: GroupContext, role: DatasetRole, clauses: tuple[Clause, ...], more: Iterable[str] = ()
+) -> FileRequest:
     uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{role.id}"
     columns = tuple(dict.fromkeys((*_columns(context, role), *more)))
     return FileRequest(uuid, role.schema, columns, (clauses,) if clauses else None)
 
 
-def _own(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
+def _file_values(values: Mapping[str, Any], request: FileRequest) -> dict[str, Any]:
     """The partition values of a file that are columns of its dataset."""
     return {c: v for c, v in values.items() if c in request.schema.names}
 
 
 def _is_parquet(files: DatasetFiles) -> bool:
-    """Whether this is one Parquet file."""
+    """Whether there is one file, and in Parquet."""
     return len(files.keys) == 1 and files.keys[0].endswith(_PARQUET.file_suffix)
 
 
 def _whole_file(
     context: GroupContext, role: DatasetRole, files: DatasetFiles
 ) -> tuple[str, FileRequest, dict[str, Any]]:
-    """The key of the only file, what to read of it, and its partition values."""
+    """The key of the only file, the request for all its rows, and its partition values."""
     request = _request(context, role, ())
-    return files.keys[0], request, _own(files.values[0], request)
+    return files.keys[0], request, _file_values(files.values[0], request)
 
 
 def _may_share_keys(context: GroupContext, seed: DatasetRole, other: DatasetRole) -> bool:
-    """Whether the cells of another dataset may be those of the seed: they have the same dimensions in the same types."""
+    """Whether another dataset has the dimensions of the seed in the same types."""
     if (
         is_shared(context, other)
         or set(other.dimensions) != set(seed.dimensions)
@@ -277,14 +278,15 @@ def is_shared(context: GroupContext, role: DatasetRole) -> bool:
 
 
 def is_ordered(context: GroupContext) -> bool:
-    """Whether the rows of an aligned partition are in the order of the result when they are joined, as its seed is sorted by cell."""
+    """Whether joining an aligned partition gives its rows in the order of the result."""
+    # The seed is sorted by cell, and a join keeps its order.
     seed = context.roles[0]
     cells = context.cell_columns if set(seed.dimensions) - set(context.cell_columns) else seed.dimensions
     return cells[: len(context.dimension_columns)] == context.dimension_columns
 
 
 def sorted_by_cell(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of the aligned partitions of a group, ordered by dimension columns, then partition columns."""
+    """The rows of a group's partitions, ordered by dimension columns, then partition columns."""
     table = pa.concat_tables(tables) if tables else context.schema.empty_table()
     if len(tables) < 2 and is_ordered(context):
         return table
@@ -292,13 +294,14 @@ def sorted_by_cell(context: GroupContext, tables: Sequence[pa.Table]) -> pa.Tabl
 
 
 def clauses_of(role: DatasetRole, part: GroupPartition, key: Mapping[str, Any]) -> tuple[Clause, ...]:
-    """The dataset's conditions without those that the partition's values have answered, and those of the group."""
+    """The conditions on rows of a dataset: those of the query, and those of the group's ``key``."""
+    # Planning has applied the conditions on partition columns.
     rest = tuple(c for c in role.clauses if c.column not in part.values)
     return (*rest, *(Clause(c, "==", v) for c, v in key.items() if c in role.schema.names and c not in part.values))
 
 
 def ordered_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows sorted by some columns; the table itself where they are already."""
+    """The rows sorted by some columns; the table itself if it is sorted already."""
     if table.num_rows < 2:
         return table
     order = stable_order(pack_one(table, columns))

@@ -1,4 +1,4 @@
-"""Executing a plan: whole, in groups, or as a stream of groups with bounded memory."""
+"""Execution of a plan: one table, a table per group, or a stream of groups with bounded memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.execute.batching import BatchLoader, JoinedBatch
 from kartothek_cube.cube.execute.join import JoinedRows
 from kartothek_cube.cube.execute.partition_loader import PartitionLoader, is_shared, ordered_rows
-from kartothek_cube.cube.execute.sort import in_order
+from kartothek_cube.cube.execute.sort import concat_sorted
 from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.plan import QueryPlan
 
@@ -32,37 +32,33 @@ def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
     unshared = [i for i, role in enumerate(plan.context.roles) if not is_shared(plan.context, role)]
 
     def join(groups: Sequence[Group]) -> list[list[JoinedRows]]:
-        # One item a group, as progress counts these. A batch is the item of its first group.
+        # One item per group, as progress counts groups. A batch is the item of its first group.
         return [item for batch in batches.join(groups) for item in (parts_of(batch), *([] for _ in batch.groups[1:]))]
 
     def parts_of(batch: JoinedBatch) -> list[JoinedRows]:
         return batch.parts if batch.counts is not None else [part.compacted(unshared) for part in batch.parts]
 
     parts = map_batches(join, plan.slices, batches.limit, store=store, phase=_PARTITIONS)
-    return in_order(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
+    return concat_sorted(chain.from_iterable(parts), plan.schema, plan.context.dimension_columns)
 
 
 def shares_seed_files(plan: QueryPlan) -> bool:
-    """Whether the groups share files of the seed so much that each is better read once and its rows split by group.
-
-    Files of other datasets do not count: what several partitions need of them stays in memory
-    anyway.
-    """
+    """Whether the groups share so many files of the seed that each is better read only once."""
+    # Files of other datasets do not count: rows that several partitions need stay in memory anyway.
     seed = plan.context.roles[0].id
     return bool(plan.context.partition_by) and plan.reads([seed]) > AMPLIFICATION_LIMIT * plan.file_counts()[seed]
 
 
 def grouped_tables(plan: QueryPlan, store: Store) -> list[pa.Table]:
-    """One table per ``partition_by`` value, empty ones left out."""
+    """One table per ``partition_by`` value, without empty ones."""
     return [table for _, table in split_groups(plan.group_keys(), whole_table(plan, store))]
 
 
 def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any], pa.Table]]:
-    """Key and rows of one group after the other, empty ones left out; the next ones are loaded meanwhile.
+    """Key and rows of one group after the other, without empty ones; the next ones load meanwhile.
 
-    Where the groups share files of the seed, these are read once and their rows wait in temporary
-    Arrow files for their group. The options that hold for the call hold for all groups, also for
-    those that are asked for after its block.
+    Where the groups share files of the seed, these are read once, and their rows wait in temporary
+    Arrow files for their group. The options of the call apply to all groups, whenever they load.
     """
     batches, weight = _batches(plan, store), SizeEstimate()
 
@@ -83,7 +79,7 @@ def iter_groups(plan: QueryPlan, store: Store) -> Iterator[tuple[dict[str, Any],
 
 
 def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Table]:
-    """One table a group: all are loaded now while groups are small, else the first one now and each other in its turn."""
+    """One table per group: all loaded now while groups are small, else all but the first lazily."""
     joined = batches.join(groups)
     tables = next(joined).tables()
     while batches.limit() >= len(groups) and (batch := next(joined, None)) is not None:
@@ -92,7 +88,7 @@ def load_ahead(batches: BatchLoader, groups: Sequence[Group]) -> Iterator[pa.Tab
 
 
 def _batches(plan: QueryPlan, store: Store) -> BatchLoader:
-    # Requests to a remote store wait side by side, so that no partition has to wait for another.
+    # Requests to a remote store run in parallel: no partition has to wait for another.
     return BatchLoader(PartitionLoader(store), plan.context, single=store.is_remote)
 
 

@@ -20,9 +20,12 @@ from kartothek_cube.errors import InvalidInput
 __all__ = ["DatasetInfo", "check_infos", "check_members", "each_fault", "info_of", "infos_of"]
 
 
+_GAPS = ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").'
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """What the checks look at of one dataset, stored or about to be."""
+    """The properties of a dataset that the checks use, whether it is stored or planned."""
 
     id: str
     schema: pa.Schema
@@ -32,7 +35,7 @@ class DatasetInfo:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that a cube sees."""
+        """The columns that a query can show."""
         return visible_columns(self.schema.names)
 
 
@@ -51,18 +54,16 @@ def infos_of(snapshots: Mapping[str, Snapshot]) -> dict[str, DatasetInfo]:
 def check_infos(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
     """Raise `InvalidInput` unless these datasets make a valid cube."""
     if cube.seed_dataset not in infos:
-        found, hint = (
-            ", ".join(sorted(infos)) or "none",
-            "" if infos else " Is it the right store? list_cubes(store) says which cubes it has.",
-        )
+        names = ", ".join(sorted(infos)) or "none"
+        hint = "" if infos else " Is it the right store? list_cubes(store) says which cubes it has."
         raise InvalidInput(
-            f'Seed data ("{cube.seed_dataset}") is missing. Datasets of the cube "{cube.uuid_prefix}": {found}.{hint}'
+            f'Seed data ("{cube.seed_dataset}") is missing. Datasets of the cube "{cube.uuid_prefix}": {names}.{hint}'
         )
     check_members(infos, cube)
 
 
 def check_members(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
-    """Raise `InvalidInput` unless these datasets may stand in one valid cube; the seed need not be among them."""
+    """Raise `InvalidInput` unless these datasets fit into one valid cube, even without its seed."""
     _check_tables(infos)
     _check_payload_overlap(infos, cube)
     _check_shared_types(infos)
@@ -75,7 +76,10 @@ def check_members(infos: Mapping[str, DatasetInfo], cube: Cube) -> None:
 
 
 def each_fault(infos: Mapping[str, DatasetInfo], cube: Cube) -> Iterator[tuple[str, str | None, InvalidInput]]:
-    """All that `check_members` would refuse, not only the first: a short name of the check, the id of the dataset if it is about one, and the error."""
+    """Every error that `check_members` could raise, not only the first.
+
+    Each comes with the name of the check, and the id of the dataset if the check is about one.
+    """
     yield from _faults("tables", None, partial(_check_tables, infos))
     yield from _faults("payload", None, partial(_check_payload_overlap, infos, cube))
     yield from _faults("types", None, partial(_check_shared_types, infos))
@@ -118,22 +122,18 @@ def _check_shared_types(infos: Mapping[str, DatasetInfo]) -> None:
     seen: dict[str, tuple[str, pa.DataType]] = {}
     for name, info in sorted(infos.items()):
         for field in info.schema:
-            other, kind = seen.setdefault(field.name, (name, field.type))
-            if pa.types.is_null(kind):
+            other, data_type = seen.setdefault(field.name, (name, field.type))
+            if pa.types.is_null(data_type):
                 seen[field.name] = (name, field.type)
-            elif not compatible(kind, field.type):
-                text = f'Found incompatible entries for column "{field.name}": {kind} in dataset "{other}", {field.type} in dataset "{name}".'
-                raise InvalidInput(text + _gaps_hint(kind, field.type))
-
-
-def _gaps_hint(*kinds: pa.DataType) -> str:
-    """What to do about a column that is of whole numbers in one frame, and of floats in another because values are missing there."""
-    mixed = any(pa.types.is_integer(kind) for kind in kinds) and any(pa.types.is_floating(kind) for kind in kinds)
-    return (
-        ' Whole numbers with missing values are floats in pandas: drop or fill the missing ones, then astype("int64").'
-        if mixed
-        else ""
-    )
+            elif not compatible(data_type, field.type):
+                types = (data_type, field.type)
+                # The frequent cause: values are missing in one of two frames, so that pandas has
+                # floats there.
+                gaps = any(map(pa.types.is_integer, types)) and any(map(pa.types.is_floating, types))
+                raise InvalidInput(
+                    f'Found incompatible entries for column "{field.name}": '
+                    f'{data_type} in dataset "{other}", {field.type} in dataset "{name}".{_GAPS if gaps else ""}'
+                )
 
 
 def _check_partition_keys(info: DatasetInfo, cube: Cube) -> None:
@@ -163,13 +163,11 @@ def _check_indices(info: DatasetInfo, cube: Cube) -> None:
         )
     if info.id == cube.seed_dataset:
         dimensions = set(cube.dimension_columns) - cube.suppress_index_on - set(info.partition_keys)
-        _refuse_missing_index("ExplicitSecondaryIndex", dimensions - info.secondary, info)
-    both = set(info.partition_keys) | info.secondary
-    _refuse_missing_index(
-        "ExplicitSecondaryIndex or PartitionIndex", (cube.index_columns & set(info.columns)) - both, info
-    )
+        _check_none_missing("ExplicitSecondaryIndex", dimensions - info.secondary, info)
+    missing = (cube.index_columns & set(info.columns)) - set(info.partition_keys) - info.secondary
+    _check_none_missing("ExplicitSecondaryIndex or PartitionIndex", missing, info)
 
 
-def _refuse_missing_index(kind: str, columns: Collection[str], info: DatasetInfo) -> None:
+def _check_none_missing(index: str, columns: Collection[str], info: DatasetInfo) -> None:
     if columns:
-        raise InvalidInput(f'{kind} "{min(columns)}" is missing in dataset "{info.id}".')
+        raise InvalidInput(f'{index} "{min(columns)}" is missing in dataset "{info.id}".')

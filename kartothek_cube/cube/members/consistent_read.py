@@ -1,11 +1,15 @@
-"""The state of each dataset that a reader sees: at a moment of the past, or now, with no write to the cube half shown."""
+"""One state of a cube for a reader: of a past moment, or the newest without a partial commit.
+
+A write commits one dataset after another. A reader that comes between two of these commits sees a
+partial commit, and waits.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,13 +23,23 @@ from kartothek_cube.errors import IncompleteCubeWarning, InvalidInput
 
 __all__ = ["members_at", "read_consistent"]
 
+# Seconds before each retry. Two commits of one write are a few requests to the store apart.
+_PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
+# Other writes may begin meanwhile, each with retries of its own; a reader must not wait forever.
+_MOST_ROUNDS = 3 * len(_PAUSES)
+# Stores and writes for which there was a warning.
+_warned: set[tuple[Hashable, str]] = set()
+
+
+# --- a state of the past --------------------------------------------------------------------------
+
 
 def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], as_of: AsOf) -> dict[str, Snapshot]:
-    """Older snapshots of the datasets of a cube by id; a dataset that did not exist then is left out.
+    """Older snapshots of the datasets of a cube by id, without those that did not exist then.
 
-    The id of a write to the cube takes each dataset that it wrote to as it left it. The id of a
-    commit to one dataset takes this one. All others are taken as of the time of that commit, of
-    several the last one.
+    The id of a write to the cube selects each dataset as that write left it. The id of a commit to
+    one dataset selects that commit. All other datasets are read as of the time of the commit, of
+    several commits the latest.
 
     Raises
     ------
@@ -40,74 +54,52 @@ def members_at(uuid_prefix: str, store: Store, newest: Mapping[str, Snapshot], a
             text = f"Cube {uuid_prefix!r} cannot be read as of {then}: of its datasets {names} none existed then."
             raise InvalidInput(f"{text} `history` lists the commits of a dataset.")
         return existing
-    found = _found(store, newest, as_of)
-    times = [state.time for state in found.values() if state.time is not None]
-    if not found or (not times and len(found) < len(newest)):
+    past = _states_of_commit(store, newest, as_of)
+    times = [state.time for state in past.values() if state.time is not None]
+    if not past or (not times and len(past) < len(newest)):
         raise InvalidInput(
-            f"Cube {uuid_prefix!r} cannot be read as of commit {as_of!r}: none of the datasets {', '.join(sorted(newest))} has it in the history that is kept. "
+            f"Cube {uuid_prefix!r} cannot be read as of commit {as_of!r}: "
+            f"none of the datasets {', '.join(sorted(newest))} has it in the history that is kept. "
             "`history` lists the commits of a dataset."
         )
-    return _existing(store, newest, {name: as_of if name in found else max(times) for name in newest})
+    return _existing(store, newest, {name: as_of if name in past else max(times) for name in newest})
 
 
-def _existing(store: Store, newest: Mapping[str, Snapshot], wanted: Mapping[str, AsOf]) -> dict[str, Snapshot]:
+def _existing(store: Store, newest: Mapping[str, Snapshot], as_of: Mapping[str, AsOf]) -> dict[str, Snapshot]:
     def load(name: str) -> Snapshot | None:
         try:
-            return snapshot_at(store, newest[name], wanted[name])
+            return snapshot_at(store, newest[name], as_of[name])
         except BeforeCreation:
             return None
 
-    return {
-        name: found
-        for name, found in zip(newest, map_in_threads(load, list(newest), store=store), strict=True)
-        if found is not None
-    }
+    snapshots = zip(newest, map_in_threads(load, list(newest), store=store), strict=True)
+    return {name: snapshot for name, snapshot in snapshots if snapshot is not None}
 
 
-def _found(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, PastState]:
-    """The datasets that have a commit.
+def _states_of_commit(store: Store, newest: Mapping[str, Snapshot], commit: str) -> dict[str, PastState]:
+    """The datasets that have a commit, as it left them."""
 
-    Those whose chain is too short to tell are searched, if none of the others knows who took part.
-    """
-    named = {name: state for name, snapshot in newest.items() if (state := _in_chain(snapshot, commit)) is not None}
-    parts = {
-        uuid
-        for state in named.values()
-        if state.cube is not None and state.cube.id == commit
-        for uuid in state.cube.datasets
-    }
-    rest = [name for name, snapshot in newest.items() if name not in named and (not named or snapshot.uuid in parts)]
-    return named | _searched(store, newest, rest, commit)
+    def in_chain(snapshot: Snapshot) -> PastState | None:
+        matching = [c for c in snapshot.chain if is_wanted(c.id, c.time, c.cube, commit)]
+        if not matching or snapshot.has_foreign_commit:
+            return None
+        last = matching[-1]
+        return PastState(last.id, last.parent, last.time, last.cube, snapshot.document, None)
 
-
-def _in_chain(snapshot: Snapshot, commit: str) -> PastState | None:
-    of_chain = [c for c in snapshot.chain if is_wanted(c.id, c.time, c.cube, commit)]
-    if not of_chain or snapshot.has_foreign_commit:
-        return None
-    return PastState(
-        of_chain[-1].id, of_chain[-1].parent, of_chain[-1].time, of_chain[-1].cube, snapshot.document, None
-    )
-
-
-def _searched(store: Store, newest: Mapping[str, Snapshot], names: Iterable[str], commit: str) -> dict[str, PastState]:
-    def search(name: str) -> PastState | None:
+    def in_history(name: str) -> PastState | None:
         return next((s for s in states(store, newest[name]) if is_wanted(s.commit, s.time, s.cube, commit)), None)
 
-    names = list(names)
-    return {
-        name: state
-        for name, state in zip(names, map_in_threads(search, names, store=store), strict=True)
-        if state is not None
-    }
+    past = {name: state for name, snapshot in newest.items() if (state := in_chain(snapshot)) is not None}
+    # A chain holds the last few commits. Where it is too short to tell, the history is searched,
+    # which takes requests: only of the datasets that took part, if another dataset names these.
+    writes = [state.cube for state in past.values() if state.cube is not None and state.cube.id == commit]
+    parts = {uuid for write in writes for uuid in write.datasets}
+    rest = [name for name, snapshot in newest.items() if name not in past and (not past or snapshot.uuid in parts)]
+    searched = zip(rest, map_in_threads(in_history, rest, store=store), strict=True)
+    return past | {name: state for name, state in searched if state is not None}
 
 
-# Seconds before each of the further looks. Between two swaps of one write there are a few requests
-# to the store.
-_PAUSES = (0.0, 0.01, 0.03, 0.1, 0.3)
-
-_MOST_LOOKS = 3 * len(_PAUSES)
-
-_warned: set[tuple[Hashable, str]] = set()
+# --- the newest state -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +116,34 @@ def read_consistent(uuid_prefix: str, store: Store, members: Mapping[str, Snapsh
 
     After a few retries the write counts as abandoned: a warning says so, once for each write.
     """
-    found, looks = dict(members), Counter[str]()
-    for _ in range(_MOST_LOOKS):
-        # Each write has its own looks: one that has stopped must not use up those of one that is
+    snapshots, retries = dict(members), Counter[str]()
+    for _ in range(_MOST_ROUNDS):
+        # Each write has retries of its own: an abandoned one must not use up those of one that is
         # under way.
         open_writes = [
-            h
-            for h in _partial_commits(found)
-            if (store.identity, h.write.id) not in _warned and looks[h.write.id] < len(_PAUSES)
+            partial
+            for partial in _partial_commits(snapshots)
+            if (store.identity, partial.write.id) not in _warned and retries[partial.write.id] < len(_PAUSES)
         ]
         if not open_writes:
             break
-        time.sleep(_PAUSES[min(looks[h.write.id] for h in open_writes)])
-        looks.update(h.write.id for h in open_writes)
-        names = sorted({name for h in open_writes for name in (*h.landed, *h.lacking)})
-        fresh = map_in_threads(
-            lambda uuid: find_snapshot(store, uuid), [found[name].uuid for name in names], store=store
-        )
-        found = {
-            name: own for name, own in {**found, **dict(zip(names, fresh, strict=True))}.items() if own is not None
-        }
-    for partial in _partial_commits(found):
-        _warn(uuid_prefix, store, partial, found)
-    return found
+        time.sleep(_PAUSES[min(retries[partial.write.id] for partial in open_writes)])
+        retries.update(partial.write.id for partial in open_writes)
+        names = sorted({name for partial in open_writes for name in (*partial.landed, *partial.lacking)})
+        uuids = [snapshots[name].uuid for name in names]
+        fresh = map_in_threads(lambda uuid: find_snapshot(store, uuid), uuids, store=store)
+        for name, snapshot in zip(names, fresh, strict=True):
+            if snapshot is None:  # deleted meanwhile
+                del snapshots[name]
+            else:
+                snapshots[name] = snapshot
+    for partial in _partial_commits(snapshots):
+        _warn(uuid_prefix, store, partial, snapshots)
+    return snapshots
 
 
 def _partial_commits(members: Mapping[str, Snapshot]) -> Iterator[PartialCommit]:
-    """Writes that are the last commit of a dataset, and that another dataset which takes part does not know."""
+    """Writes that are the last commit of one of their datasets and lacking in another one."""
     last = {
         name: chain[-1]
         for name, snapshot in members.items()
@@ -166,23 +159,25 @@ def _partial_commits(members: Mapping[str, Snapshot]) -> Iterator[PartialCommit]
 
 
 def _may_have(snapshot: Snapshot, write: str, when: datetime | None) -> bool:
-    """Whether a dataset has a write, or may have forgotten it: its chain is of later commits, or a foreign writer came last."""
+    """Whether a dataset has a write, or may have forgotten it."""
     chain = snapshot.chain
     if any(c.cube is not None and c.cube.id == write for c in chain):
         return True
+    # The chain is cut at its old end, and a foreign writer drops it.
     oldest = chain[0].time if chain else None
     return oldest is None or when is None or oldest > when or snapshot.has_foreign_commit
 
 
 def _warn(uuid_prefix: str, store: Store, partial: PartialCommit, members: Mapping[str, Snapshot]) -> None:
-    seen = (store.identity, partial.write.id)
-    if seen in _warned:
+    """Warn of an abandoned write, once in this process."""
+    if (store.identity, partial.write.id) in _warned:
         return
-    _warned.add(seen)
+    _warned.add((store.identity, partial.write.id))
     undo = "; ".join(f"undo({members[name].uuid!r}, store, {partial.write.id!r})" for name in partial.landed)
     warnings.warn(
-        f"Cube {uuid_prefix!r}: the write {partial.write.id} is in {', '.join(partial.landed)} but not in {', '.join(partial.lacking)}. "
-        f"It stopped halfway, or takes long. Queries see what is there. Repeat the write, or take it back: {undo}.",
+        f"Cube {uuid_prefix!r}: the write {partial.write.id} is in {', '.join(partial.landed)} "
+        f"but not in {', '.join(partial.lacking)}. It stopped halfway, or takes long. "
+        f"Queries see what is there. Repeat the write, or take it back: {undo}.",
         IncompleteCubeWarning,
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""Which datasets belong to a cube, and what their metadata say of it."""
+"""The datasets that belong to a cube, and the `Cube` that their metadata describe."""
 
 from __future__ import annotations
 
@@ -38,15 +38,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def dataset_ids(uuid_prefix: str, store: Store) -> set[str]:
-    """Ids of the datasets whose uuid begins with ``<uuid_prefix>++``; one listing, no content is read."""
+    """Ids of the datasets whose uuid starts with ``<uuid_prefix>++``, from one listing."""
     start = uuid_prefix + KTK_CUBE_UUID_SEPERATOR
-    keys = (entry.key for entry in store.list(start).entries)
-    ids = {
-        key.removeprefix(start).removesuffix(s)
-        for key in keys
-        for s in (JSON_SUFFIX, MSGPACK_SUFFIX)
-        if key.endswith(s)
-    }
+    keys = (entry.key.removeprefix(start) for entry in store.list(start).entries)
+    ids = {key.removesuffix(s) for key in keys for s in (JSON_SUFFIX, MSGPACK_SUFFIX) if key.endswith(s)}
     # "a+++s" is dataset "s" of cube "a+", not "+s" of cube "a": no id begins with a plus.
     return {i for i in ids if not i.startswith("+")}
 
@@ -55,7 +50,7 @@ def list_cube_prefixes(store: Store) -> list[str]:
     """Prefixes of all cubes in a store; one listing."""
     uuids = (entry.key for entry in store.list("").entries if entry.key.endswith((JSON_SUFFIX, MSGPACK_SUFFIX)))
     # "a+++s" is dataset "s" of cube "a+": the separator is the last two of a run of plus signs.
-    return sorted({found[1] for uuid in uuids if (found := _PREFIX.match(uuid))})
+    return sorted({match[1] for uuid in uuids if (match := _PREFIX.match(uuid))})
 
 
 def load_members(
@@ -66,17 +61,13 @@ def load_members(
     With ``skip_broken`` a dataset whose files are incomplete is left out with a warning in the log,
     as in kartothek; without, the error says which dataset is broken and why.
     """
-    wanted = converter_str_set_optional(only)
-    return load_named(
-        uuid_prefix,
-        store,
-        [i for i in dataset_ids(uuid_prefix, store) if wanted is None or i in wanted],
-        skip_broken=skip_broken,
-    )
+    names = converter_str_set_optional(only)
+    ids = [i for i in dataset_ids(uuid_prefix, store) if names is None or i in names]
+    return load_named(uuid_prefix, store, ids, skip_broken=skip_broken)
 
 
 def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broken: bool = False) -> dict[str, Snapshot]:
-    """What `load_members` says of these datasets, without a listing."""
+    """Snapshots of the datasets with these ids, as `load_members`, but without a listing."""
     names = sorted(ids)
 
     def load(name: str) -> Snapshot | None:
@@ -89,11 +80,8 @@ def load_named(uuid_prefix: str, store: Store, ids: Iterable[str], *, skip_broke
             _LOGGER.warning('Ignore dataset "%s" because it is incomplete: %s', uuid, error)
             return None
 
-    return {
-        name: found
-        for name, found in zip(names, map_in_threads(load, names, store=store), strict=True)
-        if found is not None
-    }
+    snapshots = zip(names, map_in_threads(load, names, store=store), strict=True)
+    return {name: snapshot for name, snapshot in snapshots if snapshot is not None}
 
 
 def read_members(
@@ -104,26 +92,35 @@ def read_members(
     skip_broken: bool = False,
     as_of: object = None,
 ) -> dict[str, Snapshot]:
-    """What `load_members` says, for a reader: of a write to several datasets all or nothing, as far as a few more looks can tell; or an older state.
+    """Snapshots as `load_members`, but for a reader: of a write to several datasets all or nothing.
+
+    With ``as_of``, an older state. All or nothing holds as far as a few retries can achieve it.
 
     Raises
     ------
     InvalidInput
         If the history of a dataset does not reach back to ``as_of``.
     """
-    wanted = check_as_of(as_of)
-    if wanted is None:
+    past = check_as_of(as_of)
+    if past is None:
         return read_consistent(uuid_prefix, store, load_members(uuid_prefix, store, only, skip_broken=skip_broken))
     names = converter_str_set_optional(only)
-    # A commit's id may be that of a dataset which was not asked for.
-    everything = load_members(uuid_prefix, store, None if isinstance(wanted, str) else names, skip_broken=skip_broken)
-    return {i: s for i, s in members_at(uuid_prefix, store, everything, wanted).items() if names is None or i in names}
+    # The id of a commit may be of a dataset that `only` leaves out.
+    newest = load_members(uuid_prefix, store, None if isinstance(past, str) else names, skip_broken=skip_broken)
+    return {i: s for i, s in members_at(uuid_prefix, store, newest, past).items() if names is None or i in names}
 
 
 def load_cube(
     cube: Cube, store: Store, only: Iterable[str] | str | None = None, *, as_of: object = None
 ) -> dict[str, Snapshot]:
-    """Snapshots of the datasets of a valid cube; `InvalidInput` if one asked for is missing or they do not fit together, and as of `read_members`."""
+    """Snapshots of the datasets of a valid cube.
+
+    Raises
+    ------
+    InvalidInput
+        If a dataset in ``only`` is missing, the datasets do not fit together, or the history of one
+        does not reach back to ``as_of``.
+    """
     members = read_members(require_cube(cube).uuid_prefix, store, only, as_of=as_of)
     missing = sorted((converter_str_set_optional(only) or frozenset()) - set(members))
     if missing:
@@ -135,7 +132,16 @@ def load_cube(
 
 def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
     """Reconstruct the `Cube` from the metadata of its datasets."""
-    seed = _seed_of(uuid_prefix, members)
+    seeds = [
+        i
+        for i, s in sorted(members.items())
+        if _first(s.document.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
+    ]
+    if not seeds:
+        raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".')
+    if len(seeds) > 1:
+        raise InvalidInput(f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}')
+    seed = seeds[0]
     metadata = members[seed].document.metadata
     dimensions = _first(metadata, KTK_CUBE_METADATA_DIMENSION_COLUMNS, LEGACY_DIMENSION_COLUMNS)
     if dimensions is None:
@@ -147,19 +153,6 @@ def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
     return Cube(dimensions, partitions, uuid_prefix, seed, index_columns, suppressed)
 
 
-def _seed_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> str:
-    seeds = [
-        i
-        for i, s in sorted(members.items())
-        if _first(s.document.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
-    ]
-    if not seeds:
-        raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".')
-    if len(seeds) > 1:
-        raise InvalidInput(f'Found multiple possible seed datasets for cube "{uuid_prefix}": {", ".join(seeds)}')
-    return seeds[0]
-
-
 def _first(metadata: Mapping[str, Any], key: str, legacy: str) -> Any:
     return metadata.get(key, metadata.get(legacy))
 
@@ -168,6 +161,8 @@ def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
     stored = _first(snapshot.document.metadata, KTK_CUBE_METADATA_PARTITION_COLUMNS, LEGACY_PARTITION_COLUMNS)
     if stored is not None:
         return stored
+    # The oldest cubes do not store them: their last partition key is a time stamp, added by the
+    # library.
     keys = snapshot.partition_keys
     if not keys:
         raise InvalidInput(f'Seed dataset ("{seed}") has no partition keys.')
@@ -177,6 +172,7 @@ def _partition_columns(seed: str, snapshot: Snapshot) -> Any:
         )
     if keys[-1] != LEGACY_TIMESTAMP_PAYLOAD:
         raise Unsupported(
-            f"Can only read old cubes if the timestamp column is '{LEGACY_TIMESTAMP_PAYLOAD}', but '{keys[-1]}' was detected."
+            f"Can only read old cubes if the timestamp column is '{LEGACY_TIMESTAMP_PAYLOAD}', "
+            f"but '{keys[-1]}' was detected."
         )
     return keys[:-1]

@@ -1,4 +1,4 @@
-"""Steps 4 and 5 of planning: partitions of all datasets side by side, grouped by the ``partition_by`` values. Pure."""
+"""Steps 4 and 5 of planning: partitions of all datasets side by side, then grouped. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from kartothek_cube.cube.query.partitions import DatasetPartitions
 
 __all__ = ["Aligned", "align", "sort_into_groups"]
 
-# Left rows fewer by this factor are searched among the right ones: sorting all of these would cost
-# more.
+# When the left rows are fewer by this factor, the right rows are searched instead of sorted.
 _FEW = 64
 
 
@@ -33,8 +32,9 @@ _FEW = 64
 class Aligned:
     """Partitions of several datasets side by side.
 
-    ``keys`` has one row an aligned partition (the cube's partition columns, the ``partition_by``
-    columns); ``parts`` says for each dataset which of its partitions stands there, -1 for none.
+    ``keys`` has one row per aligned partition: the cube's partition columns and the
+    ``partition_by`` columns. ``parts`` has the position of the partition of each dataset in each
+    row, -1 for none.
     """
 
     keys: pa.Table
@@ -44,21 +44,19 @@ class Aligned:
         return len(next(iter(self.parts.values())))
 
     def take(self, positions: IntArray | None) -> Aligned:
-        """The aligned partitions at these positions; None for all as they are."""
-        return (
-            self
-            if positions is None
-            else Aligned(take_rows(self.keys, positions), {i: p[positions] for i, p in self.parts.items()})
-        )
+        """The aligned partitions at these positions; None stands for all of them, in order."""
+        if positions is None:
+            return self
+        return Aligned(take_rows(self.keys, positions), {i: p[positions] for i, p in self.parts.items()})
 
 
 def start(seed: str, partitions: DatasetPartitions) -> Aligned:
-    """The seed alone."""
+    """The partitions of the seed, which other datasets join."""
     return Aligned(partitions.keys, {seed: np.arange(len(partitions), dtype=np.int64)})
 
 
 def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool) -> Aligned:
-    """Join one more dataset on all shared key columns; without one, every partition meets every partition."""
+    """Join one more dataset on all shared key columns; without such columns, a cross join."""
     rows, parts = _match(left.keys, len(left), right.keys, len(right), inner=inner)
     joined = left.take(rows)
     keys = {c: joined.keys.column(c) for c in joined.keys.column_names}
@@ -73,7 +71,7 @@ def align(left: Aligned, dataset: str, right: DatasetPartitions, *, inner: bool)
 def _match(
     left: pa.Table, n_left: int, right: pa.Table, n_right: int, *, inner: bool
 ) -> tuple[IntArray | None, IntArray]:
-    """Pairs of positions with equal shared columns; a left row without a partner is dropped or meets -1. None for each left row once."""
+    """Pairs of positions with equal shared columns, as `_pairs` returns them."""
     shared = [c for c in left.column_names if c in right.column_names]
     if not shared:
         return _pairs(np.zeros(n_left, np.int64), np.full(n_left, n_right), inner=inner)
@@ -82,25 +80,27 @@ def _match(
     skipped, near = _near(left, right) if n_left * _FEW < n_right else (0, right)
     left_keys, right_keys = pack([left, near], shared)
     order = stable_order(right_keys)
-    first, counts = _equal_keys(left_keys, right_keys if order is None else right_keys[order])
+    right_keys = right_keys if order is None else right_keys[order]
+    starts = group_starts(right_keys)
+    first = counts = np.zeros(n_left, np.int64)
+    if len(starts):
+        # Search among the distinct keys: there are fewer of them.
+        runs = np.minimum(np.searchsorted(right_keys[starts], left_keys), len(starts) - 1)
+        first = starts[runs]
+        sizes = np.diff(np.append(starts, len(right_keys)))
+        counts = np.where(right_keys[first] == left_keys, sizes[runs], 0)
     rows, parts = _pairs(first, counts, inner=inner)
-    # The last one is for those without a partner.
+    # The last place is for rows without a partner: -1 finds it and stays -1.
     places = np.append(np.arange(len(right_keys)) if order is None else order, -1 - skipped) + skipped
     return rows, places[parts]
 
 
-def _equal_keys(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
-    """For each left key where the right keys begin that are equal, and how many they are; right keys are sorted."""
-    starts = group_starts(right)
-    if not len(starts):
-        return np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
-    found = np.minimum(np.searchsorted(right[starts], left), len(starts) - 1)
-    first = starts[found]
-    return first, np.where(right[first] == left, np.diff(np.append(starts, len(right)))[found], 0)
-
-
 def _pairs(first: IntArray, counts: IntArray, *, inner: bool) -> tuple[IntArray | None, IntArray]:
-    """For each row as many positions from its first one on; without any the row is dropped or meets -1. Rows are None if it is each of them once."""
+    """Pair each row with the ``counts`` positions from its ``first`` one on.
+
+    Without any, an inner join drops the row and a left join pairs it with -1. The rows are None if
+    each of them comes once.
+    """
     if len(counts) and counts.max() <= 1 and (not inner or counts.min() == 1):
         return None, np.where(counts > 0, first, -1)
     rows, positions = expand_ranges(first, counts if inner else np.maximum(counts, 1))
@@ -108,27 +108,31 @@ def _pairs(first: IntArray, counts: IntArray, *, inner: bool) -> tuple[IntArray 
 
 
 def _near(left: pa.Table, right: pa.Table) -> tuple[int, pa.Table]:
-    """How many rows of ``right`` come before those that may meet a left row by their first column, and these; they are in the order of their columns."""
+    """The rows of ``right`` whose first column is in the range of ``left``, and their offset.
+
+    ``right`` is sorted by its columns.
+    """
     column = right.column_names[0]
     if column not in left.column_names or not left.num_rows:
         return 0, right
-    wanted, there = left.column(column), right.column(column)
-    if wanted.null_count or wanted.type != there.type or pa.types.is_floating(there.type) or there.num_chunks != 1:
+    few, many = left.column(column), right.column(column)
+    # A binary search needs one chunk, and NaN has no place in an order.
+    if few.null_count or few.type != many.type or pa.types.is_floating(many.type) or many.num_chunks != 1:
         return 0, right
-    span = pc.min_max(wanted).as_py()
-    known = there.chunk(0).slice(0, len(there) - there.null_count)  # nulls come last
-    found = matching_ranges(known, [Clause(column, ">=", span["min"]), Clause(column, "<=", span["max"])])
-    low, high = found[0] if found else (0, 0)
+    span = pc.min_max(few).as_py()
+    valid = many.chunk(0).slice(0, len(many) - many.null_count)  # nulls come last
+    ranges = matching_ranges(valid, [Clause(column, ">=", span["min"]), Clause(column, "<=", span["max"])])
+    low, high = ranges[0] if ranges else (0, 0)
     return low, right.slice(low, high - low)
 
 
 def sort_into_groups(
     aligned: Aligned, partition_by: Sequence[str], partition_columns: Sequence[str]
 ) -> tuple[Aligned, IntArray]:
-    """Aligned partitions in the order of their groups, and where each group begins (with the end as last entry).
+    """Aligned partitions in the order of their groups, and the offsets of the groups.
 
-    A group is one combination of ``partition_by`` values, else one aligned partition. Without a
-    value a row is in no group.
+    A group is one combination of ``partition_by`` values, or one aligned partition if there are no
+    such columns. A row without a value is in no group.
     """
     if partition_by:
         valid = np.logical_and.reduce([aligned.keys.column(c).is_valid().to_numpy() for c in partition_by])

@@ -1,4 +1,4 @@
-"""The groups of a plan, and how they are made on demand from its columns. Pure."""
+"""The groups of a plan, created on demand from its columns. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kartothek_cube.cube.query.partitions import DatasetPartitions
 
 __all__ = ["AlignedFiles", "DatasetFiles", "Group", "GroupContext", "GroupPartition", "Groups"]
 
-# Groups are made in blocks: one by one they would take many times as long.
+# Groups are created in blocks: one by one they take many times as long.
 _BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """What all groups of a plan share: roles, columns, types."""
+    """The values that all groups of a plan share: roles, columns, types."""
 
     uuid_prefix: str
     roles: tuple[DatasetRole, ...]
@@ -34,7 +34,7 @@ class GroupContext:
 
     @property
     def cell_columns(self) -> tuple[str, ...]:
-        """Columns that are distinct in the result of one aligned partition."""
+        """The key of the rows in the result of one aligned partition."""
         seed = self.roles[0]
         by = [c for c in self.partition_by if c in seed.dimensions and c not in self.dimension_columns]
         return (*self.dimension_columns, *by)
@@ -42,7 +42,7 @@ class GroupContext:
 
 @dataclass(frozen=True, slots=True)
 class DatasetFiles:
-    """The files of one dataset in one aligned partition, in the order in which later ones override earlier ones.
+    """The files of one dataset in one aligned partition; later files override earlier ones.
 
     ``values`` are their partition values, one mapping a file.
     """
@@ -51,13 +51,13 @@ class DatasetFiles:
     values: tuple[Mapping[str, Any], ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Groups travel by the thousand; what a dataclass does for itself takes twice as long.
+        # Groups travel by the thousand; the default of a dataclass takes twice as long.
         return DatasetFiles, (self.keys, self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """One aligned partition: values of the cube's partition columns, and the files of each dataset that has some there."""
+    """One aligned partition: values of the cube's partition columns, and files by dataset."""
 
     values: Mapping[str, Any]
     files: Mapping[str, DatasetFiles]
@@ -70,16 +70,17 @@ class GroupPartition:
 class Group:
     """The unit of a plan that is loaded alone. Picklable; `load_group` loads it anywhere.
 
-    ``key`` has the values of the ``partition_by`` columns, else those of the partition columns. A
-    *slice* is a group that is not limited to one value of ``partition_by``: it reads the files of
-    one aligned partition once for all groups.
+    ``key`` has the values of the ``partition_by`` columns, by default those of the partition
+    columns. A *slice* is a group that is not limited to one value of ``partition_by``: it reads the
+    files of one aligned partition once for all groups.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, open_store
     >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
     >>> from kartothek_cube import load_group, plan_cube_query
     >>> group = plan_cube_query(cube, store).groups[0]
     >>> dict(group.key), len(group.file_keys())
@@ -97,13 +98,13 @@ class Group:
         return Group, (self.context, self.key, self.partitions, self.is_slice)
 
     def file_keys(self) -> list[str]:
-        """Keys of all files that loading the group reads."""
+        """Keys of all files that loading the group reads, in order."""
         return [key for p in self.partitions for f in p.files.values() for key in f.keys]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedFiles:
-    """The files of all datasets by aligned partition, as columns. Attributes as of `QueryPlan`."""
+    """The files of all datasets by aligned partition, as columns: attributes of `QueryPlan`."""
 
     context: GroupContext
     aligned: Aligned
@@ -112,7 +113,7 @@ class AlignedFiles:
     value_columns: Mapping[str, pa.Table]
 
     def merge(self, rows: IntArray, units: IntArray) -> list[GroupPartition]:
-        """One aligned partition for each unit, from its rows, which differ only in ``partition_by``.
+        """One aligned partition for each unit, merged from rows that differ in ``partition_by``.
 
         Units are numbered from 0, in order.
         """
@@ -125,12 +126,13 @@ class AlignedFiles:
         ]
 
     def _dataset_files(self, dataset: str, parts: IntArray, units: IntArray, n_units: int) -> list[DatasetFiles | None]:
-        """The files of a dataset in each unit, each once and in the order of the document."""
-        own, names = self.partitions[dataset], self.file_columns[dataset]
-        found = parts >= 0
-        parts, counts = parts[found], own.offsets[parts[found] + 1] - own.offsets[parts[found]]
+        """The files of a dataset in each unit, distinct and in the order of the document."""
+        partitions, names = self.partitions[dataset], self.file_columns[dataset]
+        present = parts >= 0
+        parts, units = parts[present], units[present]
+        counts = partitions.offsets[parts + 1] - partitions.offsets[parts]
         # One number for a unit and a file in it: sorted and distinct by one pass over all units.
-        numbers = np.unique(np.repeat(units[found], counts) * max(len(names), 1) + own.files_of(parts))
+        numbers = np.unique(np.repeat(units, counts) * max(len(names), 1) + partitions.files_of(parts))
         unit_of, positions = np.divmod(numbers, max(len(names), 1))
         keys, values = names.take(pa.array(positions)).to_pylist(), self.value_columns[dataset]
         rows = values.take(pa.array(positions)).to_pylist() if values.num_columns else [{}] * len(keys)
@@ -139,11 +141,10 @@ class AlignedFiles:
 
 
 class Groups(Sequence[Group]):
-    """Groups, made on demand.
+    """Groups, created on demand.
 
-    Group *i* has the aligned partitions ``offsets[i]`` to ``offsets[i + 1]``.
-
-    With ``order``, these positions are positions in it and the groups are slices.
+    Group *i* has the aligned partitions ``offsets[i]`` to ``offsets[i + 1]``. With ``order``, these
+    are positions in ``order``, and the groups are slices.
     """
 
     def __init__(self, files: AlignedFiles, offsets: IntArray, order: IntArray | None = None) -> None:
@@ -159,30 +160,26 @@ class Groups(Sequence[Group]):
     def __getitem__(self, i: int | slice) -> Group | list[Group]:
         if isinstance(i, slice):
             start, stop, step = i.indices(len(self))
-            return self._made(start, stop) if step == 1 else [self[j] for j in range(start, stop, step)]
+            return self._create(start, stop) if step == 1 else [self[j] for j in range(start, stop, step)]
         if not -len(self) <= i < len(self):
             raise IndexError(f"The plan has {len(self)} groups, there is no number {i}.")
         i %= len(self)
-        return self._made(i, i + 1)[0]
+        return self._create(i, i + 1)[0]
 
     def __iter__(self) -> Iterator[Group]:
         return chain.from_iterable(self[i : i + _BLOCK] for i in range(0, len(self), _BLOCK))
 
-    def _made(self, start: int, stop: int) -> list[Group]:
+    def _create(self, start: int, stop: int) -> list[Group]:
         if stop <= start:
             return []
-        offsets = self._offsets[start : stop + 1]
-        return self._groups(offsets) if self._order is None else self._slices(offsets, self._order)
-
-    def _groups(self, offsets: IntArray) -> list[Group]:
-        context = self._files.context
+        context, offsets = self._files.context, self._offsets[start : stop + 1]
+        if self._order is not None:
+            # A slice merges the rows of its partition, one for each value of `partition_by`.
+            units = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+            parts = self._files.merge(self._order[offsets[0] : offsets[-1]], units)
+            return [Group(context, part.values, (part,), is_slice=True) for part in parts]
         parts = self._files.merge(np.arange(offsets[0], offsets[-1]), np.arange(offsets[-1] - offsets[0]))
         names = list(context.partition_by or context.partition_columns)
         keys = self._files.aligned.keys.select(names).take(pa.array(offsets[:-1])).to_pylist()
         bounds = pairwise((offsets - offsets[0]).tolist())
         return [Group(context, key, tuple(parts[a:b])) for key, (a, b) in zip(keys, bounds, strict=True)]
-
-    def _slices(self, offsets: IntArray, order: IntArray) -> list[Group]:
-        units = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        parts = self._files.merge(order[offsets[0] : offsets[-1]], units)
-        return [Group(self._files.context, part.values, (part,), is_slice=True) for part in parts]

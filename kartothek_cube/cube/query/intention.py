@@ -1,10 +1,10 @@
-"""A validated query: every error in the arguments of a query is raised here. Pure."""
+"""A validated query: all errors in the arguments of a query are raised here. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
 
 import pyarrow as pa
 
@@ -16,48 +16,45 @@ from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.members.consistency import DatasetInfo
 from kartothek_cube.errors import InvalidInput, InvalidType
+from kartothek_cube.typing import AsOf, Columns, IntoConditions, IntoDatasets
 
 __all__ = ["DatasetRole", "Intention", "QueryArguments", "make_intention"]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryArguments:
-    """What a query verb was asked for, as the user gave it.
-
-    Attributes as the arguments of `query_cube`.
-    """
+    """The arguments of a query as the user passed them, unchecked: those of `query_cube`."""
 
     cube: Cube
-    conditions: Any = None
-    datasets: Any = None
-    dimension_columns: Any = None
-    partition_by: Any = None
-    payload_columns: Any = None
-    as_of: Any = None
+    conditions: IntoConditions = None
+    datasets: IntoDatasets = None
+    dimension_columns: Columns = None
+    partition_by: Columns = None
+    payload_columns: Columns = None
+    as_of: AsOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetRole:
-    """What one dataset does in a query.
+    """The part of one dataset in a query.
 
     Attributes
     ----------
     id : str
         The dataset.
     is_seed, restricts : bool
-        The seed decides which cells exist; a restricting dataset is joined inner, any other one
-        left.
+        The seed decides which cells exist. A restricting dataset is joined inner, any other left.
     dimensions : tuple of str
         The cube's dimension columns that the dataset has, in the order of the cube: the key of its
         cells.
     partition_keys : tuple of str
-        Its partition keys, in order.
+        The partition keys of the dataset, in order.
     columns : tuple of str
-        What is loaded of it, in alphabetical order.
+        The columns to load, in alphabetical order.
     clauses : tuple of Clause
-        Conditions on its columns.
+        Conditions on columns of the dataset.
     schema : pyarrow.Schema
-        Types of all its columns.
+        Types of all columns of the dataset.
     """
 
     id: str
@@ -75,7 +72,7 @@ class Intention:
     """A query whose arguments have been checked against the datasets of the cube.
 
     ``roles`` has the seed first, then the restricting datasets, then the others, each in the order
-    of the datasets; ``left_out`` are those that give nothing to this query.
+    of the datasets. ``left_out`` has the datasets that contribute nothing to this query.
     """
 
     cube: Cube
@@ -109,7 +106,8 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     by = _partition_by(infos, available, cube, arguments.partition_by)
     if isinstance(conditions, (str, bytes)):
         raise InvalidType(
-            f'Conditions are objects, as in C("UNITS") > 0; a text like {conditions!r} becomes one by Conjunction.from_string.'
+            f'Conditions are objects, as in C("UNITS") > 0; a text like {conditions!r} '
+            "becomes one by Conjunction.from_string."
         )
     conjunction = conditions if isinstance(conditions, Conjunction) else Conjunction(conditions)
     _check_conditions(conjunction, infos, available)
@@ -147,7 +145,8 @@ def _partition_by(
     if unindexed:
         indexed = join_names(c for c in available if _is_groupable(c, infos, cube))
         raise InvalidInput(
-            f"Following partition-by columns are not indexed and cannot be used: {', '.join(unindexed)}. Indexed are: {indexed}."
+            f"Following partition-by columns are not indexed and cannot be used: {', '.join(unindexed)}. "
+            f"Indexed are: {indexed}."
         )
     return by
 
@@ -167,24 +166,20 @@ def _check_conditions(conjunction: Conjunction, infos: Mapping[str, DatasetInfo]
     missing = sorted(set(conjunction.columns) - set(available))
     if missing:
         raise InvalidInput(
-            f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. {_columns_of(available, missing)}"
+            f"Following condition columns are required but are missing from the cube: {', '.join(missing)}. "
+            f"{_columns_of(available, missing)}"
         )
-    for clause in conjunction.clauses:
-        for value in constants_of(clause):
-            _check_value(clause, value, infos)
-
-
-def _check_value(clause: Clause, value: object, infos: Mapping[str, DatasetInfo]) -> None:
-    for name, info in sorted(infos.items()):
-        if clause.column in info.schema.names and not is_null(value):
-            kind = info.schema.field(clause.column).type
-            try:
-                check_literal(value, kind, clause.column, f' of dataset "{name}"', strict=True)
-            except InvalidType as error:
-                text = f"{clause.column} {clause.op} {clause.value}"
-                raise InvalidType(
-                    f"Condition `{text}` has wrong type. {str(error).removeprefix('Unexpected type for predicate: ')}"
-                ) from None
+    constants = ((clause, value) for clause in conjunction.clauses for value in constants_of(clause))
+    for (clause, value), (name, info) in product(constants, sorted(infos.items())):
+        if clause.column not in info.schema.names or is_null(value):
+            continue
+        data_type = info.schema.field(clause.column).type
+        try:
+            check_literal(value, data_type, clause.column, f' of dataset "{name}"', strict=True)
+        except InvalidType as error:
+            reason = str(error).removeprefix("Unexpected type for predicate: ")
+            text = f"{clause.column} {clause.op} {clause.value}"
+            raise InvalidType(f"Condition `{text}` has wrong type. {reason}") from None
 
 
 def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[str], given: object) -> frozenset[str]:
@@ -194,7 +189,8 @@ def _payload_columns(cube: Cube, dims: tuple[str, ...], available: Collection[st
     missing = sorted(payload - set(available))
     if missing:
         raise InvalidInput(
-            f"Cannot find the following requested payload columns: {', '.join(missing)}. {_columns_of(available, missing)}"
+            f"Cannot find the following requested payload columns: {', '.join(missing)}. "
+            f"{_columns_of(available, missing)}"
         )
     dropped = sorted((payload & set(cube.dimension_columns)) - set(dims))
     if dropped:
@@ -213,30 +209,32 @@ def _role(
     output: tuple[str, ...],
     conjunction: Conjunction,
 ) -> DatasetRole | None:
-    """The dataset's part in the query; None if it gives neither payload nor condition."""
+    """The part of a dataset in the query; None if it contributes no payload and no condition."""
     is_seed = info.id == cube.seed_dataset
     columns = set(info.columns)
     clauses = tuple(c for c in conjunction.clauses if c.column in columns)
-    inner = get_payload_subset({c.column for c in clauses} | (set(by) & columns), cube)
-    wanted = columns & {*output, *dims, *inner}
-    payload = get_payload_subset(wanted, cube)
+    # A condition on payload, or a group by payload, keeps only cells that the dataset has.
+    restricting = get_payload_subset({c.column for c in clauses} | (set(by) & columns), cube)
+    needed = columns & {*output, *dims, *restricting}
+    payload = get_payload_subset(needed, cube)
     if not is_seed and not payload:
         return None
-    own = tuple(c for c in cube.dimension_columns if c in columns)
-    if payload and not set(own) <= set(dims):
+    dimensions = tuple(c for c in cube.dimension_columns if c in columns)
+    if payload and not set(dimensions) <= set(dims):
         raise InvalidInput(
-            f'Cannot project dataset "{info.id}" with dimensionality [{", ".join(sorted(own))}] to [{", ".join(sorted(dims))}] '
+            f'Cannot project dataset "{info.id}" with dimensionality [{", ".join(sorted(dimensions))}] '
+            f"to [{', '.join(sorted(dims))}] "
             f"while keeping the following payload intact: {', '.join(sorted(payload))}"
         )
     # Partition columns come from the seed alone.
-    load = {*own, *(wanted & set(output))} if is_seed else {*own, *(payload & set(output))}
+    load = {*dimensions, *((needed if is_seed else payload) & set(output))}
     return DatasetRole(
-        info.id,
-        is_seed,
-        bool(inner) and not is_seed,
-        own,
-        info.partition_keys,
-        tuple(sorted(load)),
-        clauses,
-        info.schema,
+        id=info.id,
+        is_seed=is_seed,
+        restricts=bool(restricting) and not is_seed,
+        dimensions=dimensions,
+        partition_keys=info.partition_keys,
+        columns=tuple(sorted(load)),
+        clauses=clauses,
+        schema=info.schema,
     )

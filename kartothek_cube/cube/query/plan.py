@@ -1,8 +1,6 @@
-"""The plan of a query: which files each group reads and how they are joined.
+"""The plan of a query as a picklable value without a store. Pure.
 
-A picklable value without a store.
-
-What shows a plan is imported when it is shown: plans travel to executors by the thousand.
+Modules that show a plan are imported when it is shown: an executor that loads groups needs none.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ __all__ = ["QueryPlan"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryPlan:
-    """Which files each group of a query reads, and how they are joined.
+    """The files that each group of a query reads, and how they are joined.
 
-    The plan pins exact file keys, so that everyone who runs it sees the same state of the cube.
-    Making it reads no data file.
+    The plan pins exact file keys: every execution sees the same state of the cube. Planning reads
+    no data file.
 
     Attributes
     ----------
     intention : Intention
         The checked query.
     context : GroupContext
-        What the groups share.
+        The values that the groups share.
     aligned : Aligned
         Partitions of all datasets side by side, in the order of the groups.
     group_offsets : numpy.ndarray
@@ -48,14 +46,15 @@ class QueryPlan:
     file_columns, value_columns : Mapping
         Keys and partition values of the files of each dataset that the query reads.
     steps : tuple of Step
-        What planning did, for `explain`.
+        The steps of planning, for `explain`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, open_store
     >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
     >>> from kartothek_cube import C, plan_cube_query
     >>> plan = plan_cube_query(cube, store, C("COUNTRY_CODE") == "DE")
     >>> len(plan.groups), len(plan.files()["seed"]), plan.schema.names
@@ -77,12 +76,12 @@ class QueryPlan:
 
     @property
     def groups(self) -> Groups:
-        """The groups, made on demand."""
+        """The groups, created on demand."""
         return Groups(self._aligned_files(), self.group_offsets)
 
     @property
     def slices(self) -> Groups:
-        """The same work cut by the cube's partition columns alone: every seed file is read once."""
+        """The same work cut by the cube's partition columns alone: each seed file is read once."""
         return Groups(self._aligned_files(), self.slice_offsets, self.slice_order)
 
     def _aligned_files(self) -> AlignedFiles:
@@ -94,7 +93,7 @@ class QueryPlan:
         return self.context.schema
 
     def group_keys(self) -> pa.Table:
-        """One row a group: the values that `Group.key` has."""
+        """The values of `Group.key`, one row per group."""
         names = list(self.context.partition_by or self.context.partition_columns)
         return self.aligned.keys.select(names).take(pa.array(self.group_offsets[:-1]))
 
@@ -108,8 +107,8 @@ class QueryPlan:
 
     def reads(self, datasets: Collection[str] | None = None) -> int:
         """Number of file reads, of all or some datasets, if every group were loaded alone."""
-        chosen = {i: p for i, p in self.aligned.parts.items() if datasets is None or i in datasets}
-        return sum(int(np.diff(self.partitions[i].offsets)[parts[parts >= 0]].sum()) for i, parts in chosen.items())
+        selected = {i: p for i, p in self.aligned.parts.items() if datasets is None or i in datasets}
+        return sum(int(np.diff(self.partitions[i].offsets)[parts[parts >= 0]].sum()) for i, parts in selected.items())
 
     def amplification(self) -> float:
         """Reads per file if every group were loaded alone."""
@@ -117,12 +116,12 @@ class QueryPlan:
         return self.reads() / files if files else 1.0
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
-        """What was asked for, every step of planning with what was there before and after it, and the files that are read.
+        """The query, the steps of planning with counts before and after each, the files to read.
 
         Parameters
         ----------
         format : {"text", "html", "json"}
-            JSON has all files, the others the first few.
+            JSON lists all files, the other formats the first few.
 
         Raises
         ------
@@ -135,26 +134,28 @@ class QueryPlan:
         return render(explanation(self.intention, self.steps, chain.from_iterable(self.files().values())), format)
 
     def __repr__(self) -> str:
-        return f"QueryPlan(cube={self.context.uuid_prefix!r}, groups={len(self.groups)}, files={sum(self.file_counts().values())})"
+        files = sum(self.file_counts().values())
+        return f"QueryPlan(cube={self.context.uuid_prefix!r}, groups={len(self.groups)}, files={files})"
 
     def to_svg(self) -> str:
-        """The plan as a drawing: datasets are columns, aligned partitions are rows; what is read of them, what is lacking, and what was dropped.
+        """The plan as a drawing: datasets are columns, aligned partitions are rows.
 
-        Neighbouring partitions are drawn as bands where there are many, so that the drawing does
-        not grow with them. It adapts to light and dark.
+        It shows which partitions are read, which are missing, and which were dropped. Many
+        neighbouring partitions are drawn as bands, so the drawing does not grow with their number.
+        It adapts to light and dark.
 
         Returns
         -------
         str
-            A document of its own, which can also stand inside a page of HTML. Equal plans give
-            equal drawings.
+            An SVG document, which can also be embedded in HTML. Equal plans give equal drawings.
 
         Examples
         --------
         >>> import pyarrow as pa
         >>> from kartothek_cube import C, Cube, build_cube, open_store, plan_cube_query
         >>> store, cube = open_store("hmemory://"), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-        >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+        >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+        >>> _ = build_cube(sales, cube, store)
         >>> plan_cube_query(cube, store, C("COUNTRY_CODE") == "DE").to_svg()[:4]
         '<svg'
         """
@@ -162,11 +163,8 @@ class QueryPlan:
         from kartothek_cube.cube.query.plan_svg import draw
 
         order, offsets = self.slice_order, self.slice_offsets
-        return draw(
-            picture_of(
-                self.intention, self.aligned, order, offsets, self.partitions, self.file_counts(), len(self.groups)
-            )
-        )
+        counts, groups = self.file_counts(), len(self.groups)
+        return draw(picture_of(self.intention, self.aligned, order, offsets, self.partitions, counts, groups))
 
     def _repr_html_(self) -> str:
         from kartothek_cube.core.display.html import Markup, details

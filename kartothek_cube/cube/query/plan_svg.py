@@ -65,7 +65,7 @@ def draw(picture: PlanPicture) -> str:
     return f"{head}<title>{title}</title><desc>{text}</desc><style>{_STYLE}</style>{ground}{''.join(body)}</svg>\n"
 
 
-# --- colours ----------------------------------------------------------------------------------------------------------
+# --- colours --------------------------------------------------------------------------------------
 
 
 def _theme(page: str, colours: dict[str, str]) -> str:
@@ -123,7 +123,7 @@ _BOLD = ' font-weight="600"'
 _DASHED = ' stroke-dasharray="3 3"'
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# --- parts ----------------------------------------------------------------------------------------
 
 
 def _heading(picture: PlanPicture, width: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Planning a query: its metadata are read, then everything is pure."""
+"""Planning a query: `make_plan` reads metadata and indices, `plan_query` and the rest are pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one, stable_order, take_rows
-from kartothek_cube.core.display.explain import Step
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.scan.plan import load_indices
@@ -25,7 +24,7 @@ from kartothek_cube.cube.query.partitions import (
     DatasetLabels,
     DatasetPartitions,
     dataset_partitions,
-    indices_of_query,
+    indices_to_read,
     prune_by_values,
 )
 from kartothek_cube.cube.query.plan import QueryPlan
@@ -41,51 +40,44 @@ from kartothek_cube.cube.query.steps import (
 
 __all__ = ["make_plan", "plan_query"]
 
-# Numbers fewer by this factor than their range are sorted: a mask of the range would cost more.
+# With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64
 
 
-def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
-    """The plan of a query.
+# --- reading ----------------------------------------------------------------
 
-    Metadata and the indices that help are read, no data file; errors as of `query_cube`.
+
+def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
+    """Load what planning needs from the store, and plan the query.
+
+    Documents, schemas and the indices that help are read, no data file; errors as of `query_cube`.
     """
-    snapshots = _snapshots(arguments, store)
+    cube, datasets = arguments.cube, arguments.datasets
+    if isinstance(datasets, Mapping):
+        check_not_loaded(arguments.as_of)
+        snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
+        check_infos(infos_of(snapshots), cube)
+    else:
+        snapshots = load_cube(cube, store, datasets, as_of=arguments.as_of)
     intention = make_intention(arguments, infos_of(snapshots))
-    labels = {r.id: prune_by_values(r, intention.cube, snapshots[r.id]) for r in intention.roles}
-    needed = [(own.snapshot, indices_of_query(own, intention.partition_by)) for own in labels.values()]
+    # Partition values come first: they are in the documents, and tell which indices to read.
+    labels = {r.id: prune_by_values(r, cube, snapshots[r.id]) for r in intention.roles}
+    needed = [(snapshots[i], indices_to_read(labels[i], intention.partition_by)) for i in labels]
     return plan_query(intention, labels, dict(zip(labels, load_indices(store, needed), strict=True)))
 
 
-def _snapshots(arguments: QueryArguments, store: Store) -> dict[str, Snapshot]:
-    cube, datasets = arguments.cube, arguments.datasets
-    if not isinstance(datasets, Mapping):
-        return load_cube(cube, store, datasets, as_of=arguments.as_of)
-    check_not_loaded(arguments.as_of)
-    snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
-    check_infos(infos_of(snapshots), cube)
-    return snapshots
-
-
-def _present(numbers: IntArray, n: int) -> IntArray:
-    """The distinct numbers below ``n``, ascending."""
-    if len(numbers) * _FEW < n:
-        return np.unique(numbers)
-    mask = np.zeros(n, dtype=bool)
-    mask[numbers] = True
-    return np.flatnonzero(mask)
+# --- pure -------------------------------------------------------------------
 
 
 def plan_query(
     intention: Intention, labels: Mapping[str, DatasetLabels], indices: Mapping[str, Mapping[str, SecondaryIndex]]
 ) -> QueryPlan:
-    """Plan a query, step by step as kartothek's query system.
+    """Plan a query in the steps of kartothek's query system.
 
-    ``labels`` are those that partition values leave of each dataset; ``indices`` has what
-    `indices_of_query` asked for.
+    ``labels`` come from `prune_by_values`, ``indices`` has those of `indices_to_read`.
     """
     roles = intention.roles
-    partitions = {i: dataset_partitions(own, intention.partition_by, indices[i]) for i, own in labels.items()}
+    partitions = {i: dataset_partitions(labels[i], intention.partition_by, indices[i]) for i in labels}
     aligned = start(roles[0].id, partitions[roles[0].id])
     counts = [len(aligned)]
     for role in roles[1:]:
@@ -108,32 +100,42 @@ def plan_query(
         intention.partition_by,
         intention.schema,
     )
-    read = {i: _read(own, labels[i].snapshot, aligned.parts[i]) for i, own in partitions.items()}
+    scans = {i: _scan(partitions[i], labels[i].snapshot, aligned.parts[i]) for i in partitions}
     plan = QueryPlan(
         intention,
         context,
-        Aligned(aligned.keys, {i: r.parts for i, r in read.items()}),
+        Aligned(aligned.keys, {i: scan.parts for i, scan in scans.items()}),
         offsets,
         order,
         slices,
-        {i: r.partitions for i, r in read.items()},
-        {i: r.files for i, r in read.items()},
-        {i: r.values for i, r in read.items()},
+        {i: scan.partitions for i, scan in scans.items()},
+        {i: scan.files for i, scan in scans.items()},
+        {i: scan.values for i, scan in scans.items()},
         (),
     )
-    return replace(plan, steps=(*steps, *_last_steps(plan)))
+    files = plan.file_counts()
+    last_steps = (
+        regrouping_step(intention, len(plan.aligned), len(plan.groups)),
+        join_step(intention, files, context.cell_columns),
+        order_step((*context.dimension_columns, *context.partition_columns), sum(files.values()), plan.reads()),
+    )
+    return replace(plan, steps=(*steps, *last_steps))
 
 
 def _slices(aligned: Aligned, columns: Sequence[str]) -> tuple[IntArray, IntArray]:
-    """The aligned partitions in the order of the cube's partition columns, and where each combination of them begins."""
+    """The order of the aligned partitions by the cube's partition columns, and slice offsets."""
     keys = pack_one(aligned.keys, columns)
     sorting = stable_order(keys)
     order = np.arange(len(keys)) if sorting is None else sorting
     return order, np.append(group_starts(keys[order]), len(aligned)).astype(np.int64)
 
 
-class _Read(NamedTuple):
-    """What a plan reads of a dataset: for each aligned partition which of ``partitions`` stands there; their files and values in the order of the document."""
+class DatasetScan(NamedTuple):
+    """The partitions, files and partition values of one dataset that a plan reads.
+
+    ``parts`` has the position in ``partitions`` for each aligned partition. Files and values are in
+    the order of the document.
+    """
 
     parts: IntArray
     partitions: DatasetPartitions
@@ -141,23 +143,22 @@ class _Read(NamedTuple):
     values: pa.Table
 
 
-def _read(own: DatasetPartitions, snapshot: Snapshot, parts: IntArray) -> _Read:
-    """A plan travels: it carries the partitions and files that it reads, not those of the whole dataset."""
-    used = _present(parts[parts >= 0], len(own))
-    whole = len(used) == len(own)
-    files = _present(own.files if whole else own.files_of(used), own.total)
-    if whole and len(files) == own.total:
-        return _Read(parts, own, snapshot.files, snapshot.values)
+def _scan(partitions: DatasetPartitions, snapshot: Snapshot, parts: IntArray) -> DatasetScan:
+    # Plans travel to executors: they carry only the partitions and files to read.
+    used = _distinct(parts[parts >= 0], len(partitions))
+    whole = len(used) == len(partitions)
+    files = _distinct(partitions.files if whole else partitions.files_of(used), partitions.total)
+    if whole and len(files) == partitions.total:
+        return DatasetScan(parts, partitions, snapshot.files, snapshot.values)
     positions = np.where(parts < 0, -1, np.searchsorted(used, parts))
-    return _Read(
-        positions, own.narrowed(used, files), snapshot.files.take(pa.array(files)), take_rows(snapshot.values, files)
-    )
+    keys, values = snapshot.files.take(pa.array(files)), take_rows(snapshot.values, files)
+    return DatasetScan(positions, partitions.prune(used, files), keys, values)
 
 
-def _last_steps(plan: QueryPlan) -> tuple[Step, ...]:
-    files, context = plan.file_counts(), plan.context
-    return (
-        regrouping_step(plan.intention, len(plan.aligned), len(plan.groups)),
-        join_step(plan.intention, files, context.cell_columns),
-        order_step((*context.dimension_columns, *context.partition_columns), sum(files.values()), plan.reads()),
-    )
+def _distinct(numbers: IntArray, n: int) -> IntArray:
+    """The distinct numbers below ``n``, ascending."""
+    if len(numbers) * _FEW < n:
+        return np.unique(numbers)
+    mask = np.zeros(n, dtype=bool)
+    mask[numbers] = True
+    return np.flatnonzero(mask)

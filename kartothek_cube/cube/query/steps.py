@@ -1,10 +1,12 @@
-"""What planning a query did, step by step, as values that `core.explain` shows. Pure."""
+"""The steps of planning a query as values that `core.display` renders. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kartothek_cube.core.display.explain import Explanation, Step, StepRow, predicates_text
+from kartothek_cube.core.text import pluralize
+from kartothek_cube.cube.cube import get_payload_subset
 from kartothek_cube.cube.query.intention import DatasetRole, Intention
 from kartothek_cube.cube.query.partitions import DatasetPartitions
 
@@ -21,7 +23,7 @@ __all__ = [
 
 
 def explanation(intention: Intention, steps: Sequence[Step], files: Iterable[str]) -> Explanation:
-    """Everything there is to say of a plan."""
+    """The whole explanation of a plan."""
     clauses = intention.conjunction.clauses
     facts = (
         ("columns", ", ".join(intention.output_columns)),
@@ -44,35 +46,30 @@ def labels_step(intention: Intention, partitions: Mapping[str, DatasetPartitions
 def conditions_step(
     intention: Intention, partitions: Mapping[str, DatasetPartitions], indexed: Mapping[str, Collection[str]]
 ) -> Step:
-    """What partition values and secondary indices, given by column, drop."""
-    rows = [
-        StepRow(r.id, partitions[r.id].total, partitions[r.id].matched, _conditions_note(r, indexed.get(r.id, ())))
-        for r in intention.roles
-    ]
+    """The files that partition values and indices drop; ``indexed``: columns by dataset."""
+    rows = []
+    for role in intention.roles:
+        columns = {c.column for c in role.clauses}
+        by_key, by_index = columns & set(role.partition_keys), columns & set(indexed.get(role.id, ()))
+        by_rows = columns - by_key - by_index
+        notes = [("partition index", by_key), ("secondary index", by_index), ("rows only", by_rows)]
+        note = "; ".join(f"{name}: {', '.join(sorted(by))}" for name, by in notes if by)
+        rows.append(StepRow(role.id, partitions[role.id].total, partitions[role.id].matched, note))
     return Step("Pre-conditions", "files", tuple(rows))
 
 
-def _conditions_note(role: DatasetRole, indexed: Collection[str]) -> str:
-    asked = {c.column for c in role.clauses}
-    by_key, by_index = sorted(asked & set(role.partition_keys)), sorted(asked & set(indexed))
-    by_rows = sorted(asked - set(by_key) - set(by_index))
-    notes = [("partition index", by_key), ("secondary index", by_index), ("rows only", by_rows)]
-    return "; ".join(f"{name}: {', '.join(columns)}" for name, columns in notes if columns)
-
-
 def partition_by_step(partitions: Mapping[str, DatasetPartitions]) -> Step:
-    """Files by the values that alignment and groups go by."""
-    rows = [StepRow(i, p.matched, len(p), _values_note(p)) for i, p in partitions.items()]
+    """Files by the values of partition columns and ``partition_by`` columns."""
+    rows = []
+    for name, matching in partitions.items():
+        lost = [
+            f"; in no group: {pluralize(n, 'file')} without a value of {column}"
+            for column, n in matching.without_value.items()
+            if n
+        ]
+        note = f"by {', '.join(matching.keys.column_names) or 'nothing'}{''.join(lost)}"
+        rows.append(StepRow(name, matching.matched, len(matching), note))
     return Step("Partition by", "files → partitions", tuple(rows))
-
-
-def _values_note(partitions: DatasetPartitions) -> str:
-    lost = [
-        f"; in no group: {n:,} file{'' if n == 1 else 's'} without a value of {column}"
-        for column, n in partitions.without_value.items()
-        if n
-    ]
-    return f"by {', '.join(partitions.keys.column_names) or 'nothing'}{''.join(lost)}"
 
 
 def alignment_step(roles: Sequence[DatasetRole], counts: Sequence[int]) -> Step:
@@ -90,32 +87,27 @@ def _join(role: DatasetRole) -> str:
 
 
 def regrouping_step(intention: Intention, aligned: int, groups: int) -> Step:
-    """Aligned partitions by group; which rows are in no group."""
+    """Aligned partitions by group, and the rows that are in no group."""
     by = intention.partition_by
-    own = sorted(set(by) - set(intention.cube.dimension_columns) - set(intention.cube.partition_columns))
+    payload = sorted(get_payload_subset(by, intention.cube))
     note = f"by {', '.join(by)}" if by else "one group an aligned partition"
-    lost = f"; cells without a value of {' or '.join(own)} are in no group" if own else ""
+    lost = f"; cells without a value of {' or '.join(payload)} are in no group" if payload else ""
     return Step("Re-grouping", "partitions → groups", (StepRow("all", aligned, groups, note + lost),))
 
 
 def join_step(intention: Intention, files: Mapping[str, int], cell_columns: Sequence[str]) -> Step:
-    """The distinct files of each dataset, and how its rows meet those of the seed."""
-    return Step(
-        "Join inside a partition",
-        "files",
-        tuple(StepRow(r.id, None, files[r.id], _join_note(r, cell_columns)) for r in intention.roles),
-    )
-
-
-def _join_note(role: DatasetRole, cell_columns: Sequence[str]) -> str:
-    if not role.is_seed:
-        return f"{_join(role)} join on {', '.join(role.dimensions)}"
-    dropped = set(role.dimensions) - set(cell_columns)
-    return f"cells by {', '.join(role.dimensions)}" + (f", projected to {', '.join(cell_columns)}" if dropped else "")
+    """The distinct files of each dataset, and how its rows are joined to those of the seed."""
+    rows = []
+    for role in intention.roles:
+        note = f"{'cells by' if role.is_seed else f'{_join(role)} join on'} {', '.join(role.dimensions)}"
+        if role.is_seed and set(role.dimensions) - set(cell_columns):
+            note += f", projected to {', '.join(cell_columns)}"
+        rows.append(StepRow(role.id, None, files[role.id], note))
+    return Step("Join inside a partition", "files", tuple(rows))
 
 
 def order_step(order: Sequence[str], files: int, reads: int) -> Step:
-    """How often files would be read if every group were loaded alone."""
+    """The number of reads of each file if every group were loaded alone."""
     amplification = reads / files if files else 1.0
     note = f"{amplification:.1f} reads per file if every group were loaded alone"
     return Step(f"Concatenation, ordered by {', '.join(order)}", "files → reads", (StepRow("all", files, reads, note),))

@@ -1,1 +1,1 @@
-"""The report of a cube: figures, advice, charts and the page."""
+"""The report of a cube: statistics, advice, charts and the HTML page. The verb reads the store."""

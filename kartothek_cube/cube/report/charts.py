@@ -1,9 +1,9 @@
-"""The figures of a report as HTML and SVG, and its style sheet. Pure."""
+"""The charts of a report as HTML and SVG, and its style sheet. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -13,20 +13,27 @@ from kartothek_cube.cube.report.facts import BETWEEN, Growth, HeatMap, Histogram
 
 __all__ = ["LEVELS", "STYLE", "bar", "heat_figure", "histogram_table", "sparkline"]
 
-# One hue from light to dark: people tell the steps apart however they see colours, and in print.
+# --- style sheet --------------------------------------------------------------------------------
+
+# One hue from light to dark: the steps differ for colour-blind readers and in print, too.
 _HEAT_LIGHT = ("#e9f1fa", "#c0d9f3", "#96bfe9", "#6da3da", "#2b76bb", "#0d5c9c", "#004174")
-
 _HEAT_DARK = ("#1b2835", "#223b55", "#285077", "#2d659b", "#468cd0", "#72abe6", "#a5ccf4")
-
 LEVELS = len(_HEAT_LIGHT)
 
-_LIGHT = "--bg:#ffffff;--fg:#1c2530;--quiet:#586573;--line:#dde3e9;--soft:#f5f7f9;--mark:#1f67a5;--error:#b3261e;--warning:#8a5a00;--info:#586573;"
-
-_DARK = "--bg:#11161b;--fg:#e4e9ee;--quiet:#9aa7b4;--line:#2b343d;--soft:#181f26;--mark:#57a1d6;--error:#ff8f85;--warning:#e8b04a;--info:#9aa7b4;"
-
-# From this step on the text changes its colour; between the two steps lies what neither ink could
-# be read on.
+# From this step on the text has the other colour. The shades between the two steps are left out of
+# the scale: neither colour is legible on them.
 _FLIP = 4
+
+_LIGHT = (
+    "--bg:#ffffff;--fg:#1c2530;--quiet:#586573;--line:#dde3e9;--soft:#f5f7f9;--mark:#1f67a5;"
+    "--error:#b3261e;--warning:#8a5a00;--info:#586573;"
+)
+_DARK = (
+    "--bg:#11161b;--fg:#e4e9ee;--quiet:#9aa7b4;--line:#2b343d;--soft:#181f26;--mark:#57a1d6;"
+    "--error:#ff8f85;--warning:#e8b04a;--info:#9aa7b4;"
+)
+_LIGHT_THEME = (_LIGHT, _HEAT_LIGHT, ("#1c2530", "#ffffff"))
+_DARK_THEME = (_DARK, _HEAT_DARK, ("#e4e9ee", "#0b1015"))
 
 
 def _theme(prefix: str, colours: str, heat: tuple[str, ...], inks: tuple[str, str]) -> str:
@@ -34,31 +41,35 @@ def _theme(prefix: str, colours: str, heat: tuple[str, ...], inks: tuple[str, st
     return f"{prefix}.kartothek-report{{{colours}{levels}}}"
 
 
-_LIGHT_THEME = (_LIGHT, _HEAT_LIGHT, ("#1c2530", "#ffffff"))
-
-_DARK_THEME = (_DARK, _HEAT_DARK, ("#e4e9ee", "#0b1015"))
-
 _RULES = """
-.kartothek-report{background:var(--bg);color:var(--fg);font:14px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;
-font-variant-numeric:tabular-nums;box-sizing:border-box;max-width:1160px;margin:0 auto;padding:28px 24px 40px;text-align:left;overflow-wrap:anywhere}
+.kartothek-report{background:var(--bg);color:var(--fg);
+font:14px/1.5 system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;
+font-variant-numeric:tabular-nums;box-sizing:border-box;max-width:1160px;margin:0 auto;padding:28px 24px 40px;
+text-align:left;overflow-wrap:anywhere}
 .kartothek-report *{box-sizing:border-box}
 .kartothek-report h1{font-size:24px;line-height:1.25;margin:0;font-weight:650}
 .kartothek-report h2{font-size:17px;margin:40px 0 4px;padding-top:16px;border-top:1px solid var(--line);font-weight:650}
 .kartothek-report h3{font-size:14px;margin:20px 0 6px;font-weight:650}
 .kartothek-report p{margin:2px 0 10px;max-width:72ch}
 .kartothek-report .quiet,.kartothek-report figcaption{color:var(--quiet)}
-.kartothek-report code{font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;color:inherit;background:var(--soft);
+.kartothek-report code{font:12.5px/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;color:inherit;
+background:var(--soft);
 padding:1px 4px;border-radius:3px}
-.kartothek-report .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(132px,1fr));gap:1px;padding:1px;margin:20px 0 0}
+.kartothek-report .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(132px,1fr));gap:1px;padding:1px;
+margin:20px 0 0}
 .kartothek-report .tiles div{box-shadow:0 0 0 1px var(--line);padding:10px 14px}
 .kartothek-report .tiles :is(dt,dd){float:none;width:auto;margin:0;padding:0}
 .kartothek-report .tiles dt{color:var(--quiet);font-size:12.5px;font-weight:400}
 .kartothek-report .tiles dd{font-size:17px;line-height:1.35;font-weight:600}
-.kartothek-report .scroll{overflow-x:auto;max-width:100%;background:linear-gradient(to right,var(--bg) 30%,transparent) left/40px 100% no-repeat local,
+.kartothek-report .scroll{overflow-x:auto;max-width:100%;
+background:linear-gradient(to right,var(--bg) 30%,transparent) left/40px 100% no-repeat local,
 linear-gradient(to left,var(--bg) 30%,transparent) right/40px 100% no-repeat local,
-linear-gradient(to right,var(--line),transparent) left/12px 100% no-repeat,linear-gradient(to left,var(--line),transparent) right/12px 100% no-repeat}
-.kartothek-report table{border-collapse:collapse;table-layout:auto;width:100%;margin:6px 0 0;font-size:13px;color:inherit;border:0}
-.kartothek-report :is(th,td){text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0;border-bottom:1px solid var(--line);background:none;
+linear-gradient(to right,var(--line),transparent) left/12px 100% no-repeat,linear-gradient(to left,var(--line),
+transparent) right/12px 100% no-repeat}
+.kartothek-report table{border-collapse:collapse;table-layout:auto;width:100%;margin:6px 0 0;font-size:13px;
+color:inherit;border:0}
+.kartothek-report :is(th,td){text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0;
+border-bottom:1px solid var(--line);background:none;
 color:inherit;overflow-wrap:break-word;white-space:normal;max-width:none}
 .kartothek-report :is(thead,tr,tbody tr){background:none;border:0}
 .kartothek-report th{font-weight:600;color:var(--quiet);vertical-align:bottom;white-space:nowrap}
@@ -66,7 +77,8 @@ color:inherit;overflow-wrap:break-word;white-space:normal;max-width:none}
 .kartothek-report .n{text-align:right;white-space:nowrap}
 .kartothek-report .n+:not(.n){padding-left:10px}
 .kartothek-report td.w{overflow-wrap:anywhere;min-width:13em}
-.kartothek-report .tag{font-size:11.5px;color:var(--quiet);border:1px solid var(--line);border-radius:3px;padding:0 4px;margin-left:4px;white-space:nowrap}
+.kartothek-report .tag{font-size:11.5px;color:var(--quiet);border:1px solid var(--line);border-radius:3px;
+padding:0 4px;margin-left:4px;white-space:nowrap}
 .kartothek-report .advice{list-style:none;margin:10px 0 0;padding:0}
 .kartothek-report .advice li{border-left:3px solid var(--line);padding:2px 0 4px 12px;margin:0 0 12px}
 .kartothek-report .advice li.error{border-color:var(--error)}
@@ -81,7 +93,8 @@ color:inherit;overflow-wrap:break-word;white-space:normal;max-width:none}
 .kartothek-report .heat table{border-collapse:separate;border-spacing:2px;width:auto}
 .kartothek-report .heat :is(th,td){border:0;padding:3px 8px;white-space:nowrap;font-size:12.5px;vertical-align:middle}
 .kartothek-report .heat th[scope=col]{white-space:normal;overflow-wrap:normal;vertical-align:bottom}
-.kartothek-report .heat th[scope=row]{text-align:left;font-weight:400;color:var(--fg);padding-left:0;white-space:normal;min-width:7em;
+.kartothek-report .heat th[scope=row]{text-align:left;font-weight:400;color:var(--fg);padding-left:0;
+white-space:normal;min-width:7em;
 max-width:26em;overflow-wrap:anywhere;position:sticky;left:0;background:var(--bg)}
 .kartothek-report .heat .edge{white-space:nowrap}
 .kartothek-report .heat tbody td{text-align:right;border-radius:3px;min-width:78px}
@@ -103,7 +116,8 @@ max-width:26em;overflow-wrap:anywhere;position:sticky;left:0;background:var(--bg
 .kartothek-report summary{cursor:pointer;color:var(--quiet)}
 .kartothek-report td details{margin:0}
 @media (max-width:900px){.kartothek-report .tiles{grid-template-columns:repeat(3,1fr)}}
-@media (max-width:560px){.kartothek-report{padding:20px 14px 28px}.kartothek-report h1{font-size:20px}.kartothek-report .tiles{grid-template-columns:1fr 1fr}
+@media (max-width:560px){.kartothek-report{padding:20px 14px 28px}.kartothek-report h1{font-size:20px}
+.kartothek-report .tiles{grid-template-columns:1fr 1fr}
 .kartothek-report .heat th[scope=row]{max-width:13em}}
 @media print{.kartothek-report{max-width:none;padding:0}.kartothek-report .scroll{overflow:visible;background:none}
 .kartothek-report :is(tr,li,figure h3,h2,h3){break-inside:avoid}.kartothek-report :is(h2,h3){break-after:avoid}
@@ -117,8 +131,7 @@ STYLE = "\n".join(
         f"@media (prefers-color-scheme:dark){{{_theme('', *_DARK_THEME)}}}",
         _theme(f"{LIGHT_PAGE} ", *_LIGHT_THEME),
         _theme(f"{DARK_PAGE} ", *_DARK_THEME),
-        # A notebook has rules for everything that it shows, with a class and a position; ours count
-        # as much, and come later.
+        # The doubled class makes these rules as specific as those of notebooks; later ones win.
         _RULES.strip().replace(".kartothek-report", ".kartothek-report.kartothek-report"),
         *(
             f".kartothek-report .heat .h{i},.kartothek-report .scale .h{i}{{background:var(--h{i});color:var(--i{i})}}"
@@ -127,127 +140,129 @@ STYLE = "\n".join(
     ]
 )
 
-_MOST_COLUMNS = 16
+# --- heat maps ----------------------------------------------------------------------------------
 
+_MAX_COLUMNS = 16
+
+# Characters of a label, of each label at the edge of a band, and of the name of a dataset.
 _LABEL, _EDGE, _TITLE = 60, 28, 20
 
-# Where all numbers are about equal, small differences shall not look like large ones.
-_LEAST_RANGE = 30
+# The scale spans this factor at least, so that small differences look small.
+_MIN_RANGE = 30
 
 Numbers = Sequence[Sequence[int | None]]
 
 
 def heat_figure(title: str, heat: HeatMap, numbers: Numbers, show: Callable[[float | None], str]) -> Markup:
-    """One heat map as a table: a step of colour for every number, and the number itself."""
-    found = [n for row in numbers for n in row if n]
-    most, columns = max(found, default=1), heat.datasets[:_MOST_COLUMNS]
-    least = min([*found, most / _LEAST_RANGE])
-    head = "".join(_column_title(dataset) for dataset in columns)
-    rows = "".join(
-        f"<tr>{_row_title(label, n)}{''.join(_cell(v, show, least, most) for v in values[:_MOST_COLUMNS])}</tr>"
-        for label, n, values in zip(heat.labels, heat.partitions, numbers, strict=True)
-    )
+    """A heat map as an HTML table: each number with the colour of its level."""
+    positive = [n for row in numbers for n in row if n]
+    highest, columns = max(positive, default=1), heat.datasets[:_MAX_COLUMNS]
+    lowest = min([*positive, highest / _MIN_RANGE])
+    titles = []
+    for dataset in columns:
+        tip = f' title="{escape(dataset)}"' if len(dataset) > _TITLE else ""
+        # A long name may wrap after its underscores.
+        name = escape(shortened(dataset, _TITLE)).replace("_", "_<wbr/>")
+        titles.append(f'<th scope="col" class="n"{tip}>{name}</th>')
+    rows = []
+    for label, n_partitions, values in zip(heat.labels, heat.partitions, numbers, strict=True):
+        boxes = "".join(
+            '<td class="none">–</td>' if v is None else f'<td class="h{level(v, lowest, highest)}">{show(v)}</td>'
+            for v in values[:_MAX_COLUMNS]
+        )
+        rows.append(f"<tr>{_row_title(label, n_partitions)}{boxes}</tr>")
     scale = "".join(f'<i class="h{i}"></i>' for i in range(LEVELS))
+    scale = f'{show(lowest) if lowest >= 1 else f"below {show(1)}"} <span class="scale">{scale}</span> {show(highest)}'
     more = len(heat.datasets) - len(columns)
     rest = f"; {pluralize(more, 'more dataset')} not shown" if more > 0 else ""
-    lowest = show(least) if least >= 1 else f"below {show(1)}"
-    legend = f'<figcaption>{lowest} <span class="scale">{scale}</span> {show(most)}, logarithmic{rest}</figcaption>'
+    head = f"<thead><tr><td></td>{''.join(titles)}</tr></thead>"
     return Markup(
-        f'<figure class="heat"><h3>{escape(title)}</h3><div class="scroll"><table><thead><tr><td></td>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{legend}</figure>"
+        f'<figure class="heat"><h3>{escape(title)}</h3><div class="scroll"><table>{head}'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f"<figcaption>{scale}, logarithmic{rest}</figcaption></figure>"
     )
-
-
-def _column_title(dataset: str) -> str:
-    """The name of a dataset, which may break behind its underscores."""
-    tip = f' title="{escape(dataset)}"' if len(dataset) > _TITLE else ""
-    return f'<th scope="col" class="n"{tip}>{escape(shortened(dataset, _TITLE)).replace("_", "_<wbr/>")}</th>'
 
 
 def _row_title(label: str, partitions: int) -> str:
-    """The values of a partition, or those of the first and the last of a band; pointing at them shows the whole."""
+    """The values of a partition, or those at both edges of a band; the tooltip has all."""
     if partitions > 1:
-        edges = (
-            f"{BETWEEN.rstrip()}</span> ".join(
-                f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)
-            )
-            + "</span>"
-        )
-        return f'<th scope="row" title="{escape(label)}: {pluralize(partitions, "partition")}">{edges}</th>'
+        edges = [f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)]
+        text = f"{BETWEEN.rstrip()}</span> ".join(edges)
+        return f'<th scope="row" title="{escape(label)}: {pluralize(partitions, "partition")}">{text}</span></th>'
     tip = f' title="{escape(label)}"' if len(label) > _LABEL else ""
     return f'<th scope="row"{tip}>{escape(shortened(label, _LABEL))}</th>'
 
 
-def _cell(value: int | None, show: Callable[[float | None], str], least: float, most: float) -> str:
-    if value is None:
-        return '<td class="none">–</td>'
-    return f'<td class="h{level(value, least, most)}">{show(value)}</td>'
-
-
-def level(value: float, least: float, most: float) -> int:
-    """The step of a logarithmic scale that a number falls on.
+def level(value: float, lowest: float, highest: float) -> int:
+    """The level of a number on a logarithmic scale.
 
     Examples
     --------
     >>> [level(n, 1, 1_000_000) for n in (0, 1, 1_000, 1_000_000)]
     [0, 0, 3, 6]
     """
-    if value <= least or most <= least:
-        return 0 if value < most else LEVELS - 1
-    return min(LEVELS - 1, int(LEVELS * math.log(value / least) / math.log(most / least)))
+    if value <= lowest or highest <= lowest:
+        return 0 if value < highest else LEVELS - 1
+    return min(LEVELS - 1, int(LEVELS * math.log(value / lowest) / math.log(highest / lowest)))
+
+
+# --- bars and lines -----------------------------------------------------------------------------
 
 
 def bar(share: float, text: str = "") -> Markup:
-    """A bar of some share of the width, behind a text."""
+    """A bar over a share of the width, with a text before it."""
     label = f"<span>{escape(text)}</span>" if text else ""
     filled = f'<i style="width:{100 * min(share, 1):.1f}%"></i>' if share > 0 else ""
     return Markup(f'<div class="bar">{label}<b>{filled}</b></div>')
 
 
 def histogram_table(sizes: Histogram) -> Markup:
-    """One bar for each range of sizes; nothing without files."""
+    """A table with one bar for each range of sizes; empty without files."""
     if not sizes.counts:
         return Markup("")
     head = '<tr><th class="n">size of a file</th><th class="n">files</th><td></td></tr>'
-    body = "".join(_bars(sizes, max(sizes.counts)))
-    return Markup(f'<div class="scroll"><table class="sizes"><thead>{head}</thead><tbody>{body}</tbody></table></div>')
-
-
-def _bars(sizes: Histogram, most: int) -> Iterator[str]:
+    rows, largest = [], max(sizes.counts)
     for (low, high), n in zip(pairwise(sizes.edges), sizes.counts, strict=True):
-        label = f"{_round(low)} – {_round(high)}" if low else f"below {_round(high)}"
-        yield f'<tr><td class="n">{label}</td><td class="n">{show_count(n)}</td><td>{bar(n / most)}</td></tr>'
+        label = f"{_round_size(low)} – {_round_size(high)}" if low else f"below {_round_size(high)}"
+        rows.append(f'<tr><td class="n">{label}</td><td class="n">{show_count(n)}</td><td>{bar(n / largest)}</td></tr>')
+    body = f"<thead>{head}</thead><tbody>{''.join(rows)}</tbody>"
+    return Markup(f'<div class="scroll"><table class="sizes">{body}</table></div>')
 
 
-def _round(size: int) -> str:
-    text = show_bytes(size)
-    return text.replace(".00", "").replace(".0", "")
+def _round_size(size: int) -> str:
+    return show_bytes(size).replace(".00", "").replace(".0", "")
+
+
+_WIDTH = 300
 
 
 def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
-    """The number of files over the commits, as a line with steps, from one moment to another one; without moments the steps are equally wide."""
+    """The number of files after each commit as a stepped line, between two moments.
+
+    If a moment is unknown, the steps are equally wide.
+    """
     points = growth.points
     if not points:
         return Markup("")
-    most = max(n for _, n in points) or 1
-    xs, ys = _positions([moment for moment, _ in points], begin, end), [34 - 32 * n / most for _, n in points]
+    largest = max(n for _, n in points) or 1
+    xs, ys = _positions([moment for moment, _ in points], begin, end), [34 - 32 * n / largest for _, n in points]
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
-    line = f"M{xs[0]:.1f} {ys[0]:.1f}{steps}H300"
-    title = escape(
-        f"{growth.dataset}: from {points[0][1]:,} to {pluralize(points[-1][1], 'file')} in {pluralize(growth.commits, 'commit')}"
-    )
+    line = f"M{xs[0]:.1f} {ys[0]:.1f}{steps}H{_WIDTH}"
+    files, commits = pluralize(points[-1][1], "file"), pluralize(growth.commits, "commit")
+    title = escape(f"{growth.dataset}: from {points[0][1]:,} to {files} in {commits}")
+    box = f'viewBox="0 0 {_WIDTH} 36" preserveAspectRatio="none" role="img" aria-label="{title}"'
     return Markup(
-        f'<svg viewBox="0 0 300 36" preserveAspectRatio="none" role="img" aria-label="{title}"><title>{title}</title>'
+        f"<svg {box}><title>{title}</title>"
         f'<path class="area" d="{line}V36H{xs[0]:.1f}Z"/><path class="step" d="{line}"/></svg>'
     )
 
 
 def _positions(moments: Sequence[datetime | None], begin: datetime | None, end: datetime) -> list[float]:
-    """Where the commits stand on a line of 300."""
-    known = [m.timestamp() for m in moments if m is not None]
-    if begin is not None and len(known) == len(moments):
+    """The horizontal positions of the commits."""
+    seconds = [m.timestamp() for m in moments if m is not None]
+    if begin is not None and len(seconds) == len(moments):
         first, last = begin.timestamp(), end.timestamp()
-        # The clocks of writers may differ.
-        if first < last and all(a <= b for a, b in pairwise([first, *known, last])):
-            return [300 * (moment - first) / (last - first) for moment in known]
-    return [300 * i / len(moments) for i in range(len(moments))]
+        # The clocks of writers may differ: only ascending times make a time axis.
+        if first < last and all(a <= b for a, b in pairwise([first, *seconds, last])):
+            return [_WIDTH * (moment - first) / (last - first) for moment in seconds]
+    return [_WIDTH * i / len(moments) for i in range(len(moments))]

@@ -1,4 +1,4 @@
-"""What a report of a cube says, as values without a picture: structure, sizes, selectivity of indices, growth, health."""
+"""The facts of a report as values: structure, sizes, selectivity of indices, growth, advice."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ BETWEEN = " … "
 
 @dataclass(frozen=True, slots=True)
 class DatasetFacts:
-    """One dataset: its columns, and how much there is of it.
+    """Columns and extent of one dataset.
 
-    ``partitions`` are physical ones, ``files`` and ``bytes`` those of its data; ``rows`` are stored
-    rows, None if they were not counted. ``smallest``, ``median`` and ``largest`` are sizes of
-    files.
+    ``partitions`` counts physical partitions, ``files`` and ``bytes`` data files, and ``rows``
+    stored rows, None if not counted. ``smallest``, ``median`` and ``largest`` are file sizes.
     """
 
     id: str
@@ -50,13 +49,12 @@ class HeatMap:
     datasets : tuple of str
         The columns.
     labels : tuple of str
-        The rows: values of the partition columns; of a band of neighbouring partitions those of the
-        first and the last.
+        The rows: values of the partition columns; for a band of neighbouring partitions those of
+        the first and of the last.
     partitions : tuple of int
-        How many partitions each row has; 0 for the row of what is not cut by all partition columns.
+        Number of partitions of each row; 0 for datasets that lack a partition column.
     bytes, rows : tuple of tuple
-        One number for each row and dataset, None where there is no file; ``rows`` is empty if rows
-        were not counted.
+        One number for each row and dataset, None without a file. ``rows`` is empty if not counted.
     """
 
     datasets: tuple[str, ...]
@@ -68,7 +66,7 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Numbers of files by size: ``counts[i]`` files have at least ``edges[i]`` bytes, and less than ``edges[i + 1]``."""
+    """Files by size: ``counts[i]`` files have from ``edges[i]`` to below ``edges[i + 1]`` bytes."""
 
     edges: tuple[int, ...]
     counts: tuple[int, ...]
@@ -76,7 +74,10 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """How well an index tells files apart: its distinct values, and the files that one value leaves of all, on average and at most."""
+    """Selectivity of an index: distinct ``values``, all ``files``, files of one value.
+
+    ``mean`` and ``most`` are the average and the maximum over the values.
+    """
 
     dataset: str
     column: str
@@ -90,9 +91,10 @@ class IndexFacts:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Files of a dataset after each of the ``commits`` whose history is kept, oldest first; of very many commits some are left out.
+    """Number of files after each of the ``commits`` with kept history, oldest first.
 
-    A moment is None where it is not known. ``foreign``: another library wrote last.
+    Of very many commits some are left out. An unknown moment is None. ``foreign``: another library
+    wrote last.
     """
 
     dataset: str
@@ -103,10 +105,10 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to know or to mend, with the call and the command that mend it, if there are such.
+    """A finding or a hint, with the call and the command that mend it, if any.
 
-    ``call`` may also say in words what to do. ``more`` are further subjects of which the same is
-    true, and ``count`` says how many there are with those that are not listed.
+    ``call`` may also be advice in words. ``more`` lists further subjects with the same message;
+    ``count`` includes those that are not listed.
     """
 
     severity: Severity
@@ -126,11 +128,11 @@ class ReportFacts:
     Attributes
     ----------
     uuid_prefix, store : str
-        The cube, and where it lies, without credentials.
+        The cube and its store, without credentials.
     made : datetime
-        When it was looked at.
+        The moment of the report.
     dimensions, partitions : Mapping[str, str]
-        Columns of the cube with their types; empty where the metadata describe no cube.
+        Columns of the cube with their types; empty if the metadata describe no cube.
     datasets, indices, growth, advice : tuple
         One entry for each dataset, index, dataset, finding.
     heat : HeatMap
@@ -158,10 +160,10 @@ class ReportFacts:
 
     def to_json(self) -> str:
         """The facts as JSON."""
-        return json.dumps(asdict(self), default=_plain, indent=2)
 
+        def plain(value: object) -> object:
+            if isinstance(value, datetime):
+                return value.isoformat()
+            return dict(value) if isinstance(value, Mapping) else str(value)
 
-def _plain(value: object) -> object:
-    return (
-        value.isoformat() if isinstance(value, datetime) else dict(value) if isinstance(value, Mapping) else str(value)
-    )
+        return json.dumps(asdict(self), default=plain, indent=2)

@@ -1,4 +1,4 @@
-"""Figures of a cube from its snapshots, the sizes and rows of its files, and its indices. Pure."""
+"""Statistics of a cube from its snapshots, file sizes, row counts, indices and history. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,19 @@ from kartothek_cube.cube.report.facts import BETWEEN, DatasetFacts, Growth, Heat
 
 __all__ = ["CubeStatistics", "dataset_facts", "growth_of", "heat_map", "histogram", "index_facts"]
 
-_MOST_ROWS = 30
-_MOST_POINTS = 240
+# The most that a page shows well.
+_MAX_ROWS = 30
+_MAX_POINTS = 240
+# Half decades, from 1 kB to 3 TB.
 _EDGES = (0, *(d * 10**e for e in range(3, 13) for d in (1, 3)))
 
 
 @dataclass(frozen=True, slots=True)
 class CubeStatistics:
-    """A dataset with the size of each of its files, as far as the store says it, the rows if they were counted, and the indices that can be read."""
+    """A dataset with the size of each file, 0 if unknown, readable indices and history.
+
+    ``rows`` has the rows of each file; None if they were not counted.
+    """
 
     snapshot: Snapshot
     sizes: IntArray
@@ -36,13 +41,13 @@ class CubeStatistics:
     history: Sequence[HistoryEntry] = ()
 
 
-def dataset_facts(name: str, found: CubeStatistics, cube: Cube | None) -> DatasetFacts:
+def dataset_facts(name: str, statistics: CubeStatistics, cube: Cube | None) -> DatasetFacts:
     """Columns and sizes of one dataset."""
-    snapshot, sizes = found.snapshot, found.sizes
+    snapshot, sizes = statistics.snapshot, statistics.sizes
     columns = visible_columns(snapshot.schema.names)
     dimensions = tuple(c for c in cube.dimension_columns if c in columns) if cube is not None else ()
     payload = get_payload_subset(columns, cube) if cube is not None else columns
-    least, middle, most = np.quantile(sizes, (0, 0.5, 1)).astype(int).tolist() if len(sizes) else (0, 0, 0)
+    smallest, median, largest = np.quantile(sizes, (0, 0.5, 1)).astype(int).tolist() if len(sizes) else (0, 0, 0)
     return DatasetFacts(
         id=name,
         is_seed=cube is not None and name == cube.seed_dataset,
@@ -54,54 +59,55 @@ def dataset_facts(name: str, found: CubeStatistics, cube: Cube | None) -> Datase
         partitions=len(np.unique(snapshot.physical_partitions())),
         files=len(sizes),
         bytes=int(sizes.sum()),
-        rows=None if found.rows is None else int(found.rows.sum()),
-        smallest=least,
-        median=middle,
-        largest=most,
+        rows=None if statistics.rows is None else int(statistics.rows.sum()),
+        smallest=smallest,
+        median=median,
+        largest=largest,
     )
 
 
-# --- partitions × datasets --------------------------------------------------------------------------------------------
+# --- partitions × datasets ----------------------------------------------------------------------
 
 
-def heat_map(measured: Mapping[str, CubeStatistics], columns: Sequence[str]) -> HeatMap:
+def heat_map(statistics: Mapping[str, CubeStatistics], columns: Sequence[str]) -> HeatMap:
     """Bytes and rows by partition and dataset.
 
-    More partitions than fit are put into bands; what lacks a partition column is one row of its
-    own.
+    More partitions than fit are shown as bands. Datasets that lack a partition column share a row.
     """
-    whole = {i: m for i, m in measured.items() if columns and set(columns) <= {*m.snapshot.values.column_names}}
-    keys = dict(zip(whole, pack([m.snapshot.values for m in whole.values()], columns), strict=True)) if whole else {}
-    distinct, firsts = (
-        np.unique(np.concatenate(list(keys.values())), return_index=True) if keys else (np.zeros(0, np.int64),) * 2
-    )
-    starts = bands(len(distinct), _MOST_ROWS)
-    band_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    where = {i: band_of[np.searchsorted(distinct, keys[i])] for i in whole}
-    n, lacks = len(starts) - 1, any(len(m.sizes) for i, m in measured.items() if i not in whole)
-    # The last row is that of the datasets which are not cut by all partition columns.
-    rows_of = {i: where.get(i, np.full(len(m.sizes), n, dtype=np.int64)) for i, m in measured.items()}
-    labels = _labels([m.snapshot.values.select(list(columns)) for m in whole.values()], firsts, starts)
+    value_names = {name: {*s.snapshot.values.column_names} for name, s in statistics.items()}
+    whole = {name: s.snapshot.values for name, s in statistics.items() if columns and value_names[name] >= {*columns}}
+    keys = dict(zip(whole, pack(list(whole.values()), columns), strict=True)) if whole else {}
+    distinct = firsts = np.zeros(0, np.int64)
+    if keys:
+        distinct, firsts = np.unique(np.concatenate(list(keys.values())), return_index=True)
+    starts = bands(len(distinct), _MAX_ROWS)
+    n_bands = len(starts) - 1
+    band_of = np.repeat(np.arange(n_bands), np.diff(starts))
+    # Datasets that lack a partition column go to one more row, behind the bands.
+    row_of = {name: np.full(len(s.sizes), n_bands, dtype=np.int64) for name, s in statistics.items()}
+    row_of |= {name: band_of[np.searchsorted(distinct, keys[name])] for name in whole}
+    has_rest = any(len(s.sizes) for name, s in statistics.items() if name not in whole)
+    labels = _labels([values.select(list(columns)) for values in whole.values()], firsts, starts)
+    sizes = [(row_of[name], s.sizes) for name, s in statistics.items()]
+    counts = [(row_of[name], s.rows) for name, s in statistics.items() if s.rows is not None]
     return HeatMap(
-        datasets=tuple(measured),
-        labels=(*labels, *(["every partition"] if lacks else [])),
-        partitions=(*np.diff(starts).tolist(), *([0] if lacks else [])),
-        bytes=_sums([(rows_of[i], m.sizes) for i, m in measured.items()], n + lacks),
-        rows=_sums([(rows_of[i], m.rows) for i, m in measured.items() if m.rows is not None], n + lacks)
-        if _counted(measured)
-        else (),
+        datasets=tuple(statistics),
+        labels=(*labels, *(["every partition"] if has_rest else [])),
+        partitions=(*np.diff(starts).tolist(), *([0] if has_rest else [])),
+        bytes=_sums(sizes, n_bands + has_rest),
+        rows=_sums(counts, n_bands + has_rest) if len(counts) == len(statistics) else (),
     )
 
 
-def _counted(measured: Mapping[str, CubeStatistics]) -> bool:
-    return all(m.rows is not None for m in measured.values())
+def _sums(figures: Sequence[tuple[IntArray, IntArray]], n_rows: int) -> tuple[tuple[int | None, ...], ...]:
+    """For each row and dataset the sum of the figures; None without any.
 
-
-def _sums(parts: Sequence[tuple[IntArray, IntArray]], n: int) -> tuple[tuple[int | None, ...], ...]:
-    """For each row and dataset the sum of its numbers; None where it has none."""
-    sums = [np.bincount(where, weights=numbers, minlength=n).astype(np.int64).tolist() for where, numbers in parts]
-    there = [(np.bincount(where, minlength=n) > 0).tolist() for where, _ in parts]
-    return tuple(tuple(s[row] if t[row] else None for s, t in zip(sums, there, strict=True)) for row in range(n))
+    A dataset has the row of each of its files, and the figure of each.
+    """
+    sums = [np.bincount(rows, weights=values, minlength=n_rows).astype(np.int64).tolist() for rows, values in figures]
+    has_file = [(np.bincount(rows, minlength=n_rows) > 0).tolist() for rows, _ in figures]
+    columns = list(zip(sums, has_file, strict=True))
+    return tuple(tuple(s[row] if has[row] else None for s, has in columns) for row in range(n_rows))
 
 
 def _labels(values: Sequence[pa.Table], firsts: IntArray, starts: IntArray) -> list[str]:
@@ -109,20 +115,20 @@ def _labels(values: Sequence[pa.Table], firsts: IntArray, starts: IntArray) -> l
     ends = np.cumsum([t.num_rows for t in values])
 
     def label(position: int) -> str:
-        at = int(firsts[position])
-        owner = int(np.searchsorted(ends, at, side="right"))
-        row = values[owner].slice(at - (int(ends[owner - 1]) if owner else 0), 1).to_pylist()[0]
+        first = int(firsts[position])
+        owner = int(np.searchsorted(ends, first, side="right"))
+        row = values[owner].slice(first - (int(ends[owner - 1]) if owner else 0), 1).to_pylist()[0]
         return ", ".join(map(show_value, row.values()))
 
     edges = ((int(a), int(b) - 1) for a, b in pairwise(starts))
     return [label(a) if a == b else f"{label(a)}{BETWEEN}{label(b)}" for a, b in edges]
 
 
-# --- sizes, indices, growth -------------------------------------------------------------------------------------------
+# --- sizes, indices, growth -----------------------------------------------------------------------
 
 
 def histogram(sizes: IntArray) -> Histogram:
-    """Numbers of files by size, in half decades; from the first that has some to the last.
+    """Count files by size, in half decades, from the first that is not empty to the last.
 
     Examples
     --------
@@ -130,32 +136,34 @@ def histogram(sizes: IntArray) -> Histogram:
     Histogram(edges=(1000, 3000, 10000, 30000), counts=(2, 0, 1))
     """
     counts, _ = np.histogram(sizes, bins=_EDGES)
-    found = np.flatnonzero(counts)
-    first, last = (int(found[0]), int(found[-1])) if len(found) else (0, -1)
-    return Histogram(_EDGES[first : last + 2] if len(found) else (), tuple(counts[first : last + 1].tolist()))
+    filled = np.flatnonzero(counts)
+    if not len(filled):
+        return Histogram((), ())
+    first, last = int(filled[0]), int(filled[-1])
+    return Histogram(_EDGES[first : last + 2], tuple(counts[first : last + 1].tolist()))
 
 
-def index_facts(name: str, found: CubeStatistics) -> list[IndexFacts]:
-    """How well the partition columns and the secondary indices of a dataset tell its files apart."""
-    snapshot = found.snapshot
-    keys = {c: snapshot.values.column(c) for c in snapshot.partition_keys if c in snapshot.values.column_names}
-    partitions = [_selectivity(name, c, "partition", values, len(found.sizes)) for c, values in keys.items()]
-    return partitions + [
-        _selectivity(name, c, "secondary", i.values, len(found.sizes)) for c, i in sorted(found.indices.items())
-    ]
+def index_facts(name: str, statistics: CubeStatistics) -> list[IndexFacts]:
+    """Selectivity of the partition columns and the secondary indices of a dataset."""
+    partition_values, files = statistics.snapshot.values, len(statistics.sizes)
+    keys = [c for c in statistics.snapshot.partition_keys if c in partition_values.column_names]
+    facts = [_selectivity(name, c, "partition", partition_values.column(c), files) for c in keys]
+    for column, index in sorted(statistics.indices.items()):
+        facts.append(_selectivity(name, column, "secondary", index.values, files))
+    return facts
 
 
 def _selectivity(dataset: str, column: str, kind: str, values: pa.Array | pa.ChunkedArray, files: int) -> IndexFacts:
-    """The pairs of a value and a file are given by their values."""
+    """The selectivity of an index whose entries, one for each value and file, have these values."""
     counts = np.asarray(pc.value_counts(values).field("counts"))
     mean, most = (float(counts.mean()), int(counts.max())) if len(counts) else (0.0, 0)
     return IndexFacts(dataset, column, str(values.type), kind, len(counts), files, mean, most)
 
 
-def growth_of(name: str, found: CubeStatistics) -> Growth:
-    """The files after each commit, by going back from those that there are."""
-    snapshot = found.snapshot
-    entries = {entry.commit: entry for entry in found.history}
+def growth_of(name: str, statistics: CubeStatistics) -> Growth:
+    """The number of files after each commit, computed backwards from the current files."""
+    snapshot = statistics.snapshot
+    entries = {entry.commit: entry for entry in statistics.history}
     n, points, commits = len(snapshot.partitions), [], 0
     commit = None if snapshot.has_foreign_commit else snapshot.chain[-1].id
     while commit is not None and commit in entries:
@@ -166,6 +174,6 @@ def growth_of(name: str, found: CubeStatistics) -> Growth:
         if entry.before is None:
             points.append((entry.time, 0))
     points.reverse()
-    step = -(-len(points) // _MOST_POINTS) or 1
+    step = -(-len(points) // _MAX_POINTS) or 1
     kept = [p for i, p in enumerate(points) if i % step == 0 or i == len(points) - 1]
     return Growth(name, tuple(kept), commits, snapshot.has_foreign_commit)

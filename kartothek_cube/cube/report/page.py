@@ -1,20 +1,20 @@
-"""A report as one page of HTML without scripts, that needs nothing else. Pure."""
+"""A report as one self-contained HTML page without scripts. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from kartothek_cube.core.display.html import Markup, code, details, escape, or_dash, show_bytes, show_count, table
 from kartothek_cube.core.maintenance.verify.report import SEVERITIES
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.report.charts import STYLE, bar, heat_figure, histogram_table, sparkline
-from kartothek_cube.cube.report.facts import Advice, DatasetFacts, Growth, IndexFacts, ReportFacts
+from kartothek_cube.cube.report.facts import Advice, DatasetFacts, IndexFacts, ReportFacts
 
 __all__ = ["article", "page"]
 
 _SHOWN_COLUMNS = 8
-# Of so many datasets two heat maps fit beside each other.
+# Two heat maps fit side by side up to this number of datasets.
 _SIDE_BY_SIDE = 4
 _WORDS = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("remark", "remarks")}
 
@@ -22,14 +22,18 @@ _WORDS = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "inf
 def page(facts: ReportFacts) -> str:
     """The whole page."""
     title = escape(f"Cube {facts.uuid_prefix}")
-    # Where the article ends, the page goes on in its colours.
-    ground = "html{color-scheme:light dark;background:#fff}body{margin:0}@media (prefers-color-scheme:dark){html{background:#11161b}}"
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>{title}</title><style>{ground}</style>'
+    # The page around the article has the same background.
+    style = (
+        "html{color-scheme:light dark;background:#fff}body{margin:0}"
+        "@media (prefers-color-scheme:dark){html{background:#11161b}}"
+    )
+    viewport = '<meta name="viewport" content="width=device-width,initial-scale=1">'
+    head = f'<meta charset="utf-8">{viewport}<title>{title}</title><style>{style}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{article(facts)}</body></html>\n'
 
 
 def article(facts: ReportFacts) -> Markup:
-    """What is on the page, with its style; notebooks show this."""
+    """The content of the page with its style, for notebooks."""
     parts = (
         _head(facts),
         _health(facts.advice),
@@ -51,112 +55,89 @@ def _section(title: str, intro: str, *parts: Markup) -> Markup:
     return Markup(f"<section><h2>{escape(title)}</h2>{lead}{''.join(parts)}</section>")
 
 
-# --- head and health --------------------------------------------------------------------------------------------------
+# --- head and health ------------------------------------------------------------------------------
 
 
 def _head(facts: ReportFacts) -> Markup:
-    where = f"{facts.store} · looked at {facts.made:%Y-%m-%d %H:%M} UTC"
-    tiles = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in _totals(facts))
-    return Markup(
-        f'<h1>Cube {escape(facts.uuid_prefix)}</h1><p class="quiet">{escape(where)}</p><dl class="tiles">{tiles}</dl>'
-    )
-
-
-def _totals(facts: ReportFacts) -> Iterator[tuple[str, str]]:
-    yield "datasets", show_count(len(facts.datasets))
-    yield "files", show_count(sum(d.files for d in facts.datasets))
-    yield "size", show_bytes(sum(d.bytes for d in facts.datasets))
-    rows = [d.rows for d in facts.datasets]
-    if None not in rows:
-        yield "stored rows", show_count(sum(n or 0 for n in rows))
-    seed = next((d for d in facts.datasets if d.is_seed), None)
+    datasets, total = facts.datasets, Counter[str]()
+    for a in facts.advice:
+        total[a.severity] += a.count
+    verdict = ", ".join(f"{total[s]:,} {_WORDS[s][total[s] != 1]}" for s in SEVERITIES if total[s] and s != "info")
+    figures = {
+        "datasets": show_count(len(datasets)),
+        "files": show_count(sum(d.files for d in datasets)),
+        "size": show_bytes(sum(d.bytes for d in datasets)),
+    }
+    if all(d.rows is not None for d in datasets):
+        figures["stored rows"] = show_count(sum(d.rows or 0 for d in datasets))
+    seed = next((d for d in datasets if d.is_seed), None)
     if seed is not None:
-        yield "partitions of the seed", show_count(seed.partitions)
-    yield "health", _verdict(facts.advice) or "sound"
-
-
-def _verdict(advice: Iterable[Advice]) -> str:
-    found: Counter[str] = Counter()
-    for a in advice:
-        found[a.severity] += a.count
-    return ", ".join(f"{found[s]:,} {_WORDS[s][found[s] != 1]}" for s in SEVERITIES if found[s] and s != "info")
+        figures["partitions of the seed"] = show_count(seed.partitions)
+    figures["health"] = verdict or "sound"
+    tiles = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in figures.items())
+    place = escape(f"{facts.store} · looked at {facts.made:%Y-%m-%d %H:%M} UTC")
+    return Markup(
+        f'<h1>Cube {escape(facts.uuid_prefix)}</h1><p class="quiet">{place}</p><dl class="tiles">{tiles}</dl>'
+    )
 
 
 def _health(advice: tuple[Advice, ...]) -> Markup:
     urgent = [a for a in advice if a.severity != "info" or a.call]
     remarks = [a for a in advice if a.severity == "info" and not a.call]
-    parts = (
-        [Markup(f'<ul class="advice">{"".join(map(_advice, urgent))}</ul>')]
-        if urgent
-        else [Markup("<p>Nothing needs mending.</p>")]
-    )
+    parts = [_advice_list(urgent) if urgent else Markup("<p>Nothing needs mending.</p>")]
     if remarks:
         word = _WORDS["info"][len(remarks) != 1]
-        parts.append(
-            details(
-                f"{len(remarks):,} {word}: nothing to do",
-                Markup(f'<ul class="advice">{"".join(map(_advice, remarks))}</ul>'),
-            )
-        )
+        parts.append(details(f"{len(remarks):,} {word}: nothing to do", _advice_list(remarks)))
     return _section("Health", "", *parts)
 
 
-def _advice(advice: Advice) -> str:
-    lines = f'<span class="call">mend: {code(advice.call)}</span>' if advice.call else ""
-    lines += f'<span class="call">or <code>{escape(advice.command)}</code></span>' if advice.command else ""
-    times = f", {pluralize(advice.count, 'time')}" if advice.more else ""
-    head = f'<b>{advice.severity}</b> {escape(advice.check)}{times} <span class="quiet">{escape(advice.subject)}</span>'
-    more = (
-        details(f"{len(advice.more):,} more of them", Markup("<br>".join(map(escape, advice.more))))
-        if advice.more
-        else ""
-    )
-    return f'<li class="{advice.severity}">{head}<br>{escape(advice.message)}{lines}{more}</li>'
+def _advice_list(advice: Iterable[Advice]) -> Markup:
+    items = []
+    for a in advice:
+        lines = f'<span class="call">mend: {code(a.call)}</span>' if a.call else ""
+        lines += f'<span class="call">or <code>{escape(a.command)}</code></span>' if a.command else ""
+        times = f", {pluralize(a.count, 'time')}" if a.more else ""
+        head = f'<b>{a.severity}</b> {escape(a.check)}{times} <span class="quiet">{escape(a.subject)}</span>'
+        subjects = Markup("<br>".join(map(escape, a.more)))
+        more = details(f"{len(a.more):,} more of them", subjects) if a.more else ""
+        items.append(f'<li class="{a.severity}">{head}<br>{escape(a.message)}{lines}{more}</li>')
+    return Markup(f'<ul class="advice">{"".join(items)}</ul>')
 
 
-# --- structure --------------------------------------------------------------------------------------------------------
+# --- structure ----------------------------------------------------------------------------------
 
 
 def _structure(facts: ReportFacts) -> Markup:
-    lines = (
-        f"Cells by {_typed(facts.dimensions)}; partitioned by {_typed(facts.partitions)}."
-        if facts.dimensions
-        else "The metadata describe no cube."
-    )
+    intro = "The metadata describe no cube."
+    if facts.dimensions:
+        intro = f"Cells by {_with_types(facts.dimensions)}; partitioned by {_with_types(facts.partitions)}."
     head = ("dataset", "cells by", "partitioned by", "secondary indices", "payload", "document")
-    rows = [
-        (
-            _name(d),
-            *(or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices)),
-            _payload(d.payload),
-            d.encoding,
-        )
-        for d in facts.datasets
-    ]
-    return _section("Structure", lines, _scroll(table(head, rows)))
+    rows = []
+    for d in facts.datasets:
+        payload: str = or_dash(_with_types(d.payload))
+        if len(d.payload) > _SHOWN_COLUMNS:
+            payload = details(f"{len(d.payload):,} columns", escape(payload))
+        columns = (or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices))
+        rows.append((_name(d), *columns, payload, d.encoding))
+    return _section("Structure", intro, _scroll(table(head, rows)))
 
 
-def _typed(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{column} ({kind})" for column, kind in columns.items())
+def _with_types(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{column} ({data_type})" for column, data_type in columns.items())
 
 
 def _name(dataset: DatasetFacts) -> str:
     return Markup(f'{escape(dataset.id)}<span class="tag">seed</span>') if dataset.is_seed else dataset.id
 
 
-def _payload(payload: Mapping[str, str]) -> str:
-    text = or_dash(_typed(payload))
-    return text if len(payload) <= _SHOWN_COLUMNS else details(f"{len(payload):,} columns", escape(text))
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 def _partitions(facts: ReportFacts) -> Markup:
     title, heat = "Partitions and datasets", facts.heat
     if not heat.labels:
         return _section(title, "There is no partition.")
-    intro, maps = _rows_and_columns(facts), [heat_figure("Bytes", heat, heat.bytes, show_bytes)]
+    intro, maps = _axes(facts), [heat_figure("Bytes", heat, heat.bytes, show_bytes)]
     if heat.rows:
         maps.append(heat_figure("Stored rows", heat, heat.rows, show_count))
     else:
@@ -165,7 +146,8 @@ def _partitions(facts: ReportFacts) -> Markup:
     return _section(title, intro, Markup(f'<div class="maps{wide}">{"".join(maps)}</div>'))
 
 
-def _rows_and_columns(facts: ReportFacts) -> str:
+def _axes(facts: ReportFacts) -> str:
+    """The meaning of rows and columns of the heat maps."""
     bands = [n for n in facts.heat.partitions if n]
     if not bands:
         return "Columns are datasets."
@@ -177,60 +159,43 @@ def _rows_and_columns(facts: ReportFacts) -> str:
 def _files(facts: ReportFacts) -> Markup:
     rows = ("rows",) if any(d.rows is not None for d in facts.datasets) else ()
     head = ("dataset", "partitions", "files", *rows, "size", "smallest file", "median", "largest")
-    by_dataset = _scroll(table(head, map(_sizes, facts.datasets), numbers=range(1, 8)))
+    lines = []
+    for d in facts.datasets:
+        counts = map(show_count, (d.partitions, d.files, *(() if d.rows is None else (d.rows,))))
+        lines.append((_name(d), *counts, *map(show_bytes, (d.bytes, d.smallest, d.median, d.largest))))
+    by_dataset = _scroll(table(head, lines, numbers=range(1, 8)))
     return _section("Files", "Sizes of data files.", histogram_table(facts.sizes), by_dataset)
-
-
-def _sizes(d: DatasetFacts) -> tuple[str, ...]:
-    counts = map(show_count, (d.partitions, d.files, *(() if d.rows is None else (d.rows,))))
-    return _name(d), *counts, *map(show_bytes, (d.bytes, d.smallest, d.median, d.largest))
 
 
 def _indices(indices: tuple[IndexFacts, ...]) -> Markup:
     if not indices:
         return _section("Indices", "There are none.")
     head = ("dataset", "column", "files left by one value", "of all", "at most", "values", "type", "index")
-    intro = "The fewer files a value leaves, the more a condition on the column saves. The bar is their share of all files of the dataset."
-    return _section("Indices", intro, _scroll(table(head, map(_index, indices), numbers=(3, 4, 5))))
-
-
-def _index(i: IndexFacts) -> tuple[str, ...]:
-    share = i.mean / i.files if i.files else 0.0
-    return (
-        i.dataset,
-        i.column,
-        bar(share, f"{i.mean:,.1f}"),
-        f"{share:.1%}",
-        show_count(i.most),
-        show_count(i.values),
-        i.type,
-        i.kind,
+    intro = (
+        "The fewer files a value leaves, the more a condition on the column saves. "
+        "The bar is their share of all files of the dataset."
     )
+    rows = []
+    for i in indices:
+        share = i.mean / i.files if i.files else 0.0
+        counts = (bar(share, f"{i.mean:,.1f}"), f"{share:.1%}", show_count(i.most), show_count(i.values))
+        rows.append((i.dataset, i.column, *counts, i.type, i.kind))
+    return _section("Indices", intro, _scroll(table(head, rows, numbers=(3, 4, 5))))
 
 
 def _commits(facts: ReportFacts) -> Markup:
-    known = [moment for g in facts.growth for moment, _ in g.points if moment is not None]
-    begin = min(known, default=None)
-    when = f", from {begin:%Y-%m-%d %H:%M} until now" if begin is not None else ""
+    begin = min((moment for g in facts.growth for moment, _ in g.points if moment is not None), default=None)
+    period = f", from {begin:%Y-%m-%d %H:%M} until now" if begin is not None else ""
     head = ("dataset", "files", "first", "now", "commits", "since")
-    rows = [_growth(g, sparkline(g, begin, facts.made)) for g in facts.growth]
-    return _section(
-        "Commits",
-        f"Files after each commit whose history is kept{when}.",
-        _scroll(table(head, rows, numbers=(2, 3, 4, 5))),
-    )
-
-
-def _growth(g: Growth, line: Markup) -> tuple[str, ...]:
-    if not g.points:
-        return g.dataset, "another library wrote last" if g.foreign else "no history is kept", "", "", "", ""
-    (since, first), (_, last) = g.points[0], g.points[-1]
-    when = f"{since:%Y-%m-%d %H:%M}" if since is not None else ""
-    return (
-        g.dataset,
-        Markup(f'<div class="spark">{line}</div>'),
-        show_count(first),
-        show_count(last),
-        show_count(g.commits),
-        when,
-    )
+    rows = []
+    for g in facts.growth:
+        if not g.points:
+            note = "another library wrote last" if g.foreign else "no history is kept"
+            rows.append((g.dataset, note, "", "", "", ""))
+            continue
+        (since, first), (_, last) = g.points[0], g.points[-1]
+        line = Markup(f'<div class="spark">{sparkline(g, begin, facts.made)}</div>')
+        since_text = f"{since:%Y-%m-%d %H:%M}" if since is not None else ""
+        rows.append((g.dataset, line, show_count(first), show_count(last), show_count(g.commits), since_text))
+    intro = f"Files after each commit whose history is kept{period}."
+    return _section("Commits", intro, _scroll(table(head, rows, numbers=(2, 3, 4, 5))))

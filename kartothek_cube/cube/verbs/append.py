@@ -1,4 +1,4 @@
-"""Appending rows to a cube, and replacing partitions of it."""
+"""Append rows to a cube, and replace or remove its partitions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def append_to_cube(
 ) -> dict[str, DatasetMetadata]:
     """Add rows to datasets of a cube; nothing is removed.
 
-    A cell that is there already gets a newer row: queries see the newest one. ``data``,
-    ``metadata`` and ``df_serializer`` are as in `build_cube`; the metadata is merged key by key.
+    A cell that exists gets a newer row: queries see the newest one. ``data``, ``metadata`` and
+    ``df_serializer`` are as in `build_cube`; the metadata is merged key by key.
 
     Returns
     -------
@@ -51,8 +51,8 @@ def append_to_cube(
     MultiTableCommitAborted
         If there are no rows for a dataset.
     CommitConflict
-        If somebody else deleted or replaced a dataset in between, or changed its indices. What
-        others append meanwhile is no conflict.
+        If another writer deleted or replaced a dataset in between, or changed its indices. Rows
+        that another writer appended are no conflict.
 
     Examples
     --------
@@ -61,8 +61,10 @@ def append_to_cube(
     >>> from kartothek_cube.api.cube import append_to_cube, build_cube, query_cube
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "DE"], "UNITS": [3, 4]}), cube, store)
-    >>> _ = append_to_cube(pd.DataFrame({"PRODUCT_ID": [2], "COUNTRY_CODE": ["DE"], "UNITS": [5]}), cube, store)
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "DE"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> correction = pd.DataFrame({"PRODUCT_ID": [2], "COUNTRY_CODE": ["DE"], "UNITS": [5]})
+    >>> _ = append_to_cube(correction, cube, store)
     >>> query_cube(cube, store)[0]["UNITS"].tolist()
     [3, 5]
     """
@@ -94,15 +96,15 @@ def update_cube(
         Conditions on the cube's partition columns: the partitions in which they hold are removed.
         None removes nothing.
     ktk_cube_dataset_ids : iterable of str, optional
-        The datasets concerned, by default those in ``data``. A dataset that is partitioned by none
-        of the condition columns loses everything, and so has to be named.
+        The datasets to update, by default those in ``data``. A dataset that is partitioned by none
+        of the condition columns loses all rows, and so has to be named.
     on_conflict : {"raise", "reapply"}
-        What happens where somebody else has, since this call began, changed what it removes.
-        ``"raise"``: `CommitConflict`. ``"reapply"``: what the conditions select by then goes all
-        the same (the last writer wins), and ``commit.reapplied`` of the results says so. See the
-        page *Many writers*.
+        The reaction when another writer has changed the partitions to remove since this call began.
+        ``"raise"``: `CommitConflict`. ``"reapply"``: the partitions that the conditions select then
+        are removed anyway (last writer wins), and ``commit.reapplied`` of the results says so. See
+        the page *Many writers*.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Raises
     ------
@@ -111,8 +113,8 @@ def update_cube(
     MultiTableCommitAborted
         If a dataset would end up without partitions.
     CommitConflict
-        If somebody else has, since this call began, added or removed partitions in which the
-        conditions hold. Nothing is visible.
+        If another writer has added or removed partitions in which the conditions hold since this
+        call began. Nothing is visible.
 
     Examples
     --------
@@ -121,17 +123,17 @@ def update_cube(
     >>> from kartothek_cube.api.cube import build_cube, query_cube, update_cube
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
-    >>> _ = update_cube(pd.DataFrame({"PRODUCT_ID": [3], "COUNTRY_CODE": ["DE"]}), cube, store, C("COUNTRY_CODE") == "DE")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> germany = pd.DataFrame({"PRODUCT_ID": [3], "COUNTRY_CODE": ["DE"]})
+    >>> _ = update_cube(germany, cube, store, C("COUNTRY_CODE") == "DE")
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2, 3]
     """
     with operation("update_cube", options, cube=cube):
-        rows, names, opened = (
-            read_input(data, cube),
-            converter_str_set_optional(ktk_cube_dataset_ids),
-            open_instrumented(store),
-        )
+        rows = read_input(data, cube)
+        names = converter_str_set_optional(ktk_cube_dataset_ids)
+        opened = open_instrumented(store)
         plan = partial(
             plan_update,
             cube,
@@ -166,12 +168,12 @@ def remove_partitions(
     conditions : Condition, Conjunction or iterable of Condition, optional
         None removes everything.
     ktk_cube_dataset_ids : iterable of str, optional
-        The datasets concerned, by default all. One that is partitioned by none of the condition
-        columns has to be named.
+        The datasets to remove from, by default all. A dataset that is partitioned by none of the
+        condition columns has to be named.
     on_conflict : {"raise", "reapply"}
         As in `update_cube`.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
@@ -185,7 +187,8 @@ def remove_partitions(
     >>> from kartothek_cube.api.cube import build_cube, query_cube, remove_partitions
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, store)
     >>> _ = remove_partitions(cube, store, C("COUNTRY_CODE") == "DE")
     >>> query_cube(cube, store)[0]["PRODUCT_ID"].tolist()
     [2]
@@ -205,7 +208,7 @@ def remove_from_members(
     on_conflict: OnConflict,
     txn: Txn | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """What `remove_partitions` does; a number that its application has used before is skipped."""
+    """As `remove_partitions`, but datasets that have the ``txn`` already are skipped."""
     members = load_cube(cube, store)
     names = converter_str_set_optional(ktk_cube_dataset_ids)
     concerned, rule = sorted(members if names is None else names), check_on_conflict(on_conflict)

@@ -1,4 +1,4 @@
-"""Building a cube, and extending one by further datasets."""
+"""Build a cube, and extend it by further datasets."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def build_cube(
 ) -> dict[str, DatasetMetadata]:
     """Write the first datasets of a cube, the seed among them.
 
-    Rows that are in memory are checked before the first file is written; a stream is written as it
-    comes, and what is wrong with it is found before anything is visible. The enrichments become
-    visible before the seed, whose rows make them count. The rules are on the page *Cubes* of the
+    Rows in memory are checked before the first file is written. A stream is written as it comes,
+    and its errors are found before anything is visible. The enrichments become visible before the
+    seed, whose cells bring them into queries. The rules are on the page *Cubes* of the
     documentation.
 
     Parameters
     ----------
     data : DataFrame, dict, or iterable of such
         A frame (the seed), a dict dataset id → frame, or an iterable of these. A frame is a pandas
-        frame or anything with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB). Rows that come one
-        block after the other, from a generator or a ``RecordBatchReader``, may be more than memory
-        holds: what waits takes no more than ``options(bytes_in_flight=...)``.
+        frame or anything with ``__arrow_c_stream__`` (pyarrow, Polars, DuckDB). A generator or a
+        ``RecordBatchReader`` may have more rows than memory: the buffered ones take at most
+        ``options(bytes_in_flight=...)``.
     cube : Cube
         The cube.
     store : str, path, store or callable
-        Where to write; everything that `open_store` takes.
+        The store to write to, in any form that `open_store` takes.
     metadata : dict, optional
         Dataset id → user metadata.
     overwrite : bool, default False
@@ -66,14 +66,13 @@ def build_cube(
         Dataset id → partition columns of the dataset, by default the cube's. ``[]``: not
         partitioned.
     df_serializer : ParquetSerializer or CsvSerializer, optional
-        How files are written; by default with ZSTD compression, small ones with SNAPPY.
+        The format of data files; by default Parquet with ZSTD compression, small files with SNAPPY.
     on_conflict : {"raise", "reapply"}
-        What happens where somebody else has, since this call began, changed what it overwrites.
-        ``"raise"``: `CommitConflict`. ``"reapply"``: whatever is there by then goes all the same
-        (the last writer wins), and ``commit.reapplied`` of the results says so. See the page *Many
-        writers*.
+        The reaction when another writer has changed a dataset to overwrite since this call began.
+        ``"raise"``: `CommitConflict`. ``"reapply"``: the dataset is replaced anyway (last writer
+        wins), and ``commit.reapplied`` of the results says so. See the page *Many writers*.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
@@ -90,16 +89,17 @@ def build_cube(
     MultiTableCommitAborted
         If a dataset is empty, or the datasets would not make a valid cube.
     CommitConflict
-        If somebody else has, since this call began, created a dataset or added or removed
-        partitions of one that is overwritten.
+        If another writer, since this call began, created one of the datasets, or added or removed
+        partitions of a dataset to overwrite.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from kartothek_cube import Cube, open_store
     >>> from kartothek_cube.api.cube import build_cube
-    >>> cube = Cube(dimension_columns=["PRODUCT_ID", "SALES_DATE"], partition_columns=["COUNTRY_CODE"], uuid_prefix="sales")
-    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "SALES_DATE": pd.to_datetime(["2024-01-01"] * 2), "COUNTRY_CODE": "DE", "UNITS": [3, 4]})
+    >>> cube = Cube(["PRODUCT_ID", "SALES_DATE"], ["COUNTRY_CODE"], uuid_prefix="sales")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "DE"], "UNITS": [3, 4]})
+    >>> sales["SALES_DATE"] = pd.Timestamp("2024-01-01")
     >>> build_cube(sales, cube, open_store("hmemory://"))
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
@@ -122,14 +122,16 @@ def build_cube(
 
 
 def existing_for_build(cube: Cube, store: Store) -> dict[str, Snapshot]:
-    """The datasets that a build would replace; refused if one of them cannot be read, as it could not be replaced."""
+    """The datasets that a build would replace; an error if one of them cannot be read."""
+    # What cannot be read cannot be replaced: the commit compares the stored state.
     ids = dataset_ids(cube.uuid_prefix, store)
     existing = load_named(cube.uuid_prefix, store, ids, skip_broken=True)
     broken = sorted(ids - set(existing))
     if broken:
         keys = ", ".join(document_key(cube.ktk_dataset_uuid(i)) for i in broken)
         raise AlreadyExists(
-            f"Dataset {', '.join(broken)} already exists, but its schema file is missing, so that it cannot be replaced. Restore it, or remove {keys}."
+            f"Dataset {', '.join(broken)} already exists, but its schema file is missing, "
+            f"so that it cannot be replaced. Restore it, or remove {keys}."
         )
     return existing
 
@@ -146,10 +148,10 @@ def extend_cube(
     on_conflict: OnConflict = "raise",
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Add datasets to an existing cube, or with ``overwrite`` replace some that are not the seed.
+    """Add datasets to an existing cube; with ``overwrite``, replace datasets other than the seed.
 
-    Arguments, results and errors are those of `build_cube`; the cube has to exist and to be valid,
-    and a payload column may exist in one dataset only.
+    Arguments, results and errors are those of `build_cube`. The cube has to exist and to be valid.
+    A payload column may exist in one dataset only.
 
     Examples
     --------
@@ -158,8 +160,10 @@ def extend_cube(
     >>> from kartothek_cube.api.cube import build_cube, extend_cube
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
-    >>> extend_cube({"stock": pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> stock = pd.DataFrame({"PRODUCT_ID": [2], "STOCK": [7]})
+    >>> extend_cube({"stock": stock}, cube, store, partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
     """
     with operation("extend_cube", options, cube=cube):

@@ -1,15 +1,13 @@
-"""Removing files under a cube's prefix that no dataset of it names."""
+"""The verb `cleanup_cube`: garbage collection of a cube."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.maintenance.garbage.run import GarbageScope, sweep, tracked_keys
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.stores.contract import Entry, Store
+from kartothek_cube.core.stores.contract import Entry
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube, require_cube
 from kartothek_cube.cube.members.discovery import load_members
@@ -24,21 +22,21 @@ CleanupReport = GarbageReport
 def cleanup_cube(
     cube: Cube, store: StoreLike, *, dry_run: bool = False, options: Overrides | None = None
 ) -> GarbageReport:
-    """Remove files under the cube's prefix that no dataset of it names, nor the history that is kept, and that are older than ``options(grace=...)``.
+    """Remove files under the cube's prefix that neither its datasets nor their history name.
 
-    Such files are left by overwrites, removals and writes that failed. What is younger than the
-    grace period (one day) waits, because a write that is under way may still need it. What a commit
-    replaced stays for ``options(retain=...)`` (seven days), counted from the commit, so that
+    Overwrites, removals and failed writes leave such files. A file younger than
+    ``options(grace=...)`` (one day) waits, because a running write may still need it. A file that a
+    commit replaced stays for ``options(retain=...)`` (seven days) after that commit, so that
     readers of older snapshots can go on. ``options(grace=timedelta(0), retain=timedelta(0))``
-    removes all at once, as kartothek does: say so only if nobody writes or reads. Ages are found,
-    and histories and datasets looked after, as by `garbage_collect_dataset`.
+    removes everything at once, as kartothek does: only if nobody writes or reads. Ages, histories
+    and datasets are handled as by `garbage_collect_dataset`.
 
     Parameters
     ----------
     cube, store
         As in `query_cube`.
     dry_run : bool, default False
-        Only say what would be removed.
+        Only report what would be removed.
     options : optional
         What `options` returns: settings for this call.
 
@@ -56,7 +54,7 @@ def cleanup_cube(
     Raises
     ------
     CorruptDocument
-        If a dataset of the cube cannot be read: nobody knows then which files it names, so nothing
+        If a dataset of the cube cannot be read. The files that it names are unknown then; nothing
         is removed.
 
     Examples
@@ -74,29 +72,24 @@ def cleanup_cube(
 
 
 def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run: bool) -> GarbageReport:
-    """Collect garbage as `cleanup_cube` does, inside an operation; the executor removes the files."""
+    """Collect garbage as `cleanup_cube` does; the executor removes the files."""
     opened, prefix = open_instrumented(store), require_cube(cube).uuid_prefix + KTK_CUBE_UUID_SEPERATOR
     entries = opened.list(prefix, recursive=True).entries
-    scope = GarbageScope(
-        look=lambda: _unnamed(cube, opened, entries),
-        prefixes=(prefix,),
-        is_ours=lambda key: key.startswith(prefix) and not _of_other_cube(cube, key),
-        home=cube.ktk_dataset_uuid(cube.seed_dataset),
-    )
+
+    def is_ours(key: str) -> bool:
+        # "a+++s" belongs to the cube "a+", not to the cube "a".
+        return key.startswith(prefix) and not key.removeprefix(prefix).startswith("+")
+
+    def list_unnamed() -> list[Entry]:
+        try:
+            members = load_members(cube.uuid_prefix, opened)
+        except (KeyNotFound, CorruptDocument, Unsupported) as error:
+            raise CorruptDocument(
+                f"A dataset of cube {cube.uuid_prefix!r} cannot be read, "
+                f"so its files cannot be told from garbage: {error}"
+            ) from error
+        tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
+        return [e for e in entries if e.key not in tracked and is_ours(e.key)]
+
+    scope = GarbageScope(list_unnamed, (prefix,), is_ours, cube.ktk_dataset_uuid(cube.seed_dataset))
     return sweep(opened, scope, dry_run=dry_run, executor=executor)
-
-
-def _unnamed(cube: Cube, store: Store, entries: Iterable[Entry]) -> list[Entry]:
-    try:
-        members = load_members(cube.uuid_prefix, store)
-    except (KeyNotFound, CorruptDocument, Unsupported) as error:
-        raise CorruptDocument(
-            f"A dataset of cube {cube.uuid_prefix!r} cannot be read, so its files cannot be told from garbage: {error}"
-        ) from error
-    tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
-    return [e for e in entries if e.key not in tracked and not _of_other_cube(cube, e.key)]
-
-
-def _of_other_cube(cube: Cube, key: str) -> bool:
-    # "a+++s" belongs to the cube "a+".
-    return key.removeprefix(cube.uuid_prefix + KTK_CUBE_UUID_SEPERATOR).startswith("+")

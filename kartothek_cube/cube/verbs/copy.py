@@ -125,7 +125,7 @@ def copy_cube_on(
     publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
 
-# --- what is copied, and how it is called -----------------------------------------------------------------------------
+# --- what is copied, and how it is called ---------------------------------------------------------
 
 
 def _renamed(given: object) -> dict[str, str]:
@@ -193,7 +193,7 @@ def _by_new_name(cube: Cube, chosen: Mapping[str, Snapshot], renamed: Mapping[st
     return {names[i]: snapshot for i, snapshot in chosen.items()}
 
 
-# --- plan and run -----------------------------------------------------------------------------------------------------
+# --- plan and run ---------------------------------------------------------------------------------
 
 
 def plan_cube_copy(

@@ -1,10 +1,9 @@
-"""Deleting a cube, or some of its datasets."""
+"""The verb `delete_cube`."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from kartothek_cube.core.arguments import converter_str_set_optional
@@ -32,31 +31,31 @@ def delete_cube(
     *,
     options: Overrides | None = None,
 ) -> None:
-    """Delete a cube, or some of its datasets: history, index files, data files, schema files and documents, in either encoding.
+    """Delete a cube, or some of its datasets, with their history, indices, data and documents.
 
     The cube need not be valid, and a dataset need not have its schema file. Files that no document
-    names stay, also those of older snapshots; call `cleanup_cube` with
-    ``options(grace=timedelta(0), retain=timedelta(0))`` before if they are to go as well. Of a
-    dataset whose document is damaged, everything goes that lies below ``<uuid>/``; what it named
-    elsewhere nobody knows, so that stays, and a warning is logged. There is no grace period:
-    whoever queries the cube meanwhile gets an error. If the call is interrupted, call it again.
+    names stay, also those of older snapshots; to remove them, too, call `cleanup_cube` with
+    ``options(grace=timedelta(0), retain=timedelta(0))`` before. If a document is damaged, all of
+    ``<uuid>/`` is deleted; files that the document named elsewhere are unknown and stay, and a
+    warning is logged. There is no grace period: concurrent queries of the cube fail. If the call is
+    interrupted, call it again.
 
     Parameters
     ----------
     cube, store
         As in `query_cube`.
     datasets : str, iterable of str, or dict, optional
-        Which datasets, by id or as a dict dataset id → `DatasetMetadata`; those that do not exist
-        are passed over. By default all. What is deleted is the dataset as it is now.
+        The datasets, by id or as a dict dataset id → `DatasetMetadata`; by default all. Missing
+        ones are ignored. The current state of a dataset is deleted, whatever the dict has.
     options : optional
         What `options` returns: settings for this call.
 
     Raises
     ------
     Unsupported
-        If a document is of a format that this version does not know; nothing is removed then.
+        If a document has a format that this version does not support. Nothing is removed then.
     InvalidInput, InvalidType
-        If ``cube`` is no `Cube`, or ``datasets`` holds something that is no dataset of it.
+        If ``cube`` is no `Cube`, or ``datasets`` has something that is no dataset of it.
     ReadOnlyStore
         If the store cannot be written to.
 
@@ -76,53 +75,42 @@ def delete_cube(
 
 
 def delete_cube_on(executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets) -> None:
-    """Delete a cube as `delete_cube` does, inside an operation; the executor removes the files."""
+    """Delete a cube as `delete_cube` does; the executor removes the files."""
     opened = open_instrumented(store)
     for uuid, plan in plan_cube_deletion(cube, opened, datasets).items():
         run_deletion(opened, uuid, plan, executor)
 
 
 def plan_cube_deletion(cube: Cube, store: Store, datasets: IntoDatasets = None) -> dict[str, Deletion]:
-    """What to remove of each dataset by uuid, in the order in which the datasets go; errors as of `delete_cube`.
-
-    The seed goes first: from the first file on a query fails, and once its document is gone there
-    is no cube. The other way round an interrupted deletion would leave a cube that answers, with
-    fewer columns. A document goes after all files that it names: while it is there, the next call
-    finds them.
-    """
-    present = _present(require_cube(cube), store, datasets)
+    """Plan the deletion of each dataset, by uuid and in their order; errors as of `delete_cube`."""
+    require_cube(cube)
+    if isinstance(datasets, Mapping):
+        given = given_datasets(datasets)
+        check_uuids(given, cube)
+        names: frozenset[str] | None = frozenset(given)
+    else:
+        names = converter_str_set_optional(datasets)
+    present = dataset_ids(cube.uuid_prefix, store)
+    chosen = present if names is None else present & names
     if not store.capabilities.writable:
         raise ReadOnlyStore(
             f"The store {store.name} cannot be written to, so cube {cube.uuid_prefix!r} cannot be deleted."
         )
     plans: dict[str, Deletion] = {}
-    for name in sorted(present, key=lambda i: (i != cube.seed_dataset, i)):
+    # The seed goes first: from its first file on queries fail, and without its document there is no
+    # cube. In any other order an interrupted deletion would leave a cube that answers with fewer
+    # columns.
+    for name in sorted(chosen, key=lambda i: (i != cube.seed_dataset, i)):
         uuid = cube.ktk_dataset_uuid(name)
-        with suppress(DatasetNotFound):  # somebody else has deleted it since it was listed
-            plans[uuid] = _plan(store, uuid)
+        try:
+            plans[uuid] = replace(find_deletion(store, uuid), garbage=())
+        except DatasetNotFound:
+            continue  # another process has deleted it since the listing
+        except CorruptDocument as error:
+            text = (
+                "Dataset %r cannot be read, so everything below %r is deleted, "
+                "and files that it named elsewhere stay: %s"
+            )
+            _LOGGER.warning(text, uuid, f"{uuid}/", error)
+            plans[uuid] = find_listed_deletion(store, uuid)
     return plans
-
-
-def _plan(store: Store, uuid: str) -> Deletion:
-    try:
-        return replace(find_deletion(store, uuid), garbage=())
-    except CorruptDocument as error:
-        _LOGGER.warning(
-            "Dataset %r cannot be read, so everything below %r is deleted, and files that it named elsewhere stay: %s",
-            uuid,
-            f"{uuid}/",
-            error,
-        )
-        return find_listed_deletion(store, uuid)
-
-
-def _present(cube: Cube, store: Store, datasets: IntoDatasets) -> set[str]:
-    """Ids of the datasets to be deleted, as far as they exist."""
-    if isinstance(datasets, Mapping):
-        given = given_datasets(datasets)
-        check_uuids(given, cube)
-        wanted: frozenset[str] | None = frozenset(given)
-    else:
-        wanted = converter_str_set_optional(datasets)
-    present = dataset_ids(cube.uuid_prefix, store)
-    return present if wanted is None else present & wanted

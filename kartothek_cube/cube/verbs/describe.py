@@ -1,4 +1,4 @@
-"""What there is: the cubes of a store, and one cube at a glance."""
+"""List the cubes of a store, and describe one cube."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from kartothek_cube.typing import AsOf, StoreLike
 
 __all__ = ["CubeDescription", "DatasetDescription", "describe_cube", "description_of", "list_cubes"]
 
+# With more payload columns the HTML hides them behind a click.
 _SHOWN_COLUMNS = 12
-_OF_THE_LIBRARY = {
+# Metadata that is no user metadata.
+_LIBRARY_KEYS = {
     KTK_CUBE_METADATA_DIMENSION_COLUMNS,
     KTK_CUBE_METADATA_KEY_IS_SEED,
     KTK_CUBE_METADATA_PARTITION_COLUMNS,
@@ -38,7 +40,7 @@ _OF_THE_LIBRARY = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetDescription:
-    """One dataset of a cube: columns with their types, partition keys, indices, number of files, user metadata."""
+    """One dataset of a cube: columns with types, partition keys, indices, files, user metadata."""
 
     id: str
     partition_keys: tuple[str, ...]
@@ -51,14 +53,15 @@ class DatasetDescription:
 
 @dataclass(frozen=True, slots=True)
 class CubeDescription:
-    """A cube at a glance; prints as text, shows as a table in notebooks, and turns into JSON.
+    """A cube at a glance: prints as text, is a table in notebooks, and converts to JSON.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, open_store
     >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
     >>> description = describe_cube("sales", store)
     >>> description.seed_dataset, dict(description.dimensions), description.datasets[0].files
     ('seed', {'PRODUCT_ID': 'int64'}, 2)
@@ -76,14 +79,18 @@ class CubeDescription:
         return json.dumps(asdict(self), default=str, indent=2)
 
     def __repr__(self) -> str:
-        head = [
+        lines = [
             f"Cube {self.uuid_prefix!r}, seed {self.seed_dataset!r}",
             f"  dimensions  {_typed(self.dimensions)}",
             f"  partitions  {_typed(self.partitions)}",
             f"  indices     {', '.join(self.index_columns) or '(none)'}",
         ]
         width = max(len(d.id) for d in self.datasets)
-        return "\n".join([*head, *(line for d in self.datasets for line in _dataset_lines(d, width))])
+        for d in self.datasets:
+            files, keys = pluralize(d.files, "file"), ", ".join(d.partition_keys) or "nothing"
+            lines.append(f"  {d.id:<{width}}  cells by {', '.join(d.dimensions)}; {files}, partitioned by {keys}")
+            lines.append(f"  {'':<{width}}  {_typed(d.payload)}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         facts = (
@@ -94,11 +101,11 @@ class CubeDescription:
         lines = "".join(f'<br><span class="q">{name}:</span> {escape(value)}' for name, value in facts)
         head = Markup(f"<strong>Cube {escape(self.uuid_prefix)}</strong>{lines}")
         seed_first = sorted(self.datasets, key=lambda d: d.id != self.seed_dataset)
-        rows = (_cells(d, is_seed=d.id == self.seed_dataset) for d in seed_first)
+        rows = (_table_row(d, is_seed=d.id == self.seed_dataset) for d in seed_first)
         return in_notebook(
             head,
             table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)),
-            *_metadata(self.datasets),
+            *_metadata_details(self.datasets),
         )
 
 
@@ -106,43 +113,29 @@ def _typed(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{c} {t}" for c, t in columns.items()) or "(none)"
 
 
-def _dataset_lines(dataset: DatasetDescription, width: int) -> list[str]:
-    keys = ", ".join(dataset.partition_keys) or "nothing"
-    return [
-        f"  {dataset.id:<{width}}  cells by {', '.join(dataset.dimensions)}; {pluralize(dataset.files, 'file')}, partitioned by {keys}",
-        f"  {'':<{width}}  {_typed(dataset.payload)}",
-    ]
-
-
-def _cells(d: DatasetDescription, *, is_seed: bool) -> tuple[str, ...]:
+def _table_row(d: DatasetDescription, *, is_seed: bool) -> tuple[str, ...]:
     name = Markup(f'{escape(d.id)} <span class="q">seed</span>') if is_seed else d.id
     texts = (", ".join(names) for names in (d.dimensions, d.partition_keys, d.indices))
     dimensions, keys, indices = map(or_dash, texts)
-    return name, dimensions, keys, show_count(d.files), indices, _payload(d.payload)
+    payload = or_dash(_typed(d.payload) if d.payload else "")
+    if len(d.payload) > _SHOWN_COLUMNS:
+        payload = details(f"{len(d.payload):,} columns", escape(_typed(d.payload)))
+    return name, dimensions, keys, show_count(d.files), indices, payload
 
 
-def _payload(payload: Mapping[str, str]) -> str:
-    """Columns with their types; many of them open on a click."""
-    return (
-        or_dash(_typed(payload) if payload else "")
-        if len(payload) <= _SHOWN_COLUMNS
-        else details(f"{len(payload):,} columns", escape(_typed(payload)))
-    )
-
-
-def _metadata(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
-    """What users have stored beside the data; what the library keeps there is in the table."""
+def _metadata_details(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:
     for d in datasets:
-        own = {name: value for name, value in d.metadata.items() if name not in _OF_THE_LIBRARY}
-        if own:
-            text = json.dumps(own, default=str, indent=2, ensure_ascii=False)
+        # The table shows the values of the library's own keys.
+        user = {name: value for name, value in d.metadata.items() if name not in _LIBRARY_KEYS}
+        if user:
+            text = json.dumps(user, default=str, indent=2, ensure_ascii=False)
             yield details(f"metadata of {d.id}", Markup(f"<pre>{escape(text)}</pre>"))
 
 
 def describe_cube(
     uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None
 ) -> CubeDescription:
-    """A cube at a glance, from its documents and schemas alone; ``as_of`` as in `query_cube`.
+    """Describe a cube from its documents and schemas alone; ``as_of`` as in `query_cube`.
 
     Raises
     ------
@@ -172,32 +165,33 @@ def describe_cube(
 def description_of(cube: Cube, members: Mapping[str, Snapshot]) -> CubeDescription:
     """The description of a cube from its datasets."""
     types = {f.name: str(f.type) for s in members.values() for f in s.schema}
+    datasets = []
+    for name, snapshot in members.items():
+        columns = visible_columns(snapshot.schema.names)
+        payload = sorted(get_payload_subset(columns, cube))
+        datasets.append(
+            DatasetDescription(
+                id=name,
+                partition_keys=snapshot.partition_keys,
+                files=len(snapshot.partitions),
+                dimensions=tuple(c for c in cube.dimension_columns if c in columns),
+                payload={c: str(snapshot.schema.field(c).type) for c in payload},
+                indices=tuple(sorted(snapshot.secondary_columns)),
+                metadata=snapshot.document.user_metadata,
+            )
+        )
     return CubeDescription(
         uuid_prefix=cube.uuid_prefix,
         seed_dataset=cube.seed_dataset,
         dimensions={c: types[c] for c in cube.dimension_columns},
         partitions={c: types[c] for c in cube.partition_columns},
         index_columns=tuple(sorted(cube.index_columns)),
-        datasets=tuple(_describe(i, s, cube) for i, s in members.items()),
-    )
-
-
-def _describe(name: str, snapshot: Snapshot, cube: Cube) -> DatasetDescription:
-    columns = visible_columns(snapshot.schema.names)
-    payload = sorted(get_payload_subset(columns, cube))
-    return DatasetDescription(
-        id=name,
-        partition_keys=snapshot.partition_keys,
-        files=len(snapshot.partitions),
-        dimensions=tuple(c for c in cube.dimension_columns if c in columns),
-        payload={c: str(snapshot.schema.field(c).type) for c in payload},
-        indices=tuple(sorted(snapshot.secondary_columns)),
-        metadata=snapshot.document.user_metadata,
+        datasets=tuple(datasets),
     )
 
 
 def list_cubes(store: StoreLike) -> list[str]:
-    """Prefixes of the cubes that a store holds; one listing of the top level.
+    """Prefixes of the cubes in a store; one listing of the top level.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Finding the datasets of a cube, recovering its `Cube`, and checking that they fit together."""
+"""Find the datasets of a cube, recover its `Cube`, and check that they fit together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def discover_ktk_cube_dataset_ids(uuid_prefix: str, store: StoreLike) -> set[str
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, open_store
     >>> store = open_store("hmemory://")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
     >>> discover_ktk_cube_dataset_ids("sales", store)
     {'seed'}
     """
@@ -44,7 +45,7 @@ def discover_datasets_unchecked(
 ) -> dict[str, DatasetMetadata]:
     """The datasets under a prefix, by id; ``as_of`` as in `query_cube`.
 
-    One that is incomplete is left out, with a warning in the log.
+    An incomplete dataset is left out, with a warning in the log.
 
     Examples
     --------
@@ -52,16 +53,21 @@ def discover_datasets_unchecked(
     >>> discover_datasets_unchecked("sales", open_store("hmemory://"))
     {}
     """
-    found = read_members(
-        uuid_prefix, open_instrumented(store), filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of
-    )
-    return {i: DatasetMetadata.of(s) for i, s in found.items()}
+    opened = open_instrumented(store)
+    members = read_members(uuid_prefix, opened, filter_ktk_cube_dataset_ids, skip_broken=True, as_of=as_of)
+    return {i: DatasetMetadata.of(s) for i, s in members.items()}
 
 
 def discover_datasets(
     cube: Cube, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> dict[str, DatasetMetadata]:
-    """The datasets of a valid cube, by id; `InvalidInput` if one asked for is missing or they do not fit together. ``as_of`` as in `query_cube`.
+    """The datasets of a valid cube, by id; ``as_of`` as in `query_cube`.
+
+    Raises
+    ------
+    InvalidInput
+        If a dataset in ``filter_ktk_cube_dataset_ids`` is missing, or the datasets do not fit
+        together.
 
     Examples
     --------
@@ -73,18 +79,16 @@ def discover_datasets(
     >>> sorted(discover_datasets(cube, store))
     ['seed']
     """
-    return {
-        i: DatasetMetadata.of(s)
-        for i, s in load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of).items()
-    }
+    members = load_cube(cube, open_instrumented(store), filter_ktk_cube_dataset_ids, as_of=as_of)
+    return {i: DatasetMetadata.of(s) for i, s in members.items()}
 
 
 def discover_cube(
     uuid_prefix: str, store: StoreLike, filter_ktk_cube_dataset_ids: Columns = None, *, as_of: AsOf | None = None
 ) -> tuple[Cube, dict[str, DatasetMetadata]]:
-    """The `Cube` as the metadata of its datasets describe it, and the datasets; ``as_of`` as in `query_cube`.
+    """The `Cube` that the stored metadata describe, and its datasets; ``as_of`` as in `query_cube`.
 
-    The partition indices of the datasets are loaded, the secondary ones are not.
+    The partition indices of the datasets are loaded, the secondary indices are not.
 
     Raises
     ------
@@ -115,14 +119,17 @@ def _discover(
 
 
 def open_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None) -> Cube:
-    """The `Cube` as the metadata of its datasets describe it; ``as_of`` as in `query_cube`, errors as in `discover_cube`.
+    """The `Cube` that the stored metadata describe.
+
+    ``as_of`` as in `query_cube`, errors as in `discover_cube`.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, open_cube, open_store
     >>> store = open_store("hmemory://")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"]}), cube, store)
     >>> open_cube("sales", store).dimension_columns
     ('PRODUCT_ID',)
     """
@@ -130,14 +137,19 @@ def open_cube(uuid_prefix: str, store: StoreLike, *, as_of: AsOf | None = None) 
 
 
 def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[str, DatasetMetadata]:
-    """The same datasets with their partition indices loaded if they make a valid cube, else `InvalidInput` that says which one and why not.
+    """Check that datasets make a valid cube, and return them with their partition indices loaded.
+
+    Raises
+    ------
+    InvalidInput
+        If they do not. The message names the dataset and the reason.
 
     Examples
     --------
     >>> from kartothek_cube import Cube
     >>> check_datasets({}, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
     Traceback (most recent call last):
-    kartothek_cube.errors.InvalidInput: Seed data ("seed") is missing. Datasets of the cube "sales": none. Is it ...
+    kartothek_cube.errors.InvalidInput: Seed data ("seed") is missing. Datasets of the cube ...
     """
     if not isinstance(datasets, Mapping):
         raise InvalidInput(f"Expected a dict dataset id → DatasetMetadata, got {type(datasets).__name__}.")
@@ -146,7 +158,7 @@ def check_datasets(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> dict[
 
 
 def get_cube_payload(datasets: Mapping[str, DatasetMetadata], cube: Cube) -> set[str]:
-    """All payload columns of some datasets: what is neither dimension nor partition column of the cube.
+    """All payload columns of some datasets: neither dimension nor partition columns of the cube.
 
     Examples
     --------

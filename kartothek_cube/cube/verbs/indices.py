@@ -1,8 +1,9 @@
-"""Building and dropping secondary indices of a cube that exists."""
+"""Build and drop secondary indices of an existing cube."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 from kartothek_cube.core.arguments import converter_str_set, converter_str_set_optional
@@ -36,13 +37,13 @@ def build_cube_index(
     *,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Build secondary indices on columns of a cube that exists, reading only these columns.
+    """Build secondary indices on columns of an existing cube, reading only these columns.
 
-    Each dataset that has a column gets an index on it; one that is there already is made anew.
-    Where the column is a partition key the paths of the files are an index. Metadata, other indices
-    and data stay as they are. Afterwards queries can group by the column, and later writes maintain
-    the index. `open_cube` returns a `Cube` with the column among its ``index_columns``; of a
-    dimension column of the seed it returns one that does not suppress the index.
+    Each dataset that has a column gets an index on it; an existing index is rebuilt. A dataset with
+    the column as partition key needs none: the paths of its files are an index. Metadata, other
+    indices and data do not change. Afterwards queries can group by the column, and later writes
+    maintain the index. `open_cube` returns a `Cube` with the column among its ``index_columns``, or
+    for a dimension column of the seed, one that does not suppress the index.
 
     Parameters
     ----------
@@ -51,9 +52,9 @@ def build_cube_index(
     columns : str or iterable of str
         The columns.
     ktk_cube_dataset_ids : str or iterable of str, optional
-        Only these datasets; by default all that have the column.
+        The datasets to index; by default all that have the column.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
@@ -64,30 +65,31 @@ def build_cube_index(
     ------
     InvalidInput
         For a cube that does not exist or is not valid, and for unknown datasets. `UnknownColumn`
-        for a column that none of the datasets has, `InvalidRequest` for one that is a partition key
-        wherever it is.
+        for a column that none of the datasets has, `InvalidRequest` for a column that is a
+        partition key in every dataset that has it.
     Unsupported
         If no index can be built on the type of a column.
     CommitConflict
-        If others added or removed partitions in between more often than
-        ``options(commit_retries=...)`` says; nothing is visible. Each time only new files are read.
+        If other writers added or removed partitions in between more often than
+        ``options(commit_retries=...)``; nothing is visible. Each retry reads only new files.
     CubeCommitIncomplete
-        If that happened to another dataset than the first. The message lists what landed; the call
-        can be repeated.
+        If that happened to a dataset after the first. The message lists the commits that landed;
+        the call can be repeated.
 
     Notes
     -----
-    Rows that have no value in the column are in no index. A `Cube` that names the column refuses
-    such rows when it is written to.
+    Rows without a value in the column are in no index. A write with a `Cube` that names the column
+    refuses such rows.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube import Cube, build_cube, build_cube_index, iter_cube, open_cube, open_store
+    >>> from kartothek_cube import Cube, build_cube, iter_cube, open_cube, open_store
+    >>> from kartothek_cube import build_cube_index
     >>> store = open_store("hmemory://")
-    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Bolt"]})
+    >>> sales = {"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "BRAND": ["Acme", "Bolt"]}
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(sales, cube, store)
+    >>> _ = build_cube(pa.table(sales), cube, store)
     >>> list(build_cube_index(cube, store, "BRAND"))
     ['seed']
     >>> open_cube("sales", store).index_columns
@@ -98,23 +100,31 @@ def build_cube_index(
     with operation("build_cube_index", options, cube=cube):
         opened = open_instrumented(store)
         check_store_can_commit(opened)
-        names, ids, known = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids), Entries()
-        return repeat_on_conflict(lambda: _build(cube, opened, names, ids, known))
+        names, ids = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids)
+        # Index entries of files that an attempt has read; the next attempt reads only new files.
+        entries = Entries()
+        return repeat_on_conflict(lambda: _build(cube, opened, names, ids, entries))
 
 
 def _build(
-    cube: Cube, store: Store, columns: list[str], ids: Collection[str] | None, known: Entries
+    cube: Cube, store: Store, columns: list[str], ids: Collection[str] | None, entries: Entries
 ) -> dict[str, DatasetMetadata]:
+    """One attempt to build indices and commit them."""
     members = _members(cube, store, ids)
-    wanted = _assigned(members, columns, _can_build, _raise_not_buildable)
-    for name, names in wanted.items():
-        for key in check_index_columns(members[name].schemas, names, members[name].partition_keys, members[name].uuid):
+    columns_by_dataset = _assign(members, columns, _can_build, _raise_not_buildable)
+    for name, new in columns_by_dataset.items():
+        for key in check_index_columns(members[name].schemas, new, members[name].partition_keys, members[name].uuid):
             check_key(key)
-    changes = {name: _building(cube, name, store, members[name], names, known) for name, names in wanted.items()}
-    return {
-        name: DatasetMetadata.of(landed)
-        for name, landed in publish_in_order(store, cube.uuid_prefix, changes, members).items()
+    changes = {
+        name: replace(
+            _change_of_indices(members[name], members[name].secondary_columns | set(new)),
+            metadata=_metadata(cube, name, members[name], built=new),
+            built=built_indices(store, members[name], new, entries),
+        )
+        for name, new in columns_by_dataset.items()
     }
+    landed = publish_in_order(store, cube.uuid_prefix, changes, members)
+    return {name: DatasetMetadata.of(snapshot) for name, snapshot in landed.items()}
 
 
 def drop_cube_index(
@@ -127,11 +137,11 @@ def drop_cube_index(
 ) -> dict[str, DatasetMetadata]:
     """Drop secondary indices of a cube.
 
-    Data and metadata stay as they are; the index files become garbage.
+    Data and metadata do not change; the index files become garbage.
 
-    A `Cube` that demands a dropped index does not fit the store any more. `open_cube` returns one
-    that does: without the column among its ``index_columns``, or, for a dimension column of the
-    seed, with the column in ``suppress_index_on``.
+    A `Cube` that demands a dropped index is no longer valid for the store. `open_cube` returns a
+    valid one: without the column in ``index_columns``, or for a dimension column of the seed, with
+    the column in ``suppress_index_on``.
 
     Parameters
     ----------
@@ -140,7 +150,7 @@ def drop_cube_index(
     columns : str or iterable of str
         The columns.
     ktk_cube_dataset_ids : str or iterable of str, optional
-        Only these datasets; by default all that have such an index.
+        The datasets to change; by default all that have such an index.
 
     Returns
     -------
@@ -151,8 +161,8 @@ def drop_cube_index(
     ------
     InvalidInput
         For a cube that does not exist or is not valid, and for unknown datasets. `UnknownColumn`
-        for a column that none of the datasets has, `InvalidRequest` for one without secondary
-        index, also for a partition key, which is indexed by its path.
+        for a column that none of the datasets has, `InvalidRequest` for a column without secondary
+        index, such as a partition key, which is indexed by its path.
     CommitConflict, CubeCommitIncomplete
         As in `build_cube_index`.
 
@@ -162,7 +172,8 @@ def drop_cube_index(
     >>> from kartothek_cube import Cube, build_cube, drop_cube_index, open_cube, open_store
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"], "BRAND": ["Acme"]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1], "COUNTRY_CODE": ["DE"], "BRAND": ["Acme"]})
+    >>> _ = build_cube(sales, cube, store)
     >>> sorted(drop_cube_index(cube, store, ["BRAND", "PRODUCT_ID"])["seed"].indices)
     []
     >>> cube = open_cube("sales", store)
@@ -173,17 +184,22 @@ def drop_cube_index(
         opened = open_instrumented(store)
         check_store_can_commit(opened)
         members = _members(cube, opened, ktk_cube_dataset_ids)
-        wanted = _assigned(
+        columns_by_dataset = _assign(
             members, _columns(columns), lambda s, column: column in s.secondary_columns, _raise_not_droppable
         )
-        changes = {name: _dropping(cube, name, members[name], names) for name, names in wanted.items()}
-        return {
-            name: DatasetMetadata.of(landed)
-            for name, landed in publish_in_order(opened, cube.uuid_prefix, changes, members).items()
+        changes = {
+            name: replace(
+                _change_of_indices(members[name], members[name].secondary_columns - set(old)),
+                metadata=_metadata(cube, name, members[name], dropped=old),
+                dropped=frozenset(old),
+            )
+            for name, old in columns_by_dataset.items()
         }
+        landed = publish_in_order(opened, cube.uuid_prefix, changes, members)
+        return {name: DatasetMetadata.of(snapshot) for name, snapshot in landed.items()}
 
 
-# --- which columns of which datasets ----------------------------------------------------------------------------------
+# --- which columns of which datasets --------------------------------------------------------------
 
 
 def _columns(given: object) -> list[str]:
@@ -194,8 +210,9 @@ def _columns(given: object) -> list[str]:
 
 
 def _members(cube: Cube, store: Store, given: object) -> dict[str, Snapshot]:
-    """The datasets that are meant, of a cube that is valid but for the indices that it demands: these are what is about to change."""
+    """The selected datasets of a cube that is valid apart from its indices."""
     members = load_members(require_cube(cube).uuid_prefix, store)
+    # The indices are about to change: the cube may name them before or after that.
     check_infos(infos_of(members), cube.copy(index_columns=(), suppress_index_on=cube.dimension_columns))
     return chosen_members(cube, members, converter_str_set_optional(given))
 
@@ -204,18 +221,18 @@ def _can_build(snapshot: Snapshot, column: str) -> bool:
     return column in visible_columns(snapshot.schema.names) and column not in snapshot.partition_keys
 
 
-def _assigned(
+def _assign(
     members: Mapping[str, Snapshot],
     columns: list[str],
     fits: Callable[[Snapshot, str], bool],
     raise_unfit: Callable[[Mapping[str, Snapshot], str], NoReturn],
 ) -> dict[str, list[str]]:
-    """Dataset → the columns that fit it; a column that fits none is refused."""
-    found = {i: [c for c in columns if fits(s, c)] for i, s in members.items()}
+    """Dataset → the columns that fit it; an error for a column that fits no dataset."""
+    columns_by_dataset = {i: [c for c in columns if fits(s, c)] for i, s in members.items()}
     for column in columns:
-        if not any(column in names for names in found.values()):
+        if not any(column in names for names in columns_by_dataset.values()):
             raise_unfit(members, column)
-    return {i: names for i, names in found.items() if names}
+    return {i: names for i, names in columns_by_dataset.items() if names}
 
 
 def _raise_not_buildable(members: Mapping[str, Snapshot], column: str) -> NoReturn:
@@ -232,44 +249,23 @@ def _raise_not_droppable(members: Mapping[str, Snapshot], column: str) -> NoRetu
         _raise_not_buildable(members, column)
     indexed = ", ".join(sorted({c for s in members.values() for c in s.secondary_columns}))
     raise InvalidRequest(
-        f"None of the datasets {', '.join(sorted(members))} has a secondary index on {column!r}. There are indices on: {indexed or 'nothing'}."
+        f"None of the datasets {', '.join(sorted(members))} has a secondary index on {column!r}. "
+        f"There are indices on: {indexed or 'nothing'}."
     )
 
 
-# --- changes ----------------------------------------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
-def _building(cube: Cube, name: str, store: Store, base: Snapshot, columns: list[str], known: Entries) -> Change:
-    after = tuple(sorted(base.secondary_columns | set(columns)))
-    built = built_indices(store, base, columns, known)
-    return Change(
-        base.uuid,
-        (),
-        base.schemas,
-        base.partition_keys,
-        after,
-        metadata=_metadata(cube, name, base, built=columns),
-        built=built,
-    )
-
-
-def _dropping(cube: Cube, name: str, base: Snapshot, columns: list[str]) -> Change:
-    after = tuple(sorted(base.secondary_columns - set(columns)))
-    return Change(
-        base.uuid,
-        (),
-        base.schemas,
-        base.partition_keys,
-        after,
-        metadata=_metadata(cube, name, base, dropped=columns),
-        dropped=frozenset(columns),
-    )
+def _change_of_indices(base: Snapshot, indexed: Collection[str]) -> Change:
+    return Change(base.uuid, (), base.schemas, base.partition_keys, tuple(sorted(indexed)))
 
 
 def _metadata(
     cube: Cube, name: str, base: Snapshot, built: Iterable[str] = (), dropped: Iterable[str] = ()
 ) -> dict[str, object]:
-    """Of the seed's dimension columns the metadata say which have no index; of all others the stored indices do."""
+    """The metadata to merge: the dimension columns of the seed without an index, if they change."""
+    # `open_cube` takes all other indices from the datasets themselves.
     if name != cube.seed_dataset:
         return {}
     before = set(base.document.metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or ())

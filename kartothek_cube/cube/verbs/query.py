@@ -1,4 +1,4 @@
-"""Querying a cube: as frames, as one Arrow table, group by group, or only its plan."""
+"""Query a cube: as frames, as one Arrow table, group by group, or only its plan."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def query_cube(
 ) -> list[pd.DataFrame]:
     """Query a cube and get pandas frames.
 
-    The cells of the seed dataset decide which rows there are; every other dataset is joined to them
-    by its dimension columns. A condition on the payload of a dataset keeps only cells that the
-    dataset has. The rules are on the page *The query system* of the documentation.
+    The cells of the seed dataset decide which rows exist; every other dataset is joined to them by
+    its dimension columns. A condition on the payload of a dataset keeps only cells that the dataset
+    has. The rules are on the page *The query system* of the documentation.
 
     Parameters
     ----------
     cube : Cube
         The cube.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store of the cube, in any form that `open_store` takes.
     conditions : Condition, Conjunction or iterable of Condition, optional
-        What the rows have to satisfy, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. A
-        null satisfies ``!=`` if it is stored, and no other condition.
+        Conditions on the rows, e.g. ``(C("UNITS") > 0) & (C("COUNTRY_CODE") == "DE")``. A stored
+        null satisfies ``!=`` and no other condition.
     datasets : str, iterable of str, or dict, optional
-        Which datasets take part; the seed must be among them. By default all.
+        The datasets that take part, the seed among them. By default all.
     dimension_columns : str or iterable of str, optional
         Dimension columns of the result, in the order in which its rows are sorted. With fewer than
         the cube has, each projected cell comes once.
@@ -64,11 +64,11 @@ def query_cube(
         Payload to return. By default all.
     as_of : str or datetime, optional
         A moment (without a zone: UTC), or the id of a commit: the cube as it was then, see
-        `history`. The id of a write to the cube takes the datasets as it left them. With the id of
-        a commit to one dataset, the others are as of its time. A dataset that did not exist then is
-        absent.
+        `history`. The id of a write to the cube selects the datasets as the write left them. With
+        the id of a commit to one dataset, the others are read as of its time. A dataset that did
+        not exist then is left out.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
@@ -100,9 +100,8 @@ def query_cube(
     """
     with operation("query_cube", options, cube=cube) as op:
         opened = open_instrumented(store)
-        plan = make_plan(
-            QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened
-        )
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        plan = make_plan(arguments, opened)
         tables = grouped_tables(plan, opened) if plan.context.partition_by else [whole_table(plan, opened)]
         return [op.returned(to_frame(table)) for table in tables if table.num_rows]
 
@@ -120,8 +119,8 @@ def query_cube_arrow(
 ) -> pa.Table:
     """Query a cube and get one Arrow table; arguments, order and errors as in `query_cube`.
 
-    No rows: a table without rows, with all columns and types. Null is a value of its own here, so
-    that integers stay integers.
+    Without rows the table has all columns and types. Arrow has nulls, so a column of integers with
+    missing values stays one of integers.
 
     Examples
     --------
@@ -132,16 +131,15 @@ def query_cube_arrow(
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = build_cube(sales, cube, store)
-    >>> _ = extend_cube({"stock": pa.table({"PRODUCT_ID": [2], "STOCK": [7]})}, cube, store, partition_on={"stock": []})
+    >>> stock = pa.table({"PRODUCT_ID": [2], "STOCK": [7]})
+    >>> _ = extend_cube({"stock": stock}, cube, store, partition_on={"stock": []})
     >>> query_cube_arrow(cube, store).column("STOCK").to_pylist()
     [None, 7]
     """
     with operation("query_cube_arrow", options, cube=cube) as op:
         opened = open_instrumented(store)
-        plan = make_plan(
-            QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened
-        )
-        return op.returned(whole_table(plan, opened))
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of)
+        return op.returned(whole_table(make_plan(arguments, opened), opened))
 
 
 def iter_cube(
@@ -158,8 +156,7 @@ def iter_cube(
 ) -> Iterator[tuple[GroupKey, pa.Table]]:
     """Query a cube group by group, with bounded memory.
 
-    Arguments and errors are those of `query_cube`; they are checked by the call, not by the first
-    step.
+    Arguments and errors are those of `query_cube`. The call checks them, not the first iteration.
 
     Yields
     ------
@@ -184,10 +181,8 @@ def iter_cube(
     """
     with operation("iter_cube", options, cube=cube) as op:
         opened = open_instrumented(store)
-        plan = make_plan(
-            QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of), opened
-        )
-        return op.lasting(iter_groups(plan, opened), lambda group: len(group[1]))
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
+        return op.lasting(iter_groups(make_plan(arguments, opened), opened), lambda group: len(group[1]))
 
 
 def plan_cube_query(
@@ -202,12 +197,10 @@ def plan_cube_query(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> QueryPlan:
-    """The plan of a query: which files each group reads and how they are joined.
+    """Plan a query: the files that each group reads, and how they are joined.
 
-    Arguments and errors as in `query_cube`.
-
-    No data file is read. The plan is a picklable value without a store; `load_group` loads one of
-    its ``groups`` anywhere.
+    Arguments and errors as in `query_cube`. No data file is read. The plan is a picklable value
+    without a store; `load_group` loads one of its ``groups`` anywhere.
 
     Examples
     --------
@@ -236,12 +229,12 @@ def load_group(group: Group, store: StoreLike, *, options: Overrides | None = No
     store : str, path, store or callable
         The store for which the plan was made.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
     pyarrow.Table
-        The group's rows, ordered by dimension columns, then partition columns; possibly none.
+        The rows of the group, ordered by dimension columns, then partition columns; maybe none.
 
     Raises
     ------

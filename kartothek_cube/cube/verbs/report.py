@@ -1,11 +1,10 @@
-"""The report of a cube: one look at its documents, indices, listings and footers, as a page."""
+"""The verb `cube_report`: reads documents, indices, listings and footers, and renders a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -18,7 +17,6 @@ from kartothek_cube.core.arguments import check_flag
 from kartothek_cube.core.arrow.sort_keys import IntArray
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
-from kartothek_cube.core.maintenance.verify.run import VerifyPass
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import map_files
 from kartothek_cube.core.runtime.options import Overrides
@@ -43,24 +41,25 @@ from kartothek_cube.typing import StoreLike
 
 __all__ = ["CubeReport", "cube_report"]
 
-# More footers than that are read only if somebody asks for them.
+# By default rows are counted up to this number of files: each costs the read of a footer.
 _COUNTED_FILES = 2_000
 
 
 class CubeReport(str):
-    """A report of a cube: the text of one HTML page, which notebooks show and `save` writes.
+    """The report of a cube: an HTML page as text, which notebooks show and `save` writes.
 
     Attributes
     ----------
     facts : ReportFacts
-        Everything that the page shows, as values; ``facts.to_json()`` is for programs.
+        Everything that the page shows, as values. ``facts.to_json()`` is for programs.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, open_store
     >>> cube, store = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), open_store("hmemory://")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
     >>> report = cube_report(cube, store)
     >>> report.startswith("<!doctype html>"), [dataset.files for dataset in report.facts.datasets]
     (True, [2])
@@ -73,7 +72,7 @@ class CubeReport(str):
     facts: ReportFacts
 
     def __new__(cls, facts: ReportFacts) -> Self:
-        """The page of these facts."""
+        """Render the page of these facts."""
         report = super().__new__(cls, page(facts))
         report.facts = facts
         return report
@@ -82,16 +81,16 @@ class CubeReport(str):
         return CubeReport, (self.facts,)
 
     def to_html(self) -> str:
-        """The page."""
+        """The page as a plain text."""
         return str.__str__(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the page to a file and say where it is.
+        """Write the page to a file and return its path.
 
         Raises
         ------
         OSError
-            If it cannot be written.
+            If the file cannot be written.
         """
         target = Path(path)
         target.write_text(self, encoding="utf-8")
@@ -100,9 +99,9 @@ class CubeReport(str):
     def __repr__(self) -> str:
         facts = self.facts
         files, size = sum(d.files for d in facts.datasets), sum(d.bytes for d in facts.datasets)
-        found = sum(a.count for a in facts.advice if a.severity != "info")
-        what = f"{pluralize(len(facts.datasets), 'dataset')}, {pluralize(files, 'file')}, {size:,} bytes, {found:,} errors and warnings"
-        return f"CubeReport({facts.uuid_prefix!r}: {what})"
+        faults = sum(a.count for a in facts.advice if a.severity != "info")
+        extent = f"{pluralize(len(facts.datasets), 'dataset')}, {pluralize(files, 'file')}, {size:,} bytes"
+        return f"CubeReport({facts.uuid_prefix!r}: {extent}, {faults:,} errors and warnings)"
 
     def _repr_html_(self) -> str:
         return article(self.facts)
@@ -117,40 +116,39 @@ def cube_report(
     now: datetime | None = None,
     options: Overrides | None = None,
 ) -> CubeReport:
-    """What a cube is made of and how it fares, as one HTML page that needs nothing else.
+    """Report the structure, sizes and health of a cube as one self-contained HTML page.
 
     Nothing is changed.
 
-    The page shows the datasets with their columns, bytes and rows by partition and dataset, the
-    sizes of files, how well indices tell files apart, how the datasets grew from commit to commit,
-    and what `verify_cube` finds, with the call and the command that mend it.
+    The page shows the datasets with their columns, bytes and rows by partition and dataset, file
+    sizes, the selectivity of indices, the growth of the datasets from commit to commit, and the
+    findings of `verify_cube`, each with the call and the command that mend it.
 
     Parameters
     ----------
     cube : Cube or str
         The cube, or its uuid prefix.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store of the cube; everything that `open_store` takes.
     deep : bool, default False
         Verify the data, too; reads all of it.
     rows : bool, optional
-        Whether to count rows, for which the footer of every file is read. By default where there
-        are no more than 2,000 files.
+        Whether to count rows, which reads the footer of every file. By default up to 2,000 files.
     now : datetime, optional
-        The moment that the page names, instead of the present one.
+        The moment that the page names; by default the present.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     CubeReport
-        A text; ``save("report.html")`` writes it, ``facts`` has the figures. A damaged cube has a
-        report, too.
+        The page as text; ``save("report.html")`` writes it, ``facts`` has the figures. A damaged
+        cube has a report, too.
 
     Raises
     ------
     DatasetNotFound
-        If there is no dataset of such a cube.
+        If the cube has no dataset in the store.
     OSError
         If the store cannot be read.
 
@@ -159,7 +157,7 @@ def cube_report(
     >>> import pyarrow as pa
     >>> from kartothek_cube import Cube, build_cube, cube_report, open_store
     >>> store = open_store("hmemory://")
-    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "DE", "FR"], "UNITS": [3, 4, 5]})
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "DE", "FR"]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
     >>> report = cube_report("sales", store)
     >>> report
@@ -171,90 +169,85 @@ def cube_report(
     """
     with operation("cube_report", options, cube=cube):
         opened = open_instrumented(store)
-        found = verified(cube, opened, deep=check_flag(deep, "deep"))
-        files = sum(len(s.partitions) for s in found.members.values())
-        measured = _measured(opened, found, count=files <= _COUNTED_FILES if rows is None else check_flag(rows, "rows"))
-        return CubeReport(_facts(opened, found, measured, now or datetime.now(UTC)))
+        verification = verified(cube, opened, deep=check_flag(deep, "deep"))
+        files = sum(len(s.partitions) for s in verification.members.values())
+        count = files <= _COUNTED_FILES if rows is None else check_flag(rows, "rows")
+        statistics = _read_statistics(opened, verification, count=count)
+        return CubeReport(_facts(opened, verification, statistics, now or datetime.now(UTC)))
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
+# --- figures ------------------------------------------------------------------------------------
 
 
-def _measured(store: Store, found: Verified, *, count: bool) -> dict[str, CubeStatistics]:
-    """The datasets that can be read, with the sizes of their files by the listing, and the rows by the footers."""
-    files = [(s.uuid, key) for s in found.members.values() for key in _files(s).to_pylist()] if count else []
-    with closing(map_files(partial(_rows, store), files, store=store)) as rows:
-        return {name: _measure(store, found.looks[name], rows if count else None) for name in found.members}
+def _read_statistics(store: Store, verification: Verified, *, count: bool) -> dict[str, CubeStatistics]:
+    """Statistics of the readable datasets; ``count`` reads the number of rows from the footers."""
+
+    def rows_of(file: tuple[str, str | None]) -> int:
+        dataset, key = file
+        try:
+            return 0 if key is None else file_rows(store, key, dataset)
+        except DAMAGE:
+            return 0  # the verification reports it
+
+    members, statistics = verification.members, dict[str, CubeStatistics]()
+    files = [(s.uuid, key) for s in members.values() for key in _files(s).to_pylist()] if count else []
+    with closing(map_files(rows_of, files, store=store)) as counts:
+        for name, snapshot in members.items():
+            result, n = verification.passes[name], len(snapshot.partitions)
+            assert result.subject is not None
+            sizes = _file_sizes(store, result.subject, ask=count)
+            rows = np.fromiter(islice(counts, n), dtype=np.int64, count=n) if count else None
+            indices, history = result.indices.loaded, result.history.entries
+            statistics[name] = CubeStatistics(snapshot, sizes, rows, indices, history)
+    return statistics
 
 
 def _files(snapshot: Snapshot) -> pa.Array:
-    """The file of each partition; of a damaged document, which names none at all, nulls."""
-    return (
-        snapshot.files
-        if len(snapshot.files) == len(snapshot.partitions)
-        else pa.nulls(len(snapshot.partitions), pa.string())
-    )
+    """The file of each partition; nulls if a damaged document names none."""
+    n = len(snapshot.partitions)
+    return snapshot.files if len(snapshot.files) == n else pa.nulls(n, pa.string())
 
 
-def _rows(store: Store, file: tuple[str, str | None]) -> int:
-    """Rows of a file; 0 of one that cannot be read, of which the verification tells."""
-    dataset, key = file
-    try:
-        return 0 if key is None else file_rows(store, key, dataset)
-    except DAMAGE:
-        return 0
+def _file_sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
+    """The size of each file; 0 if the file is missing or its size unknown.
 
-
-def _measure(store: Store, look: VerifyPass, rows: Iterator[int] | None) -> CubeStatistics:
-    assert look.subject is not None
-    snapshot = look.subject.snapshot
-    sizes = _sizes(store, look.subject, ask=rows is not None)
-    counted = (
-        None
-        if rows is None
-        else np.fromiter(islice(rows, len(snapshot.partitions)), dtype=np.int64, count=len(snapshot.partitions))
-    )
-    return CubeStatistics(snapshot, sizes, counted, look.indices.loaded, look.history.entries)
-
-
-def _sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
-    """The size of each file; 0 where it is missing.
-
-    Where a listing has no sizes, files whose footers are read anyway are asked for it.
+    ``ask`` asks the store for each size that the listing lacks.
     """
     entries, files = subject.entries.values(), _files(subject.snapshot)
     keys = pa.array([e.key for e in entries], type=pa.string())
     positions = pc.index_in(files, value_set=keys)
-    unsaid = {e.key for e in entries if e.size is None} if ask else set()
-    asked = {key: store.tail(key, 1)[1] for key in files.to_pylist() if key in unsaid}
-    sizes = pa.array([asked.get(e.key) if e.size is None else e.size for e in entries], type=pa.int64())
-    taken: IntArray = pc.fill_null(sizes.take(positions), 0).to_numpy(zero_copy_only=False)
-    return taken
+    unlisted = {e.key for e in entries if e.size is None} if ask else set()
+    asked = {key: store.tail(key, 1)[1] for key in files.to_pylist() if key in unlisted}
+    listed = pa.array([asked.get(e.key) if e.size is None else e.size for e in entries], type=pa.int64())
+    sizes: IntArray = pc.fill_null(listed.take(positions), 0).to_numpy(zero_copy_only=False)
+    return sizes
 
 
-def _facts(store: Store, found: Verified, measured: Mapping[str, CubeStatistics], now: datetime) -> ReportFacts:
-    cube = found.cube
+def _facts(
+    store: Store, verification: Verified, statistics: Mapping[str, CubeStatistics], now: datetime
+) -> ReportFacts:
+    cube = verification.cube
     columns = cube.partition_columns if cube is not None else ()
-    types = {f.name: str(f.type) for m in measured.values() for f in m.snapshot.schema}
-    order = sorted(measured, key=lambda name: (cube is not None and name != cube.seed_dataset, name))
-    ordered = {name: measured[name] for name in order}
+    types = {f.name: str(f.type) for s in statistics.values() for f in s.snapshot.schema}
+    order = sorted(statistics, key=lambda name: (cube is not None and name != cube.seed_dataset, name))
+    ordered = {name: statistics[name] for name in order}
     return ReportFacts(
-        uuid_prefix=found.prefix,
+        uuid_prefix=verification.prefix,
         store=store.name,
         made=now.astimezone(UTC),
         dimensions={c: types.get(c, "?") for c in (cube.dimension_columns if cube is not None else ())},
         partitions={c: types.get(c, "?") for c in columns},
-        datasets=tuple(dataset_facts(name, m, cube) for name, m in ordered.items()),
+        datasets=tuple(dataset_facts(name, s, cube) for name, s in ordered.items()),
         heat=heat_map(ordered, columns),
-        sizes=histogram(np.concatenate([np.zeros(0, np.int64), *(m.sizes for m in ordered.values())])),
-        indices=tuple(i for name, m in ordered.items() for i in index_facts(name, m)),
-        growth=tuple(growth_of(name, m) for name, m in ordered.items()),
+        sizes=histogram(np.concatenate([np.zeros(0, np.int64), *(s.sizes for s in ordered.values())])),
+        indices=tuple(i for name, s in ordered.items() for i in index_facts(name, s)),
+        growth=tuple(growth_of(name, s) for name, s in ordered.items()),
         advice=advice_of(
-            found.prefix,
+            verification.prefix,
             cube,
             store.name,
-            found.report.findings,
+            verification.report.findings,
             ordered,
-            readable=cube is not None and len(measured) == len(found.looks),
+            readable=cube is not None and len(statistics) == len(verification.passes),
         ),
     )

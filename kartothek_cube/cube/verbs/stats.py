@@ -1,4 +1,4 @@
-"""Sizes of a cube's datasets."""
+"""Count the partitions, files, bytes and rows of the datasets of a cube."""
 
 from __future__ import annotations
 
@@ -38,25 +38,18 @@ class CubeStats(dict[str, dict[str, int]]):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        rows = [_figures(name, stats) for name, stats in self.items()]
-        total = {
-            figure: sum(stats[figure] for stats in self.values())
-            for figure in ("blobsize", "files", "partitions", "rows")
-        }
+        rows = [_table_row(name, stats) for name, stats in self.items()]
+        figures = ("blobsize", "files", "partitions", "rows")
+        total = {figure: sum(stats[figure] for stats in self.values()) for figure in figures}
+        foot = _table_row("total", total) if len(self) > 1 else ()
         head = ("dataset", "partitions", "files", "rows", "size", "mean file")
-        return in_notebook(
-            table(head, rows, numbers=range(1, 6), foot=_figures("total", total) if len(self) > 1 else ())
-        )
+        return in_notebook(table(head, rows, numbers=range(1, 6), foot=foot))
 
 
-def _figures(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
+def _table_row(name: str, stats: Mapping[str, int]) -> tuple[str, ...]:
     mean = show_bytes(stats["blobsize"] / stats["files"]) if stats["files"] else ""
-    return (
-        name,
-        *(show_count(stats[figure]) for figure in ("partitions", "files", "rows")),
-        show_bytes(stats["blobsize"]),
-        mean,
-    )
+    counts = map(show_count, (stats["partitions"], stats["files"], stats["rows"]))
+    return (name, *counts, show_bytes(stats["blobsize"]), mean)
 
 
 def collect_stats(
@@ -67,31 +60,31 @@ def collect_stats(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> CubeStats:
-    """Partitions, files, bytes and rows of each dataset.
+    """Count the partitions, files, bytes and rows of each dataset.
 
     Parameters
     ----------
     cube, store
         As in `query_cube`.
     datasets : str, iterable of str, or dict, optional
-        Which datasets; unknown ones are passed over. By default all.
+        The datasets to count; unknown ids are skipped. By default all.
     as_of : str or datetime, optional
         As in `query_cube`.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
     CubeStats
-        A dict, which a notebook shows as a table: dataset id → ``{"blobsize": bytes of the data
-        files, "files": ..., "partitions": ..., "rows": ...}``. Rows are stored rows: those that a
-        later append overrides count, too. A partitioned dataset without partitions is absent.
+        A dict, shown as a table in notebooks: dataset id → ``{"blobsize": bytes of the data files,
+        "files": ..., "partitions": ..., "rows": ...}``. Rows are stored rows, including those that
+        a later append overrides. A partitioned dataset without partitions is left out.
 
     Raises
     ------
     KeyNotFound
-        If a data file is missing, or the schema file of a dataset that needs one. What is counted
-        without a broken dataset is asked for by naming the others.
+        If a data file is missing, or the schema file of a dataset that needs one. To count without
+        a broken dataset, name the others in ``datasets``.
     CorruptDocument
         If the document of a dataset cannot be read.
 
@@ -113,7 +106,7 @@ def collect_stats(
 def collect_stats_on(
     executor: Executor, cube: Cube, store: StoreLike, datasets: IntoDatasets, as_of: AsOf | None
 ) -> CubeStats:
-    """Count as `collect_stats` does, inside an operation; the executor reads the footers."""
+    """Count as `collect_stats` inside an operation; the executor reads the footers."""
     opened = open_instrumented(store)
     if isinstance(datasets, Mapping):
         check_not_loaded(as_of)
@@ -133,6 +126,7 @@ def _rows(store: Store, file: tuple[str, str]) -> int:
 
 def _stats(snapshot: Snapshot, store: Store, rows: int) -> dict[str, int]:
     keys = snapshot.files.to_pylist()
+    # One listing has the sizes of nearly all files; those stored elsewhere take a request each.
     sizes = {e.key: e.size for e in store.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries}
     partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
     blobs = sum(size if (size := sizes.get(key)) is not None else store.tail(key, 1)[1] for key in keys)

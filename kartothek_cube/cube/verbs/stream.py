@@ -1,8 +1,6 @@
-"""Rows of a cube batch by batch, whole plans likewise, and their number."""
+"""Stream the rows of a cube or of a plan batch by batch, and count rows."""
 
 from __future__ import annotations
-
-from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
@@ -41,33 +39,33 @@ def stream_cube(
     """Query a cube and get its rows batch by batch, with bounded memory.
 
     The rows are those of `query_cube_arrow`, one physical partition after the other and ordered by
-    dimension columns inside each; they are not sorted as a whole. The next partitions are loaded
-    while a batch is used, as many as fit into the option ``bytes_in_flight``, and at least one. The
-    arguments are checked by the call; data are read when the first batch is asked for, of the state
-    that the cube had when the call was made.
+    dimension columns inside each; they are not sorted as a whole. While a batch is used, the next
+    partitions are loaded, at least one and as many as fit into the option ``bytes_in_flight``. The
+    call checks the arguments and fixes the state of the cube; data files are read from the first
+    batch on.
 
     Parameters
     ----------
     cube, store, conditions, datasets, dimension_columns, payload_columns, as_of
         As in `query_cube`.
     limit : int, optional
-        Stop after so many rows; partitions behind them are not read but for those that are on their
-        way.
+        Stop after this number of rows; later partitions are not read, except those already being
+        loaded.
     options : optional
-        What `options` returns: settings for this call and for the loading of its batches.
+        The result of `options`: settings for this call and for the loading of its batches.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        Columns in alphabetical order, types as in `query_cube_arrow`. Everything that speaks Arrow
-        takes it: Polars, DuckDB, ``pyarrow.dataset.write_dataset``.
+        Columns in alphabetical order, types as in `query_cube_arrow`. Any Arrow library takes the
+        reader: Polars, DuckDB, ``pyarrow.dataset.write_dataset``.
 
     Raises
     ------
     InvalidInput, InvalidType
         As in `query_cube`; also for a limit that is no number of rows.
     KeyNotFound
-        If a file has been removed since the call, when it is its turn.
+        If a file has been removed since the call; raised when the file is read.
 
     Examples
     --------
@@ -75,40 +73,40 @@ def stream_cube(
     >>> from kartothek_cube import Cube, build_cube, open_store, stream_cube
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2, 0], "COUNTRY_CODE": ["DE", "DE", "FR"]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 0], "COUNTRY_CODE": ["DE", "DE", "FR"]})
+    >>> _ = build_cube(sales, cube, store)
     >>> [batch.column("PRODUCT_ID").to_pylist() for batch in stream_cube(cube, store)]
     [[1, 2], [0]]
     """
     with operation("stream_cube", options, cube=cube) as op:
         rows, opened = checked_limit(limit), open_instrumented(store)
-        plan = make_plan(
-            QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of), opened
-        )
-        return _reader(plan, opened, rows, op)
+        arguments = QueryArguments(cube, conditions, datasets, dimension_columns, None, payload_columns, as_of)
+        return _reader(make_plan(arguments, opened), opened, rows, op)
 
 
 def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = None) -> pa.RecordBatchReader:
-    """Load all groups of a plan, batch by batch, with bounded memory; what `load_group` does for one of them.
+    """Load all groups of a plan batch by batch, with bounded memory.
 
     Parameters
     ----------
     plan : QueryPlan
-        What `plan_cube_query` returned, here or elsewhere.
+        A plan from `plan_cube_query`, made in this or another process.
     store : str, path, store or callable
         The store for which the plan was made.
     options : optional
-        What `options` returns: settings for this call and for the loading of its batches.
+        The result of `options`: settings for this call and for the loading of its batches.
 
     Returns
     -------
     pyarrow.RecordBatchReader
-        The rows of the groups in group order, ordered by dimension columns, then partition columns
-        inside each. No batch holds rows of two groups.
+        The rows of the groups in group order, inside each ordered by dimension columns, then
+        partition columns. No batch has rows of two groups.
 
     Raises
     ------
     KeyNotFound
-        If a file of the plan has been removed since the plan was made, when it is its turn.
+        If a file of the plan has been removed since the plan was made; raised when the file is
+        read.
 
     Examples
     --------
@@ -116,9 +114,10 @@ def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = N
     >>> from kartothek_cube import C, Cube, build_cube, open_store, plan_cube_query, run_plan
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
-    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"], "BRAND": ["B", "A", "B"]})
-    >>> _ = build_cube(sales, cube, store)
-    >>> run_plan(plan_cube_query(cube, store, partition_by="BRAND"), store).read_all().column("BRAND").to_pylist()
+    >>> sales = {"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"], "BRAND": list("BAB")}
+    >>> _ = build_cube(pa.table(sales), cube, store)
+    >>> plan = plan_cube_query(cube, store, partition_by="BRAND")
+    >>> run_plan(plan, store).read_all().column("BRAND").to_pylist()
     ['A', 'B', 'B']
     """
     with operation("run_plan", options, cube=plan) as op:
@@ -126,17 +125,11 @@ def run_plan(plan: QueryPlan, store: StoreLike, *, options: Overrides | None = N
 
 
 def _reader(plan: QueryPlan, store: Store, limit: int | None, op: AnyOperation) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(
-        plan.schema, op.lasting(limited_batches(_tables(iter_groups(plan, store)), limit))
-    )
+    tables = (table for _, table in iter_groups(plan, store))
+    return pa.RecordBatchReader.from_batches(plan.schema, op.lasting(limited_batches(tables, limit)))
 
 
-def _tables(groups: Iterator[tuple[dict[str, object], pa.Table]]) -> Generator[pa.Table, None, None]:
-    for _, table in groups:
-        yield table
-
-
-# --- the number of rows -----------------------------------------------------------------------------------------------
+# --- the number of rows ---------------------------------------------------------------------------
 
 
 def count_cube(
@@ -151,9 +144,9 @@ def count_cube(
 ) -> int:
     """Count the rows of a query without reading payload.
 
-    A physical partition of the seed that is one file, of which nothing is filtered, is counted by
-    the footer of its file. Of every other one the columns of its cells and of the conditions are
-    read. Conditions on partition columns filter nothing inside a partition.
+    A physical partition of the seed with one file and without a filter is counted from the footer
+    of the file. Of all others the columns of the cells and of the conditions are read. Conditions
+    on partition columns filter nothing inside a partition.
 
     Parameters
     ----------
@@ -161,7 +154,7 @@ def count_cube(
         As in `query_cube`. With fewer dimension columns than the cube has, projected cells are
         counted.
     options : optional
-        What `options` returns: settings for this call.
+        The result of `options`: settings for this call.
 
     Returns
     -------
@@ -179,39 +172,29 @@ def count_cube(
     >>> from kartothek_cube import C, Cube, build_cube, count_cube, open_store
     >>> store = open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"]}), cube, store)
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"]})
+    >>> _ = build_cube(sales, cube, store)
     >>> count_cube(cube, store), count_cube(cube, store, C("COUNTRY_CODE") == "FR")
     (3, 2)
     """
     with operation("count_cube", options, cube=cube):
         opened = open_instrumented(store)
-        # Without payload only the seed and what restricts it take part.
+        # Without payload only the seed and the restricting datasets take part.
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
         loader = PartitionLoader(opened)
-        return sum(
-            map_in_threads(
-                lambda group: _count(group, loader, opened),
-                plan.slices,
-                store=opened,
-                phase=Phase("read", "partitions"),
-            )
-        )
 
+        def count(group: Group) -> int:
+            return sum(_count_partition(group.context, part, loader, opened) for part in group.partitions)
 
-def _count(group: Group, loader: PartitionLoader, store: Store) -> int:
-    return sum(_count_partition(group.context, part, loader, store) for part in group.partitions)
+        return sum(map_in_threads(count, plan.slices, store=opened, phase=Phase("read", "partitions")))
 
 
 def _count_partition(context: GroupContext, part: GroupPartition, loader: PartitionLoader, store: Store) -> int:
-    seed = context.roles[0]
+    seed, *others = context.roles
     files = part.files[seed.id]
-    if len(files.keys) == 1 and _is_whole(context, part):
+    filtered = any(c.column not in part.values for c in seed.clauses)
+    projected = not set(seed.dimensions) <= set(context.cell_columns)
+    # A cell occurs once in a file, but maybe in several files of a partition.
+    if len(files.keys) == 1 and not others and not filtered and not projected:
         return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
     return loader.join_partition(context, part).rows
-
-
-def _is_whole(context: GroupContext, part: GroupPartition) -> bool:
-    """Whether every row of the seed's file is a row of the result. A cell occurs once in a file."""
-    seed, *others = context.roles
-    filtered = any(c.column not in part.values for c in seed.clauses)
-    return not others and not filtered and set(seed.dimensions) <= set(context.cell_columns)

@@ -1,12 +1,12 @@
-"""Verifying a cube: each of its datasets, and whether they fit together."""
+"""The verb `verify_cube`: the verification of each dataset, and of the cube as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kartothek_cube.core.arguments import check_flag
-from kartothek_cube.core.maintenance.verify.report import Counts, Finding, VerifyReport, report_of
+from kartothek_cube.core.maintenance.verify.report import Counts, VerifyReport, report_of
 from kartothek_cube.core.maintenance.verify.run import VerifyPass, verify, verify_rows
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -28,30 +28,31 @@ __all__ = ["Verified", "verified", "verify_cube"]
 def verify_cube(
     cube: Cube | str, store: StoreLike, deep: bool = False, *, options: Overrides | None = None
 ) -> VerifyReport:
-    """Say what is wrong with a cube: `verify_dataset` for each of its datasets, and whether they fit together. Nothing is changed.
+    """Verify a cube: each dataset as by `verify_dataset`, and whether all fit together.
+
+    Nothing is changed.
 
     Parameters
     ----------
     cube : Cube or str
-        The cube, or its uuid prefix: then it is as the metadata of its datasets describe it.
+        The cube, or its uuid prefix. Then the metadata of its datasets describe it.
     store : str, path, store or callable
-        Where it lies; everything that `open_store` takes.
+        The store of the cube; everything that `open_store` takes.
     deep : bool, default False
-        Read the data: what `verify_dataset` does, and nulls, order and repetitions of cells, cells
-        that newer files override, and those of enrichments that the seed lacks.
+        Read the data, too. Beyond the checks of `verify_dataset`: nulls, order and repetitions of
+        cells, cells that newer files override, and cells of enrichments that the seed lacks.
     options : optional
         What `options` returns: settings for this call.
 
     Returns
     -------
     VerifyReport
-        The findings, errors first; ``ok`` says that there is no error, ``clean`` that there is no
-        warning either.
+        The findings, errors first. ``ok`` is True without errors, ``clean`` also without warnings.
 
     Raises
     ------
     DatasetNotFound
-        If there is no dataset of such a cube.
+        If the cube has no dataset in the store.
     OSError
         If the store cannot be read.
 
@@ -64,10 +65,11 @@ def verify_cube(
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> prices = pa.table({"PRODUCT_ID": [2, 3], "COUNTRY_CODE": ["FR", "FR"], "PRICE": [1.5, 2.5]})
     >>> _ = build_cube({"seed": sales, "prices": prices}, cube, store)
-    >>> verify_cube(cube, store, deep=True)
-    Verified cube 'sales' with all data: 2 datasets, 3 partitions, 3 files, ... bytes, 4 rows.
-    1 remark:
-    · info unseen-cells [sales++prices]: 1 cell that the seed 'seed' does not have: no query of the cube shows what is there.
+    >>> report = verify_cube(cube, store, deep=True)
+    >>> report.ok, report.counts.rows
+    (True, 4)
+    >>> report.findings[0].message
+    "1 cell that the seed 'seed' does not have: no query of the cube shows what is there."
     """
     with operation("verify_cube", options, cube=cube):
         return verified(cube, open_instrumented(store), deep=check_flag(deep, "deep")).report
@@ -75,72 +77,57 @@ def verify_cube(
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a verification looked at: the cube, None if the metadata describe none; its datasets by id; those that can be read; and the report."""
+    """A verification with its data: the cube, the passes of all datasets, the readable datasets.
+
+    ``cube`` is None if the metadata describe none.
+    """
 
     prefix: str
     cube: Cube | None
-    looks: Mapping[str, VerifyPass]
+    passes: Mapping[str, VerifyPass]
     members: Mapping[str, Snapshot]
     report: VerifyReport
 
 
 def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
-    """What `verify_cube` says, with what it was found in."""
-    prefix = _prefix(cube) if isinstance(cube, str) else require_cube(cube).uuid_prefix
-    looks = _looks(prefix, store, deep=deep)
-    members = _members(looks)
-    known, findings = find_cube(prefix, members) if isinstance(cube, str) else (cube, [])
-    if known is not None:
-        findings.extend(member_findings(known, members))
-    if deep:
-        looks = {
-            name: verify_rows(store, look, known.dimension_columns if known is not None else ())
-            for name, look in looks.items()
-        }
-        findings.extend(_deep_findings(known, members, store))
-    every = (*findings, *(f for look in looks.values() for f in look.findings))
-    counts = sum((look.counts for look in looks.values()), Counts())
-    return Verified(prefix, known, looks, members, report_of(f"cube {prefix!r}", every, counts, deep=deep))
-
-
-def _prefix(prefix: str) -> str:
-    if KTK_CUBE_UUID_SEPERATOR in check_uuid(prefix):
+    """Verify a cube as `verify_cube` does, and return also the verified data."""
+    if isinstance(cube, str) and KTK_CUBE_UUID_SEPERATOR in check_uuid(cube):
         raise InvalidInput(
-            f"The prefix of a cube has no {KTK_CUBE_UUID_SEPERATOR!r}, but {prefix!r} was given. verify_dataset verifies a single dataset."
+            f"The prefix of a cube has no {KTK_CUBE_UUID_SEPERATOR!r}, but {cube!r} was given. "
+            "verify_dataset verifies a single dataset."
         )
-    return prefix
+    prefix = cube if isinstance(cube, str) else require_cube(cube).uuid_prefix
+    passes = _verify_datasets(prefix, store, deep=deep)
+    readable = {name: p.subject.snapshot for name, p in passes.items() if p.subject is not None}
+    members = {name: snapshot for name, snapshot in readable.items() if snapshot.schemas}
+    described, findings = find_cube(prefix, members) if isinstance(cube, str) else (cube, [])
+    if described is not None:
+        findings.extend(member_findings(described, members))
+    if deep:
+        dimensions = described.dimension_columns if described is not None else ()
+        passes = {name: verify_rows(store, p, dimensions) for name, p in passes.items()}
+    if deep and described is not None:
+        whole = {name: s for name, s in members.items() if _is_whole(s)}
+        findings.extend(overridden_findings(described, whole, store))
+        findings.extend(unseen_findings(described, whole, store))
+    findings.extend(f for p in passes.values() for f in p.findings)
+    counts = sum((p.counts for p in passes.values()), Counts())
+    return Verified(prefix, described, passes, members, report_of(f"cube {prefix!r}", findings, counts, deep=deep))
 
 
-def _looks(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
+def _verify_datasets(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
+    start = f"{prefix}{KTK_CUBE_UUID_SEPERATOR}"
     names = sorted(dataset_ids(prefix, store))
     if not names:
         raise DatasetNotFound(
-            f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{prefix}{KTK_CUBE_UUID_SEPERATOR}'."
+            f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{start}'."
         )
-    looks = map_in_threads(
-        lambda name: verify(store, f"{prefix}{KTK_CUBE_UUID_SEPERATOR}{name}", deep=deep),
-        names,
-        phase=Phase("verify", "datasets"),
-    )
-    return dict(zip(names, looks, strict=True))
+    phase = Phase("verify", "datasets")
+    passes = map_in_threads(lambda name: verify(store, f"{start}{name}", deep=deep), names, phase=phase)
+    return dict(zip(names, passes, strict=True))
 
 
-def _members(looks: Mapping[str, VerifyPass]) -> dict[str, Snapshot]:
-    """The datasets whose document and schemas can be read."""
-    return {
-        name: look.subject.snapshot
-        for name, look in looks.items()
-        if look.subject is not None and look.subject.snapshot.schemas
-    }
-
-
-def _deep_findings(cube: Cube | None, members: Mapping[str, Snapshot], store: Store) -> Iterator[Finding]:
-    if cube is None:
-        return
-    whole = {
-        name: s
-        for name, s in members.items()
-        if set(s.tables) == {SINGLE_TABLE} and set(s.values.column_names) == set(s.partition_keys)
-    }
-    yield from overridden_findings(cube, whole, store)
-    yield from unseen_findings(cube, whole, store)
+def _is_whole(snapshot: Snapshot) -> bool:
+    """Whether a dataset has one table and all partition values, so that its cells can be read."""
+    has_one_table = set(snapshot.tables) == {SINGLE_TABLE}
+    return has_one_table and set(snapshot.values.column_names) == set(snapshot.partition_keys)

@@ -1,4 +1,4 @@
-"""Rows that do not all fit into memory, on their way to a cube: they gather dataset by dataset and leave in chunks."""
+"""A write buffer for rows that do not all fit into memory: filled in blocks, drained in chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ __all__ = ["Planner", "WriteBuffer"]
 
 
 class Planner(Protocol):
-    """Plans a write from the columns of each dataset; with ``more``, further datasets may follow, which is not held against these."""
+    """Plans a write from the columns of each dataset.
+
+    With ``more``, further datasets may follow: a missing one is no error yet.
+    """
 
     def __call__(self, schemas: Mapping[str, pa.Schema], *, more: bool = False) -> CubeWrite:
         """The plan; an error if these columns cannot be written."""
@@ -26,10 +29,7 @@ class Planner(Protocol):
 
 @dataclass(slots=True)
 class DatasetBuffer:
-    """What is known of one dataset, and its rows that wait.
-
-    An empty block gives columns, but its types say nothing.
-    """
+    """The columns of one dataset so far, and its buffered rows."""
 
     schema: pa.Schema | None = None
     has_rows: bool = False
@@ -37,24 +37,26 @@ class DatasetBuffer:
     size: int = 0
 
     def add(self, name: str, block: pa.Table) -> bool:
-        """Take a block; whether it changes what is known of the columns."""
-        known = self.schema
-        if known is not None and set(known.names) != set(block.column_names):
+        """Buffer a block; True if the schema changes."""
+        schema = self.schema
+        if schema is not None and set(schema.names) != set(block.column_names):
             raise InvalidInput(
-                f"Not all DataFrames have the same set of columns! (dataset {name!r}: {known.names}, then {block.column_names})"
+                "Not all DataFrames have the same set of columns! "
+                f"(dataset {name!r}: {schema.names}, then {block.column_names})"
             )
-        block = block if known is None else block.select(known.names)
-        if known is None or (block.num_rows and not self.has_rows):
+        block = block if schema is None else block.select(schema.names)
+        # The columns of an empty block count, its types do not.
+        if schema is None or (block.num_rows and not self.has_rows):
             self.schema = block.schema
         elif block.num_rows:
-            self.schema = unify([known, block.schema], f"the blocks of dataset {name!r}")
+            self.schema = unify([schema, block.schema], f"the blocks of dataset {name!r}")
         self.has_rows |= block.num_rows > 0
         self.waiting += [block] if block.num_rows else []
         self.size += block.nbytes
-        return known is None or known != self.schema
+        return schema is None or schema != self.schema
 
     def take(self) -> pa.Table:
-        """The rows that wait, in the widest types so far."""
+        """Remove all buffered rows and return them in the widest types so far."""
         assert self.schema is not None
         tables = [t if t.schema.equals(self.schema) else t.cast(self.schema) for t in self.waiting]
         self.waiting, self.size = [], 0
@@ -67,10 +69,10 @@ class WriteBuffer:
     Parameters
     ----------
     plan : Planner
-        Called for the first block of each dataset and where a column widens, so that what cannot be
-        written is found at its first block.
+        Called for the first block of each dataset and when a column widens, so that errors show at
+        the first block.
     limit : int
-        Bytes of the rows that wait, of all datasets together.
+        Bytes of the buffered rows of all datasets together.
     """
 
     def __init__(self, plan: Planner, limit: int) -> None:
@@ -79,23 +81,18 @@ class WriteBuffer:
         self._write: CubeWrite | None = None
 
     def chunks(self, blocks: Iterable[Block]) -> Iterator[tuple[DatasetWrite, pa.Table]]:
-        """Rows to be stored together, and how.
-
-        Where too many wait, those of the dataset that has most leave.
-        """
+        """Chunks of rows to store together; over the limit, the largest buffer is drained."""
         for name, block in blocks:
-            self._add(name, block)
+            buffer = self._datasets.setdefault(name, DatasetBuffer())
+            if block is not None and buffer.add(name, block):
+                self._write = self._plan(self._schemas(), more=True)
+            del block  # only the buffer holds the rows, so that they are freed once they are stored
             while sum(buffer.size for buffer in self._datasets.values()) > self._limit:
-                yield self._leave(max(self._datasets, key=lambda i: self._datasets[i].size))
+                yield self._drain(max(self._datasets, key=lambda i: self._datasets[i].size))
         for name in [name for name, buffer in self._datasets.items() if buffer.waiting]:
-            yield self._leave(name)
+            yield self._drain(name)
 
-    def _add(self, name: str, block: pa.Table | None) -> None:
-        buffer = self._datasets.setdefault(name, DatasetBuffer())
-        if block is not None and buffer.add(name, block):
-            self._write = self._plan(self._schemas(), more=True)
-
-    def _leave(self, name: str) -> tuple[DatasetWrite, pa.Table]:
+    def _drain(self, name: str) -> tuple[DatasetWrite, pa.Table]:
         assert self._write is not None
         return self._write.datasets[name], self._datasets[name].take()
 
@@ -103,6 +100,6 @@ class WriteBuffer:
         return {name: buffer.schema for name, buffer in self._datasets.items() if buffer.schema is not None}
 
     def complete(self) -> CubeWrite:
-        """The plan for all that came."""
+        """The plan for all datasets that came."""
         check_has_blocks([name for name, buffer in self._datasets.items() if buffer.schema is None])
         return self._plan(self._schemas())

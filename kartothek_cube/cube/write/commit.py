@@ -1,4 +1,4 @@
-"""Committing a write to a cube: one commit a dataset, in an order in which readers never miss what belongs together."""
+"""The commits of a write to a cube: one per dataset, in an order that readers can follow."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def write_tables(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table])
 
 
 def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Sequence[Receipt]]) -> dict[str, Snapshot]:
-    """Publish staged files: enrichments first, the seed last, so that new cells appear with everything that belongs to them.
+    """Publish staged files: enrichments first, the seed last; a removal in the opposite order.
 
     Raises
     ------
     MultiTableCommitAborted
         If a dataset would be empty. Nothing is visible.
     CommitConflict
-        If one of the datasets was changed in between in a way that contradicts this write. Nothing
-        is visible.
+        If a commit in between contradicts this write. Nothing is visible.
     CubeCommitIncomplete
-        If a later dataset could not be published. The message lists what landed.
+        If a later dataset could not be published. The message lists the commits that landed.
     """
     check_stays_filled(write, receipts)
     changes = {i: write.change(i, receipts.get(i, ())) for i in write.datasets}
-    # New cells appear with everything that belongs to them; what goes disappears with the seed.
+    # Cells exist where the seed has them: new ones appear with all their payload, and removed ones
+    # disappear before it.
     order = sorted(changes, key=lambda name: (name == write.cube.seed_dataset) != write.may_vanish)
     landed = publish_in_order(store, write.cube.uuid_prefix, {i: changes[i] for i in order}, write.bases)
     return {i: landed[i] for i in changes}
@@ -60,31 +60,31 @@ def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Seq
 def publish_in_order(
     store: Store, uuid_prefix: str, changes: Mapping[str, Change], bases: Mapping[str, Snapshot]
 ) -> dict[str, Snapshot]:
-    """Publish changes of several datasets of a cube, in their order, after all of them were checked against the newest state.
+    """Publish changes of several datasets of a cube, in their order.
+
+    All of them are checked against the newest state before the first commit.
 
     Raises
     ------
     CommitConflict
-        If one of the datasets was changed in between in a way that contradicts its change. Nothing
-        is visible.
+        If a commit in between contradicts one of the changes. Nothing is visible.
     CubeCommitIncomplete
-        If a later dataset could not be published. The message lists what landed.
+        If a later dataset could not be published. The message lists the commits that landed.
     """
-    together = _cube_commit(changes, bases)
-    changes = {i: replace(change, cube=together) for i, change in changes.items()}
-    # One alone is checked as it is published.
-    checked = (
-        {i: prepare_commit(store, change, bases.get(i)) for i, change in changes.items()} if len(changes) > 1 else {}
-    )
+    cube_commit = _cube_commit(changes, bases)
+    changes = {i: replace(change, cube=cube_commit) for i, change in changes.items()}
+    prepared = {}
+    if len(changes) > 1:  # a single change is checked by its commit
+        prepared = {i: prepare_commit(store, change, bases.get(i)) for i, change in changes.items()}
     landed: dict[str, Snapshot] = {}
     for i, change in changes.items():
         with _with_progress_in_errors(uuid_prefix, i, changes, landed):
-            landed[i] = commit_change(store, change, bases.get(i), checked.pop(i, None))
+            landed[i] = commit_change(store, change, bases.get(i), prepared.pop(i, None))
     return landed
 
 
 def _cube_commit(changes: Mapping[str, Change], bases: Mapping[str, Snapshot]) -> CubeCommit | None:
-    """What the commits have in common, for readers that must not look between two of them; None if only one of them matters."""
+    """The mark by which readers recognize a partial commit; None if one dataset alone matters."""
     # An index changes no answer, so readers need not wait for it in all datasets.
     if not any(change.replace or needs_indices(change) for change in changes.values()):
         return None
@@ -92,22 +92,22 @@ def _cube_commit(changes: Mapping[str, Change], bases: Mapping[str, Snapshot]) -
     txn = txns.pop() if len(txns) == 1 else None
     # A numbered write that is repeated after it stopped halfway is the same write.
     write = new_id() if txn is None else write_id(txn, [change.uuid for change in changes.values()])
-    uuids = sorted(change.uuid for i, change in changes.items() if not _has_txn_only(change, bases.get(i), write))
+
+    def takes_part(change: Change, base: Snapshot | None) -> bool:
+        # If a different write applied the txn to the dataset, this one will skip it forever.
+        if base is None or not is_applied(change.txn, base.document.metadata):
+            return True
+        return write in [commit.cube.id for commit in base.chain if commit.cube is not None]
+
+    uuids = sorted(change.uuid for i, change in changes.items() if takes_part(change, bases.get(i)))
     return CubeCommit(write, tuple(uuids)) if len(uuids) > 1 else None
-
-
-def _has_txn_only(change: Change, base: Snapshot | None, write: str) -> bool:
-    """True if the txn was applied to the dataset by a different write; this write will then skip it forever."""
-    if base is None or not is_applied(change.txn, base.document.metadata):
-        return False
-    return write not in [commit.cube.id for commit in base.chain if commit.cube is not None]
 
 
 @contextmanager
 def _with_progress_in_errors(
     uuid_prefix: str, name: str, changes: Mapping[str, Change], landed: Mapping[str, Snapshot]
 ) -> Iterator[None]:
-    """Let an error say which datasets have landed."""
+    """Turn an error into `CubeCommitIncomplete` with the datasets that have landed."""
     try:
         yield
     except Exception as error:
@@ -119,12 +119,13 @@ def _with_progress_in_errors(
             for i, result in results.items()
         )
         left = ", ".join(i for i in changes if i not in landed)
-        # What is undone keeps its number, so the rest alone would be written then.
-        mend = (
+        # An undone commit keeps its txn: a repeated write would skip the dataset.
+        remedy = (
             "`undo` with these commits takes back what landed"
             if changes[name].txn is None
             else "Repeat the write with the same txn, which completes it"
         )
         raise CubeCommitIncomplete(
-            f"Cube {uuid_prefix!r}: the commit stopped at dataset {name!r}. Landed: {done}. Not landed: {left}. {mend}. Reason: {error}"
+            f"Cube {uuid_prefix!r}: the commit stopped at dataset {name!r}. "
+            f"Landed: {done}. Not landed: {left}. {remedy}. Reason: {error}"
         ) from error

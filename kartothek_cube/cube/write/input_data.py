@@ -1,4 +1,4 @@
-"""The forms of data, ``partition_on`` and ``metadata`` that the writing verbs accept, brought to one form each."""
+"""Converts data, ``partition_on`` and ``metadata`` of the writing verbs to one form each."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = [
 
 Block: TypeAlias = tuple[str, pa.Table | None]
 
-# So that rows of a stream can wait with those of other datasets.
+# Blocks of a stream are smaller than a chunk: they are buffered beside those of other datasets.
 _BLOCKS_PER_CHUNK = 4
 
 
 class InputData(NamedTuple):
-    """Blocks of rows, each with its dataset: those that are in memory, and a stream of what is still to come.
+    """Blocks of rows, each with its dataset: those in memory, and a stream of the rest.
 
-    None instead of a block names a dataset without giving rows. ``rest`` is None if everything is
-    in memory.
+    None instead of a block names a dataset without rows. ``rest`` is None if everything is in
+    memory.
     """
 
     blocks: list[Block]
@@ -55,20 +55,23 @@ class InputData(NamedTuple):
         return list(dict.fromkeys(name for name, _ in self.blocks))
 
 
-def read_input(data: Any, cube: Cube) -> InputData:
-    """Bring data into the form of blocks.
+def read_input(data: object, cube: Cube) -> InputData:
+    """Convert data to blocks.
 
-    ``data`` is one block of rows (the seed), a mapping dataset id → block, or an iterable of such;
-    a block is a pandas frame or anything with ``__arrow_c_stream__``; None is passed over. What is
-    in memory is taken whole; streams and lazy iterables up to the share of the bytes in flight that
-    one set of files may have.
+    ``data`` is one block of rows (the seed), a mapping dataset id → block, or an iterable of these.
+    A block is a pandas frame or anything with ``__arrow_c_stream__``; None is skipped. Data in
+    memory is taken whole; of streams and lazy iterables about one chunk is read.
     """
     require_cube(cube)
-    if isinstance(data, (str, bytes)) or not (is_block(data) or isinstance(data, Iterable)):
+    if is_block(data) or isinstance(data, Mapping):
+        items: Iterable[Any] = [data]
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes)):
+        items = data
+    else:
         raise InvalidType(
-            f"Expected data of the cube {cube.uuid_prefix!r}: a frame, a dict dataset id → frame, or an iterable of such; got {data!r}."
+            f"Expected data of the cube {cube.uuid_prefix!r}: "
+            f"a frame, a dict dataset id → frame, or an iterable of such; got {data!r}."
         )
-    items = [data] if is_block(data) or isinstance(data, Mapping) else data
     blocks = (block for item in items for block in _blocks(item, cube))
     if not is_lazy(items) and not any(is_lazy(list(item.values())) for item in items if isinstance(item, Mapping)):
         return InputData(list(blocks), None)
@@ -81,9 +84,9 @@ def read_input(data: Any, cube: Cube) -> InputData:
     return InputData(waiting, None)
 
 
-def _blocks(item: Any, cube: Cube) -> Iterator[Block]:
+def _blocks(item: object, cube: Cube) -> Iterator[Block]:
     for key, block in (item if isinstance(item, Mapping) else {cube.seed_dataset: item}).items():
-        cube.ktk_dataset_uuid(key)
+        cube.ktk_dataset_uuid(key)  # checks the id
         name = converter_str(key)
         if is_stream(block):
             limit = max(1, chunk_bytes() // _BLOCKS_PER_CHUNK)
@@ -98,26 +101,26 @@ def concat(blocks: Iterable[Block]) -> dict[str, pa.Table]:
     for name, table in blocks:
         tables.setdefault(name, []).extend([] if table is None else [table])
     check_has_blocks([name for name, given in tables.items() if not given])
-    return {name: concat_blocks(_typed(given), name) for name, given in tables.items()}
+    for name, given in tables.items():
+        # The types of an empty block say nothing, so it is dropped. One with other columns stays:
+        # `concat_blocks` refuses it.
+        first = next((t for t in given if t.num_rows), given[0])
+        columns = set(first.column_names)
+        tables[name] = [t for t in given if t.num_rows or t is first or set(t.column_names) != columns]
+    return {name: concat_blocks(given, name) for name, given in tables.items()}
 
 
 def check_has_blocks(without: Collection[str]) -> None:
-    """Raise for datasets that were named, but without a single block."""
+    """Raise for datasets that are named without a single block."""
     if without:
         raise InvalidInput(f"Cannot concatenate 0 dataframes. There is no data for dataset {', '.join(without)}.")
 
 
-def _typed(tables: list[pa.Table]) -> list[pa.Table]:
-    """The blocks without empty ones, whose types say nothing; one with other columns stays, to be refused."""
-    first = next((t for t in tables if t.num_rows), tables[0])
-    return [t for t in tables if t.num_rows or t is first or set(t.column_names) != set(first.column_names)]
-
-
-def resolve_partition_on(cube: Cube, names: Iterable[str], given: Any) -> dict[str, tuple[str, ...]]:
-    """Partition columns of each dataset: as given, by default those of the cube; the seed's are fixed."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidType(f"partition_on should be a dict dataset id → columns, but is {type(given).__name__}.")
-    given = given or {}
+def resolve_partition_on(cube: Cube, names: Iterable[str], partition_on: object) -> dict[str, tuple[str, ...]]:
+    """Partition columns of each dataset, by default those of the cube; the seed has no choice."""
+    if partition_on is not None and not isinstance(partition_on, Mapping):
+        raise InvalidType(f"partition_on should be a dict dataset id → columns, but is {type(partition_on).__name__}.")
+    given = partition_on or {}
     resolved = {name: _columns(name, given[name]) if name in given else cube.partition_columns for name in names}
     if resolved.get(cube.seed_dataset, cube.partition_columns) != cube.partition_columns:
         fixed = ", ".join(cube.partition_columns)
@@ -127,7 +130,7 @@ def resolve_partition_on(cube: Cube, names: Iterable[str], given: Any) -> dict[s
     return resolved
 
 
-def _columns(name: str, columns: Any) -> tuple[str, ...]:
+def _columns(name: str, columns: object) -> tuple[str, ...]:
     if not isinstance(columns, Iterable):
         raise InvalidType(
             f"partition_on of dataset {name} should be a list of columns ([] for none), but is {columns!r}."
@@ -140,35 +143,33 @@ def _columns(name: str, columns: Any) -> tuple[str, ...]:
     return converter_str_tupleset(listed)
 
 
-def resolve_metadata(given: Any, names: Collection[str], *, more: bool = False) -> dict[str, dict[str, Any]]:
-    """User metadata of each dataset, as it will come back from the document.
+def resolve_metadata(metadata: object, names: Collection[str], *, more: bool = False) -> dict[str, dict[str, Any]]:
+    """User metadata of each dataset, as a document returns it.
 
-    ``more``: there may be datasets with other names yet.
+    ``more``: further datasets may follow, so an unknown name is no error.
     """
-    if given is None:
+    if metadata is None:
         return {}
-    if not isinstance(given, dict):
-        raise InvalidType(f"Provided metadata should be a dict but is {type(given).__name__}.")
-    unknown = sorted(str(k) for k in given if k not in names)
+    if not isinstance(metadata, dict):
+        raise InvalidType(f"Provided metadata should be a dict but is {type(metadata).__name__}.")
+    unknown = sorted(str(k) for k in metadata if k not in names)
     if unknown and not more:
         raise InvalidInput(f"Provided metadata for otherwise unspecified ktk_cube_dataset_ids: {', '.join(unknown)}")
-    for name in sorted(given):
-        if not isinstance(given[name], dict):
-            raise InvalidType(
-                f"Provided metadata for dataset {name} should be a dict but is {type(given[name]).__name__}."
-            )
-    return {name: check_user_metadata(metadata, f"dataset {name}") for name, metadata in given.items()}
+    for name, user in sorted(metadata.items(), key=lambda item: item[0]):
+        if not isinstance(user, dict):
+            raise InvalidType(f"Provided metadata for dataset {name} should be a dict but is {type(user).__name__}.")
+    return {name: check_user_metadata(user, f"dataset {name}") for name, user in metadata.items()}
 
 
-def materialize(given: Any) -> Any:
-    """The argument, also one level deep, with lists instead of what can be read only once."""
-    if isinstance(given, Mapping):
-        return {key: materialize(value) for key, value in given.items()}
-    return list(given) if isinstance(given, Iterator) else given
+def materialize(argument: object) -> Any:
+    """The argument with lists instead of iterators, which can be read only once; also in a dict."""
+    if isinstance(argument, Mapping):
+        return {key: materialize(value) for key, value in argument.items()}
+    return list(argument) if isinstance(argument, Iterator) else argument
 
 
 def cube_metadata(cube: Cube, name: str, user: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata that a dataset of the cube gets: the user's, and what the cube can be recovered from."""
+    """The stored metadata of a dataset: the user's, and keys from which the `Cube` is recovered."""
     return {
         **user,
         KTK_CUBE_METADATA_DIMENSION_COLUMNS: list(cube.dimension_columns),

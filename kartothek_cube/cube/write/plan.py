@@ -1,4 +1,4 @@
-"""A write to several datasets of a cube as one value: planned and checked from schemas alone, before any row is stored."""
+"""A write to several datasets of a cube as one value, planned and checked from schemas. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from kartothek_cube.cube.members.consistency import DatasetInfo, check_infos, ch
 from kartothek_cube.cube.write.input_data import cube_metadata, resolve_metadata, resolve_partition_on
 from kartothek_cube.cube.write.prepare import DatasetWrite, check_columns, check_payload, check_visible, make_write
 from kartothek_cube.errors import AlreadyExists, InvalidInput, KartothekCubeError, MultiTableCommitAborted
+from kartothek_cube.typing import IntoConditions
 
 __all__ = [
     "CubeWrite",
@@ -43,28 +44,28 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CubeWrite:
-    """What is to be written to a cube.
+    """A write to a cube, without its rows.
 
     Attributes
     ----------
     cube : Cube
         The cube.
     datasets : Mapping[str, DatasetWrite]
-        How the rows of each dataset are stored.
+        How the rows of each dataset are checked and stored.
     bases : Mapping[str, Snapshot]
-        The datasets that exist, as they were when the write was planned.
+        The datasets that exist, in the state for which the write was planned.
     replace : bool
-        The datasets' former contents go.
+        Whether the former contents of the datasets are removed.
     metadata : Mapping[str, dict]
-        What is merged into the metadata of each dataset.
+        User metadata to merge into each dataset.
     removed : Mapping[str, pyarrow.Array]
-        Labels that each dataset loses.
+        Labels to remove from each dataset.
     scopes : Mapping[str, Callable]
-        Gives these labels for any state of the dataset.
+        Functions that give these labels for any state of the dataset.
     on_conflict : {"raise", "reapply"}
-        What happens where another commit has changed what this one removes or replaces.
+        The reaction to a commit in between that changed what this write removes or replaces.
     allow_empty, may_vanish : bool
-        A dataset may come without new rows; it may end up without any.
+        Whether a dataset may get no new rows, and whether it may end up without any.
     txn : Txn | None
         The number of the write; datasets that have it already are skipped.
     """
@@ -83,19 +84,21 @@ class CubeWrite:
 
     @property
     def done(self) -> frozenset[str]:
-        """The datasets that had the number of the write already when it was planned."""
+        """The datasets that had the txn already when the write was planned."""
         return done_datasets(self.txn, self.bases)
 
     def change(self, name: str, receipts: Collection[Receipt]) -> Change:
         """The change of one dataset."""
         write = self.datasets[name]
-        keys, schema = write.request.partition_on, ordered(write.schema, write.request.partition_on)
-        removed = self.removed.get(name, pa.array([], type=pa.string()))
-        args = (write.request.uuid, tuple(receipts), {SINGLE_TABLE: schema}, keys, write.request.index_columns)
+        request = write.request
         return Change(
-            *args,
+            request.uuid,
+            tuple(receipts),
+            {SINGLE_TABLE: ordered(write.schema, request.partition_on)},
+            request.partition_on,
+            request.index_columns,
             metadata=self.metadata[name],
-            removed=removed,
+            removed=self.removed.get(name, pa.array([], type=pa.string())),
             scope=self.scopes.get(name),
             replace=self.replace,
             on_conflict=self.on_conflict,
@@ -106,24 +109,23 @@ class CubeWrite:
 def check_not_empty(
     write: CubeWrite, added: Mapping[str, Sequence[object]], names: Iterable[str] | None = None
 ) -> None:
-    """Raise for datasets (by default those in ``added``) to which no row comes, if the write needs rows."""
+    """Raise for datasets without new rows, if the write needs some; by default of ``added``."""
     if not write.allow_empty:
         _raise_empty([i for i in (added if names is None else names) if not added.get(i)])
 
 
 def check_stays_filled(write: CubeWrite, added: Mapping[str, Sequence[object]]) -> None:
-    """Raise for datasets that the write would leave without rows; ``added``: what each of them gets."""
-    _raise_empty([i for i in write.datasets if not added.get(i) and _loses_everything(write, i)])
+    """Raise for datasets that the write would leave without rows; ``added``: new parts of each."""
 
+    def loses_everything(name: str) -> bool:
+        if not write.allow_empty:
+            return name not in write.bases or write.replace
+        partitions = len(write.bases[name].partitions)
+        return partitions == len(write.removed.get(name, ())) and partitions > 0
 
-def _loses_everything(write: CubeWrite, name: str) -> bool:
-    """Whether a dataset has no rows after a write that adds none."""
-    if write.may_vanish or name in write.done:
-        return False
-    if not write.allow_empty:
-        return name not in write.bases or write.replace
-    partitions = len(write.bases[name].partitions)
-    return partitions == len(write.removed.get(name, ())) and partitions > 0
+    if not write.may_vanish:
+        unchanged = [i for i in write.datasets if not added.get(i) and i not in write.done]
+        _raise_empty([i for i in unchanged if loses_everything(i)])
 
 
 def _raise_empty(names: Collection[str]) -> None:
@@ -133,7 +135,7 @@ def _raise_empty(names: Collection[str]) -> None:
 
 
 def done_datasets(txn: Txn | None, existing: Mapping[str, Snapshot]) -> frozenset[str]:
-    """Those of some datasets that have the number of a write already."""
+    """The datasets that have a txn already."""
     return frozenset(i for i, snapshot in existing.items() if is_applied(txn, snapshot.document.metadata))
 
 
@@ -141,19 +143,19 @@ Arguments: TypeAlias = tuple[dict[str, tuple[str, ...]], dict[str, dict[str, Any
 
 
 def check_arguments(
-    cube: Cube, names: Collection[str], metadata: Any, partition_on: Any, *, more: bool = False
+    cube: Cube, names: Collection[str], metadata: object, partition_on: object, *, more: bool = False
 ) -> Arguments:
     """Partition columns and user metadata by dataset.
 
-    ``more``: further datasets may follow, here and in all plans; what is missing is no error then.
+    ``more``, here and in all plans: further datasets may follow, so a missing one is no error.
     """
     return resolve_partition_on(cube, names, partition_on), resolve_metadata(metadata, names, more=more)
 
 
 def check_extension(
-    cube: Cube, names: Collection[str], metadata: Any, partition_on: Any, *, more: bool = False
+    cube: Cube, names: Collection[str], metadata: object, partition_on: object, *, more: bool = False
 ) -> Arguments:
-    """The same for an extension, whatever the cube has."""
+    """The same for an extension, without knowing the datasets of the cube."""
     arguments = check_arguments(cube, names, metadata, partition_on, more=more)
     if cube.seed_dataset in names:
         raise InvalidInput(f'Seed data ("{cube.seed_dataset}") cannot be written during extension.')
@@ -164,9 +166,9 @@ def plan_build(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    metadata: Any = None,
+    metadata: object = None,
     overwrite: bool = False,
-    partition_on: Any = None,
+    partition_on: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -175,8 +177,8 @@ def plan_build(
 ) -> CubeWrite:
     """Check a build from the columns of its data.
 
-    ``existing``: the datasets that the store has under the cube's prefix; those that have its
-    ``txn`` may be.
+    ``existing``: the datasets in the store under the cube's prefix. Without ``overwrite`` all of
+    them must have the ``txn`` already.
     """
     keys, user = check_arguments(cube, schemas, metadata, partition_on, more=more)
     if not more:
@@ -184,22 +186,24 @@ def plan_build(
     writes = _new_writes(cube, schemas, keys, (), serializer)
     _check_absent(cube, existing.keys() - done_datasets(txn, existing), schemas, overwrite)
     _check_result(cube, {}, writes, more=more)
-    return CubeWrite(
-        cube, writes, existing, overwrite, _metadata(cube, schemas, user), on_conflict=on_conflict, txn=txn
-    )
+    stored = _metadata(cube, schemas, user)
+    return CubeWrite(cube, writes, existing, overwrite, stored, on_conflict=on_conflict, txn=txn)
 
 
 def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str]) -> None:
+    """Refuse a build without seed, or one that would leave other datasets of a former cube."""
     if cube.seed_dataset not in names:
         given = ", ".join(sorted(names)) or "no dataset"
         raise InvalidInput(
-            f'Seed data ("{cube.seed_dataset}") is missing. There is data for {given}; Cube(seed_dataset=...) says which one is the seed.'
+            f'Seed data ("{cube.seed_dataset}") is missing. There is data for {given}; '
+            "Cube(seed_dataset=...) says which one is the seed."
         )
     left = sorted(set(existing) - set(names))
     if left:
         raise InvalidInput(
-            f"The cube has datasets that would not be overwritten (partial overwrite), this is not allowed: {', '.join(left)}. "
-            "Give data for them, too, delete them first (delete_cube), or write with extend_cube or update_cube."
+            "The cube has datasets that would not be overwritten (partial overwrite), this is not allowed: "
+            f"{', '.join(left)}. Give data for them, too, delete them first (delete_cube), "
+            "or write with extend_cube or update_cube."
         )
 
 
@@ -207,9 +211,9 @@ def plan_extend(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    metadata: Any = None,
+    metadata: object = None,
     overwrite: bool = False,
-    partition_on: Any = None,
+    partition_on: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -221,7 +225,7 @@ def plan_extend(
     ``existing``: the datasets of the valid cube.
     """
     keys, user = check_extension(cube, schemas, metadata, partition_on, more=more)
-    # What may yet be replaced may give up its columns.
+    # A dataset that is replaced, or may be by a later block, need not keep its columns.
     done = done_datasets(txn, existing)
     replaced = (set(existing) - {cube.seed_dataset} if more else set(schemas)) if overwrite else done & schemas.keys()
     kept = {i: info for i, info in infos_of(existing).items() if i not in replaced}
@@ -237,7 +241,7 @@ def plan_append(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    metadata: Any = None,
+    metadata: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -259,9 +263,9 @@ def plan_update(
     cube: Cube,
     schemas: Mapping[str, pa.Schema],
     existing: Mapping[str, Snapshot],
-    remove_conditions: Any,
+    remove_conditions: IntoConditions,
     names: Collection[str] | None = None,
-    metadata: Any = None,
+    metadata: object = None,
     serializer: FileFormat | None = None,
     *,
     more: bool = False,
@@ -270,7 +274,7 @@ def plan_update(
 ) -> CubeWrite:
     """Check an update: an append that also removes the partitions in which the conditions hold.
 
-    ``names``: the datasets concerned, by default those with data.
+    ``names``: the datasets to update, by default those with data.
     """
     conjunction = None if remove_conditions is None else partition_conditions(cube, remove_conditions, "remove")
     concerned = list(dict.fromkeys((*(names or ()), *schemas)))
@@ -279,7 +283,8 @@ def plan_update(
         raise InvalidInput(f"Unknown / non-existing datasets: {', '.join(unknown)}")
     if names is not None and set(schemas) - set(names):
         raise InvalidInput(
-            f"There is data for datasets that ktk_cube_dataset_ids does not name: {', '.join(sorted(set(schemas) - set(names)))}"
+            "There is data for datasets that ktk_cube_dataset_ids does not name: "
+            f"{', '.join(sorted(set(schemas) - set(names)))}"
         )
     if names is None and not schemas and remove_conditions is not None:
         raise InvalidInput(
@@ -291,26 +296,16 @@ def plan_update(
     bases = {i: existing[i] for i in concerned}
     scopes = {} if conjunction is None else _scopes(conjunction, bases, named=names is not None)
     removed = {i: scope(bases[i]) for i, scope in scopes.items()}
-    return CubeWrite(
-        cube,
-        writes,
-        bases,
-        False,
-        _metadata(cube, concerned, user),
-        removed,
-        scopes,
-        on_conflict,
-        allow_empty=True,
-        txn=txn,
-    )
+    stored = _metadata(cube, concerned, user)
+    return CubeWrite(cube, writes, bases, False, stored, removed, scopes, on_conflict, allow_empty=True, txn=txn)
 
 
 def plan_removal(
     cube: Cube,
     existing: Mapping[str, Snapshot],
-    conditions: Any,
+    conditions: IntoConditions,
     names: Collection[str],
-    metadata: Any = None,
+    metadata: object = None,
     *,
     named: bool = False,
     on_conflict: OnConflict = "raise",
@@ -324,18 +319,9 @@ def plan_removal(
     writes = {i: _append_write(cube, i, base.schema, base, None) for i, base in bases.items()}
     scopes = _scopes(conjunction, bases, named=named)
     removed = {i: scope(bases[i]) for i, scope in scopes.items()}
+    stored = _metadata(cube, names, user)
     return CubeWrite(
-        cube,
-        writes,
-        bases,
-        False,
-        _metadata(cube, names, user),
-        removed,
-        scopes,
-        on_conflict,
-        allow_empty=True,
-        may_vanish=True,
-        txn=txn,
+        cube, writes, bases, False, stored, removed, scopes, on_conflict, allow_empty=True, may_vanish=True, txn=txn
     )
 
 
@@ -346,15 +332,14 @@ def _scopes(
 
 
 def _labels_to_remove(name: str, conjunction: Conjunction, named: bool, snapshot: Snapshot) -> pa.Array:
-    """Labels of the physical partitions in which the conditions hold.
-
-    A dataset that is partitioned by none of the columns loses everything, and so has to be named.
-    """
+    """Labels of the physical partitions in which the conditions hold."""
     clauses = partition_clauses(conjunction, snapshot)
+    # A dataset that is partitioned by none of the columns loses everything: it has to be named.
     if conjunction.columns and not clauses and not named:
         columns = ", ".join(sorted(conjunction.columns))
         raise InvalidInput(
-            f'Dataset "{name}" is not partitioned by {columns}, so it would lose all partitions. Name it in ktk_cube_dataset_ids to say so.'
+            f'Dataset "{name}" is not partitioned by {columns}, so it would lose all partitions. '
+            "Name it in ktk_cube_dataset_ids to say so."
         )
     return snapshot.partitions.labels.take(pa.array(np.flatnonzero(partition_mask(snapshot, clauses))))
 
@@ -378,6 +363,7 @@ def _append_write(
 ) -> DatasetWrite:
     check_columns(cube, name, schema.names, base.partition_keys)
     unified = unify([base.schema, schema], f'dataset "{name}"')
+    # A column of nulls takes the stored type.
     typed = pa.schema([unified.field(f.name) if pa.types.is_null(f.type) else f for f in schema])
     return make_write(cube, name, typed, base.partition_keys, serializer, base.secondary_columns)
 
@@ -386,23 +372,22 @@ def _check_absent(cube: Cube, existing: Collection[str], names: Collection[str],
     present = sorted(cube.ktk_dataset_uuid(i) for i in set(existing) & set(names))
     if present and not overwrite:
         raise AlreadyExists(
-            f"Dataset `{', '.join(present)}` already exists and overwrite is not permitted! Say overwrite=True to replace it."
+            f"Dataset `{', '.join(present)}` already exists and overwrite is not permitted! "
+            "Say overwrite=True to replace it."
         )
 
 
 def _check_result(
     cube: Cube, kept: Mapping[str, DatasetInfo], writes: Mapping[str, DatasetWrite], *, more: bool
 ) -> None:
-    """The checks that kartothek makes after writing; here they come first, so that nothing has to be rolled back."""
-    check = check_members if more else check_infos
-    new = {
-        i: DatasetInfo(
-            i, ordered(w.schema, w.request.partition_on), w.request.partition_on, frozenset(w.request.index_columns)
-        )
-        for i, w in writes.items()
-    }
+    """Check that the cube is valid after the write."""
+    # kartothek checks after writing. Here the check comes first: nothing has to be rolled back.
+    infos = dict(kept)
+    for name, write in writes.items():
+        keys, indexed = write.request.partition_on, frozenset(write.request.index_columns)
+        infos[name] = DatasetInfo(name, ordered(write.schema, keys), keys, indexed)
     try:
-        check({**kept, **new}, cube)
+        (check_members if more else check_infos)(infos, cube)
     except KartothekCubeError as error:
         raise MultiTableCommitAborted(
             f"The datasets would not make a valid cube; nothing was written. {error}"

@@ -40,21 +40,21 @@ _FORMAT = AdaptiveParquetFormat(KTK_CUBE_COMPRESSION)
 
 @dataclass(frozen=True, slots=True)
 class DatasetWrite:
-    """How rows of one dataset of a cube are checked and stored; picklable, so that it can travel to an executor.
+    """How rows of one dataset of a cube are checked and stored. Picklable, for Spark tasks.
 
     Attributes
     ----------
     id : str
         The dataset.
     schema : pyarrow.Schema
-        The columns that the rows have, in stored types.
+        The columns of the rows, in stored types.
     dimensions : tuple of str
         The cube's dimension columns among them.
     sort_columns : tuple of str
-        Partition and dimension columns of the cube among them: rows are sorted by these, and no two
-        may be equal in all.
+        The cube's partition and dimension columns among them. Rows are sorted by these and are
+        distinct in them.
     null_free : tuple of (str, str)
-        Columns in which no null may stand, with the word for their role.
+        Columns without nulls, each with the word for its role.
     request : StageRequest
         How the files are staged.
     """
@@ -77,51 +77,52 @@ def make_write(
 ) -> DatasetWrite:
     """How a dataset with these columns is written.
 
-    ``indexed``: the indices that it has, if it exists already.
+    ``indexed``: the columns with an index, if the dataset exists already.
     """
-    columns = set(schema.names)
+    columns, uuid = set(schema.names), cube.ktk_dataset_uuid(name)
     dims = tuple(c for c in cube.dimension_columns if c in columns)
-    wanted = (cube.index_columns & columns) - set(partition_on)
-    if name == cube.seed_dataset:
-        wanted |= set(dims) - cube.suppress_index_on - set(partition_on)
-    secondary = tuple(sorted(wanted if indexed is None else indexed))
     for column in dims:
         if pa.types.is_nested(schema.field(column).type):
             raise InvalidType(
-                f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; a cell needs values that can be sorted."
+                f"Dimension column {column!r} of dataset {name!r} is {schema.field(column).type}; "
+                "a cell needs values that can be sorted."
             )
-    _check_indices(schema, secondary, cube.ktk_dataset_uuid(name))
+    if indexed is None:
+        indexed = (cube.index_columns & columns) - set(partition_on)
+        if name == cube.seed_dataset:
+            indexed |= set(dims) - cube.suppress_index_on - set(partition_on)
+    secondary = tuple(sorted(indexed))
+    _check_indices(schema, secondary, uuid)
     check_partition_types(schema, partition_on, name)
+    if serializer is not None and not isinstance(serializer, FileFormat):
+        raise InvalidType(
+            "df_serializer should be a ParquetSerializer or a CsvSerializer, "
+            f'e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.'
+        )
+    file_format = serializer or _FORMAT
+    file_format.check(pa.schema([f for f in schema if f.name not in partition_on]))
+    # In the order in which nulls are looked for: an error names the first.
     roles = (
-        [(c, "partition") for c in partition_on]
-        + [(c, "dimension") for c in sorted(dims)]
-        + [(c, "index") for c in sorted(cube.index_columns & columns)]
+        *((c, "partition") for c in partition_on),
+        *((c, "dimension") for c in sorted(dims)),
+        *((c, "index") for c in sorted(cube.index_columns & columns)),
     )
     sort_columns = (*(c for c in cube.partition_columns if c in columns), *dims)
-    checked = _checked(serializer)
-    checked.check(pa.schema([f for f in schema if f.name not in partition_on]))
-    request = StageRequest(cube.ktk_dataset_uuid(name), partition_on, secondary, dims, checked)
-    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, tuple(roles), request)
+    request = StageRequest(uuid, partition_on, secondary, dims, file_format)
+    return DatasetWrite(name, dataset_schema(schema, partition_on), dims, sort_columns, roles, request)
 
 
 def _check_indices(schema: pa.Schema, columns: Sequence[str], uuid: str) -> None:
     for column in columns:
-        check_key(index_key(uuid, column, datetime(2000, 1, 1)))  # noqa: DTZ001 - keys have UTC without a zone
-        # All values null, or no row at all: both are refused later, with a better message.
+        # Any time will do: all have the same length. Keys have UTC without a zone.
+        check_key(index_key(uuid, column, datetime(2000, 1, 1)))  # noqa: DTZ001
+        # A column of nulls, or a dataset without rows, is refused later with a better message.
         if not pa.types.is_null(schema.field(column).type):
             index_type(schema.field(column).type, column, uuid)
 
 
-def _checked(serializer: FileFormat | None) -> FileFormat:
-    if serializer is not None and not isinstance(serializer, FileFormat):
-        raise InvalidType(
-            f'df_serializer should be a ParquetSerializer or a CsvSerializer, e.g. ParquetSerializer(compression="ZSTD"), but is {serializer!r}.'
-        )
-    return serializer or _FORMAT
-
-
 def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str]) -> None:
-    """Dimension and partition columns that have to be there."""
+    """Refuse a dataset without its dimension and partition columns, or without any other column."""
     missing = sorted(set(cube.dimension_columns) - set(columns))
     if name == cube.seed_dataset and missing:
         raise InvalidInput(f'Missing dimension columns in seed data "{name}": {", ".join(missing)}')
@@ -130,23 +131,23 @@ def check_columns(cube: Cube, name: str, columns: Collection[str], partition_on:
         raise InvalidInput(f'Dataset "{name}" must have at least 1 of the following dimension columns: {dims}')
     absent = sorted(set(partition_on) - set(columns))
     if absent:
-        hint = (
-            ""
-            if name == cube.seed_dataset
-            else f" A dataset without them is written with partition_on={{{name!r}: {[c for c in partition_on if c in columns]}}}."
-        )
+        hint = ""
+        if name != cube.seed_dataset:
+            present = [c for c in partition_on if c in columns]
+            hint = f" A dataset without them is written with partition_on={{{name!r}: {present}}}."
         raise InvalidInput(f'Missing partition columns in dataset "{name}": {", ".join(absent)}.{hint}')
     if set(columns) == set(partition_on):
         raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {name!r}.")
 
 
 def check_visible(cube: Cube, name: str, columns: Collection[str]) -> None:
-    """Columns with a role that no query would see."""
+    """Refuse dimension, partition and index columns that every query would hide."""
     roles = {*cube.dimension_columns, *cube.partition_columns, *cube.index_columns} & set(columns)
     hidden = sorted(roles - set(visible_columns(roles)))
     if hidden:
         raise InvalidInput(
-            f'Columns of dataset "{name}" that are dimension, partition or index columns would be hidden in every query: {", ".join(hidden)}. '
+            f'Columns of dataset "{name}" that are dimension, partition or index columns '
+            f"would be hidden in every query: {', '.join(hidden)}. "
             'Names must not begin with "__" nor be KLEE_TS. Rename them.'
         )
 
@@ -154,7 +155,7 @@ def check_visible(cube: Cube, name: str, columns: Collection[str]) -> None:
 def check_payload(
     cube: Cube, name: str, columns: Collection[str], partition_on: Sequence[str], existing: Collection[str]
 ) -> None:
-    """Payload that another dataset of the cube has already, and partition columns that are not partitioned on."""
+    """Refuse payload of another dataset, and partition columns that are not in ``partition_on``."""
     shared = sorted(get_payload_subset(visible_columns(columns), cube) & set(existing))
     if shared:
         raise InvalidInput(f'Payload written in "{name}" is already present in cube: {", ".join(shared)}')
@@ -169,7 +170,8 @@ def check_no_nulls(write: DatasetWrite, table: pa.Table) -> None:
         nulls = null_count(table.column(column))
         if nulls:
             raise InvalidInput(
-                f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" ({nulls:,} of {table.num_rows:,} rows).'
+                f'Found NULL-values in {role} column "{column}" of dataset "{write.id}" '
+                f"({nulls:,} of {table.num_rows:,} rows)."
             )
 
 
@@ -178,9 +180,9 @@ def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list
     check_no_nulls(write, table)
     if not table.num_rows:
         return []
-    ordered = _sorted(
-        write, table.select(write.schema.names) if set(table.column_names) != set(write.schema.names) else table
-    )
+    if set(table.column_names) != set(write.schema.names):
+        table = table.select(write.schema.names)
+    ordered = _sorted(write, table)
     columns = ", ".join(write.request.partition_on)
     try:
         parts = split_rows(ordered, write.request.partition_on, base_label, write.request.uuid)
@@ -207,18 +209,16 @@ def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
 
 
 def check_repeated(write: DatasetWrite, table: pa.Table, keys: IntArray) -> None:
-    """Refuse a cell that two rows have which follow each other; ``keys`` are the packed sort columns."""
-    repeated = np.flatnonzero(keys[1:] == keys[:-1])
-    if len(repeated):
-        _raise_repeated(write, table, int(repeated[0]), len(repeated))
-
-
-def _raise_repeated(write: DatasetWrite, table: pa.Table, first: int, count: int) -> None:
-    rows = table.slice(first, 2).to_pylist()
-    keys = {c: rows[0][c] for c in write.sort_columns}
-    differing = {c: (rows[0][c], rows[1][c]) for c in table.column_names if rows[0][c] != rows[1][c]}
+    """Refuse neighbouring rows with the same cell; ``keys`` are the packed sort columns."""
+    duplicates = np.flatnonzero(keys[1:] == keys[:-1])
+    if not len(duplicates):
+        return
+    one, other = table.slice(int(duplicates[0]), 2).to_pylist()
+    cell = {c: one[c] for c in write.sort_columns}
+    differing = {c: (one[c], other[c]) for c in table.column_names if one[c] != other[c]}
     detail = f"they differ in {differing}" if differing else "they are equal in every column"
     raise InvalidInput(
-        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": {pluralize(count, "row")} with a cell that another one has. '
-        f"Example: {keys} occurs twice; {detail}. A cell may occur once."
+        f'Found duplicate cells by [{", ".join(write.sort_columns)}] in dataset "{write.id}": '
+        f"{pluralize(len(duplicates), 'row')} with a cell that another one has. "
+        f"Example: {cell} occurs twice; {detail}. A cell may occur once."
     )

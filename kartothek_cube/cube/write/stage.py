@@ -1,8 +1,8 @@
-"""Staging a write to a cube: rows are checked, cut and stored under fresh keys; nothing is visible yet."""
+"""Stages a write to a cube: checks rows, partitions them, stores files that no reader sees yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import chain
 from typing import TypeAlias
@@ -27,13 +27,13 @@ from kartothek_cube.errors import KartothekCubeError
 __all__ = ["Receipts", "stage_input", "stage_table", "stage_tables"]
 
 Receipts: TypeAlias = Mapping[str, list[Receipt]]
-"""Dataset → what was staged of it."""
+"""Dataset → receipts of its staged files."""
 
 
 def stage_input(store: Store, plan: Planner, data: InputData) -> tuple[CubeWrite, Receipts]:
     """Plan, check and stage rows.
 
-    Those that are in memory are checked whole before the first file; others chunk by chunk.
+    Rows in memory are all checked before the first file is written, a stream chunk by chunk.
     """
     if data.rest is not None:
         return _stage_stream(store, plan, data)
@@ -50,7 +50,7 @@ def stage_tables(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table])
     check_store_can_commit(store)
 
     def prepare(name: str) -> Callable[[], list[PartitionRows]]:
-        # Of several wrong datasets the first one is named, whichever thread was faster.
+        # Errors are raised in the order of the datasets, whichever thread is faster.
         prepared: Future[list[PartitionRows]] = Future()
         try:
             prepared.set_result(prepare_parts(write.datasets[name], tables[name], new_id()))
@@ -58,7 +58,7 @@ def stage_tables(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table])
             prepared.set_exception(error)
         return prepared.result
 
-    # Twice, as keys and order of the rows take about as much as their sorted copy.
+    # Twice the bytes: keys and order of the rows take about as much as their sorted copy.
     prepared = list(map_in_threads(prepare, list(tables), weight=lambda name: 2 * tables[name].nbytes))
     parts = {name: result() for name, result in zip(tables, prepared, strict=True)}
     check_not_empty(write, parts)
@@ -75,13 +75,21 @@ def stage_table(store: Store, write: DatasetWrite, table: pa.Table) -> list[Rece
 def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWrite, Receipts]:
     check_store_can_commit(store)
     buffer = WriteBuffer(plan, chunk_bytes())
-    parts = _parts(buffer.chunks(chain(drain(data.blocks), data.rest or ())))
+
+    def prepare(chunk: tuple[DatasetWrite, pa.Table]) -> tuple[DatasetWrite, list[PartitionRows]]:
+        return chunk[0], prepare_parts(*chunk, new_id())
+
+    def prepared() -> Iterator[tuple[DatasetWrite, PartitionRows]]:
+        # `map` and `drain`: no local variable keeps rows alive that are stored.
+        for write, parts in map(prepare, buffer.chunks(chain(drain(data.blocks), data.rest or ()))):
+            for part in drain(parts):
+                yield write, part
+
     receipts: dict[str, list[Receipt]] = {}
-    # Four times, as the rows that gather, their sorted copy and the files take their share of the
-    # same bytes.
     for name, staged in map_in_threads(
         lambda item: (item[0].id, stage_parts(store, item[0].request, [item[1]], item[0].schema)),
-        parts,
+        prepared(),
+        # Buffered rows, their sorted copy and the files share the bytes in flight.
         weight=lambda item: 4 * item[1].table.nbytes,
         phase=Phase("write", "files"),
     ):
@@ -91,14 +99,3 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
     for name, staged in receipts.items():
         check_duplicates(store, write.datasets[name], staged)
     return write, receipts
-
-
-def _parts(chunks: Iterable[tuple[DatasetWrite, pa.Table]]) -> Iterator[tuple[DatasetWrite, PartitionRows]]:
-    # `map` and `drain`: no variable keeps rows that are stored.
-    for write, parts in map(_prepared, chunks):
-        for part in drain(parts):
-            yield write, part
-
-
-def _prepared(chunk: tuple[DatasetWrite, pa.Table]) -> tuple[DatasetWrite, list[PartitionRows]]:
-    return chunk[0], prepare_parts(*chunk, new_id())

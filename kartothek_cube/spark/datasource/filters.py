@@ -1,8 +1,8 @@
-"""Spark's filters as comparisons of this library, where both mean the same. Pure.
+"""Translates Spark's filters to clauses of this library, where both mean the same. No I/O.
 
-What Spark compares and what we compare differs in three points: for Spark NaN is a value, equal to
-itself and greater than all others, for us it is null; a null satisfies no filter of Spark but ``IS
-NULL``, while it satisfies our ``!=`` and ``not in``; and Spark has its own types of columns.
+Three points differ. NaN is a value in Spark, equal to itself and greater than all others; here it
+is null. A null satisfies only ``IS NULL`` in Spark, but also ``!=`` and ``not in`` here. And Spark
+has its own column types.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COMPARISONS: dict[type[Filter], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A comparison that leaves every row that a filter leaves; ``exact`` if it leaves no other row."""
+    """A clause that keeps every row that a filter keeps; ``exact`` if it keeps no other row."""
 
     clause: Clause
     exact: bool
@@ -54,103 +54,110 @@ class Translated:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What becomes of the filters of a query: the comparisons that we make, and the filters that Spark still has to apply."""
+    """The filters of a query: clauses for this library, and the filters left to Spark."""
 
     clauses: tuple[Clause, ...]
     rest: tuple[Filter, ...]
 
 
-def push(filters: Iterable[Filter], kinds: Mapping[str, pa.DataType], *, cube: bool = False) -> Pushed:
-    """Divide the work between us and Spark.
+def push(filters: Iterable[Filter], types: Mapping[str, pa.DataType], *, cube: bool = False) -> Pushed:
+    """Divide filters between this library and Spark.
 
-    What cannot be said exactly is used to leave files out, and given back.
+    A filter with an inexact clause goes to both: the clause excludes files, Spark filters rows.
 
-    ``kinds`` has the stored types of the columns, ``cube`` says that the comparisons become
-    conditions of a cube, which know no null and no decimals.
+    Parameters
+    ----------
+    filters : iterable of Filter
+        The filters that Spark offers.
+    types : mapping of str to pyarrow.DataType
+        The stored types of the columns.
+    cube : bool
+        The clauses become conditions of a cube, which have neither null nor decimals.
     """
     filters = list(filters)
-    found = [translate(f, kinds, cube=cube) for f in filters]
-    clauses = dict.fromkeys(t.clause for t in found if t is not None)
-    return Pushed(tuple(clauses), tuple(f for f, t in zip(filters, found, strict=True) if t is None or not t.exact))
+    translated = [translate(f, types, cube=cube) for f in filters]
+    clauses = dict.fromkeys(t.clause for t in translated if t is not None)
+    rest = (f for f, t in zip(filters, translated, strict=True) if t is None or not t.exact)
+    return Pushed(tuple(clauses), tuple(rest))
 
 
-def translate(given: Filter, kinds: Mapping[str, pa.DataType], *, cube: bool = False) -> Translated | None:
-    """One filter as a comparison that no row fails which satisfies the filter; None if there is none."""
-    negated = isinstance(given, Not)
+def translate(given: Filter, types: Mapping[str, pa.DataType], *, cube: bool = False) -> Translated | None:
+    """A clause that keeps every row that the filter keeps; None if there is no such clause."""
     inner = given.child if isinstance(given, Not) else given
     path: tuple[str, ...] = getattr(inner, "attribute", ())
-    kind = kinds.get(path[0]) if len(path) == 1 else None
-    if kind is None or not comparable(kind):
+    stored = types.get(path[0]) if len(path) == 1 else None
+    if stored is None or not comparable(stored):
         return None
-    found = _negated(inner, path[0], _value_type(kind)) if negated else _plain(inner, path[0], _value_type(kind))
-    return found if found is not None and _is_valid(found.clause, _value_type(kind), cube) else None
+    data_type = _value_type(stored)
+    to_clause = _negated if isinstance(given, Not) else _plain
+    translated = to_clause(inner, path[0], data_type)
+    return translated if translated is not None and _is_valid(translated.clause, data_type, cube) else None
 
 
-def _plain(given: Filter, column: str, kind: pa.DataType) -> Translated | None:
+def _plain(given: Filter, column: str, data_type: pa.DataType) -> Translated | None:
     if isinstance(given, IsNull):
-        # NaN is null for us, not for Spark.
-        return Translated(Clause(column, "==", None), not pt.is_floating(kind))
+        # NaN is null here, but not in Spark.
+        return Translated(Clause(column, "==", None), not pt.is_floating(data_type))
     if isinstance(given, IsNotNull):
-        return None if pt.is_floating(kind) else Translated(Clause(column, "!=", None), True)
+        return None if pt.is_floating(data_type) else Translated(Clause(column, "!=", None), True)
     if isinstance(given, In):
-        values = _values(given, kind)
+        values = _values(given, data_type)
         return None if _has_nan(values) else Translated(Clause(column, "in", values), True)
     op = _COMPARISONS.get(type(given))
-    # NaN is greater than all numbers for Spark.
-    if op is None or is_null(given.value) or (op in (">", ">=") and pt.is_floating(kind)):  # type: ignore[attr-defined]
+    # NaN is greater than all numbers in Spark.
+    if op is None or is_null(given.value) or (op in (">", ">=") and pt.is_floating(data_type)):  # type: ignore[attr-defined]
         return None
-    return Translated(Clause(column, op, _number(given.value, kind)), True)  # type: ignore[attr-defined]
+    return Translated(Clause(column, op, _number(given.value, data_type)), True)  # type: ignore[attr-defined]
 
 
-def _negated(given: Filter, column: str, kind: pa.DataType) -> Translated | None:
-    """``!=`` and ``not in``: a null satisfies ours and not Spark's."""
+def _negated(given: Filter, column: str, data_type: pa.DataType) -> Translated | None:
+    # Inexact: a null satisfies `!=` and `not in` here, but not in Spark.
     if isinstance(given, EqualTo) and not is_null(given.value):
-        return Translated(Clause(column, "!=", _number(given.value, kind)), False)
-    if isinstance(given, In) and None not in given.value and not _has_nan(values := _values(given, kind)):
+        return Translated(Clause(column, "!=", _number(given.value, data_type)), False)
+    if isinstance(given, In) and None not in given.value and not _has_nan(values := _values(given, data_type)):
         return Translated(Clause(column, "not in", values), False)
     return None
 
 
-def _values(given: In, kind: pa.DataType) -> tuple[Any, ...]:
-    """The values of a list; a null among them is equal to nothing."""
-    return tuple(_number(v, kind) for v in given.value if v is not None)
+def _values(given: In, data_type: pa.DataType) -> tuple[Any, ...]:
+    # A null in the list equals nothing.
+    return tuple(_number(v, data_type) for v in given.value if v is not None)
 
 
 def _has_nan(values: Iterable[Any]) -> bool:
     return any(map(is_null, values))
 
 
-def _number(value: object, kind: pa.DataType) -> Any:
-    """Unsigned integers of 64 bits are decimals for Spark."""
-    return (
-        int(value)
-        if isinstance(value, Decimal) and pt.is_integer(kind) and value == value.to_integral_value()
-        else value
-    )
+def _number(value: object, data_type: pa.DataType) -> Any:
+    # Unsigned 64-bit integers are decimals in Spark.
+    if isinstance(value, Decimal) and pt.is_integer(data_type) and value == value.to_integral_value():
+        return int(value)
+    return value
 
 
-def _is_valid(clause: Clause, kind: pa.DataType, cube: bool) -> bool:
+def _is_valid(clause: Clause, data_type: pa.DataType, cube: bool) -> bool:
+    """Whether a read accepts the clause, with the values compared as the stored type."""
     if cube and any(map(is_null, constants_of(clause))):
         return False
     try:
         for value in constants_of(clause):
             if not is_null(value):
-                check_literal(value, kind, clause.column, strict=cube)
+                check_literal(value, data_type, clause.column, strict=cube)
         parse_predicates([[(clause.column, clause.op, clause.value)]])
     except KartothekCubeError:
         return False
     return True
 
 
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pt.is_dictionary(kind) else kind
+def _value_type(data_type: pa.DataType) -> pa.DataType:
+    return data_type.value_type if pt.is_dictionary(data_type) else data_type
 
 
-def comparable(kind: pa.DataType) -> bool:
-    """Whether a value of this type equals what Spark gets for it: not for times that are cut to microseconds, nor for zones and nested types."""
-    kind = _value_type(kind)
-    if pt.is_timestamp(kind):
-        return kind.tz is None and kind.unit != "ns"
+def comparable(data_type: pa.DataType) -> bool:
+    """Whether values of a type reach Spark unchanged: not nanoseconds, zones or nested types."""
+    data_type = _value_type(data_type)
+    if pt.is_timestamp(data_type):
+        return data_type.tz is None and data_type.unit != "ns"
     plain = (
         pt.is_boolean,
         pt.is_integer,
@@ -162,4 +169,4 @@ def comparable(kind: pa.DataType) -> bool:
         pt.is_date32,
         pt.is_decimal128,
     )
-    return any(applies(kind) for applies in plain)
+    return any(applies(data_type) for applies in plain)

@@ -1,7 +1,4 @@
-"""Options of the data source: texts as Spark hands them over, checked and turned into a value.
-
-Pure.
-"""
+"""Options of the data source: Spark's texts, checked and parsed. No I/O."""
 
 from __future__ import annotations
 
@@ -22,46 +19,46 @@ Use = Literal["read", "write", "stream"]
 _READING = frozenset({"columns", "conditions", "as_of", "blocksize", "parallelism", "push_down"})
 _NEW_CUBE = frozenset({"dimension_columns", "partition_columns", "index_columns"})
 _WRITING = frozenset({"partition_on", "secondary_indices", "timestamps", "txn", *_NEW_CUBE})
-# Spark's own options of a stream or of a table in its catalog, which come along with ours.
+# Spark's own options of a stream or of a table in its catalog, passed along with ours.
 _OF_SPARK = frozenset({"checkpointlocation", "provider", "owner"})
-# It is before all options of a table that is made in the catalog; whoever reads the table then gets
-# no options at all (PySpark 4.3).
+# Spark puts this before the options of a table that is created in the catalog, and passes no
+# options to readers of the table (PySpark 4.3).
 _PREFIX = "option."
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options of a reader or writer ask for.
+    """The parsed options of a reader or writer.
 
-    None is what was not given, ``()`` an empty list.
+    None is an option that was not given, ``()`` an empty list.
 
     Attributes
     ----------
     store : str
-        URL or absolute path: it is opened by processes that run in other directories.
+        URL or absolute path, since processes in other directories open it.
     cube, dataset : str, optional
-        At least one. Both: ``dataset`` is the id of a dataset of the cube. ``dataset`` alone is the
-        uuid of any dataset.
+        At least one. With both, ``dataset`` is the id of a dataset of the cube. ``dataset`` alone
+        is the uuid of any dataset.
     table : str
         Table of a dataset.
     columns : tuple of str, optional
         Columns to read, in this order.
     conditions : str, optional
-        What the rows that are read satisfy, as `Conjunction.from_string` takes it.
+        Conditions on the rows to read, as text for `Conjunction.from_string`.
     as_of : str, optional
-        A commit or a moment: the state that is read.
+        A commit or a moment: the state to read.
     blocksize, parallelism : int, optional
         Groups or files in one task; tasks at once.
     push_down : bool
-        Whether filters of Spark leave files out.
+        Whether filters of Spark exclude files.
     partition_on, secondary_indices : tuple of str, optional
-        Of the dataset that is written.
+        Columns of the dataset to write.
     dimension_columns, partition_columns, index_columns : tuple of str, optional
-        Of a cube that is made by the first write.
+        Columns of a cube that the first write creates.
     timestamps : {"refuse", "utc"}
-        What happens to columns of type ``timestamp`` that are written.
+        What to do with columns of type ``timestamp``.
     txn : tuple of str and int, optional
-        Application and number of the write: what is there already is not written again.
+        Application and number of the write. A number that is stored already is skipped.
     """
 
     store: str
@@ -84,36 +81,32 @@ class SourceOptions:
 
 
 def dataset_uuid(options: SourceOptions) -> str:
-    """The uuid of the one dataset that is meant."""
+    """The uuid of the dataset that the options name."""
     return f"{options.cube}++{options.dataset}" if options.cube is not None else str(options.dataset)
 
 
 def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOptions:
-    """Check options as Spark hands them over: names in lower case, values as texts.
+    """Check and parse options from Spark: names in lower case, values as texts.
 
-    Lists are written ``"a,b"``, or as JSON where a name contains a comma; a transaction
-    ``"application,number"``.
+    A list is ``"a,b"``, or JSON for names with commas; a transaction is ``"application,number"``.
 
     Parameters
     ----------
     options : mapping of str to str
         The options.
     use : {"read", "write", "stream"}
-        What they are for. Options that mean nothing there are refused.
+        The purpose. Options without a meaning for it are refused.
 
     Raises
     ------
     InvalidInput
-        Naming the option that is unknown, missing, of no use here, contradicted by another, or has
-        a value of another form.
+        If an option is unknown, missing, without meaning here, contradicted by another, or has a
+        malformed value; the message names it.
 
     Examples
     --------
-    >>> parse_options({"store": "hfs:///data/store", "cube": "sales", "columns": "PRODUCT_ID,UNITS"}).columns
-    ('PRODUCT_ID', 'UNITS')
-    >>> parse_options({"store": "hfs:///data/store", "colums": "PRODUCT_ID"})
-    Traceback (most recent call last):
-    kartothek_cube.errors.InvalidInput: The data source kartothek_cube has no option 'colums'. Did you mean 'columns'? To read there are: as_of, ...
+    >>> parse_options({"store": "hfs:///data", "cube": "sales", "columns": "BRAND,UNITS"}).columns
+    ('BRAND', 'UNITS')
     """
     given = {name: value for key, value in options.items() if (name := key.lower()) not in _OF_SPARK}
     _check_names(given, use)
@@ -127,39 +120,42 @@ def parse_options(options: Mapping[str, str], use: Use = "read") -> SourceOption
 
 
 def _check_names(given: Mapping[str, str], use: Use) -> None:
-    known = [f.name for f in fields(SourceOptions)]
+    names = [f.name for f in fields(SourceOptions)]
     useless = _WRITING if use == "read" else _READING | ({"txn"} if use == "stream" else set())
-    useful = ", ".join(sorted(set(known) - useless))
+    useful = ", ".join(sorted(set(names) - useless))
     if any(name.startswith(_PREFIX) for name in given):
         raise InvalidInput(
-            "Spark does not hand the options of a table of its catalog to those who read it. Use CREATE TEMPORARY VIEW ... USING kartothek_cube."
+            "Spark does not hand the options of a table of its catalog to those who read it. "
+            "Use CREATE TEMPORARY VIEW ... USING kartothek_cube."
         )
     if "path" in given:
         raise InvalidInput(
-            "The data source kartothek_cube takes no path: the store goes into the option store, the name into cube or dataset."
+            "The data source kartothek_cube takes no path: "
+            "the store goes into the option store, the name into cube or dataset."
         )
     for name in given:
-        if name not in known:
+        if name not in names:
             raise InvalidInput(
-                f"The data source kartothek_cube has no option {name!r}.{did_you_mean([name], known)} To {use} there are: {useful}."
+                f"The data source kartothek_cube has no option {name!r}.{did_you_mean([name], names)} "
+                f"To {use} there are: {useful}."
             )
         if name in useless:
-            why = (
-                ", where the query and the number of the batch are the transaction"
-                if (name, use) == ("txn", "stream")
-                else ""
-            )
+            # A stream makes its own transactions.
+            is_txn = (name, use) == ("txn", "stream")
+            why = ", where the query and the number of the batch are the transaction" if is_txn else ""
             raise InvalidInput(f"The option {name} means nothing to {use}{why}. To {use} there are: {useful}.")
 
 
 def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:
     if options.cube is None and options.dataset is None:
         raise InvalidInput(
-            "Give the option cube (the uuid prefix of a cube), dataset (the uuid of a dataset), or both: cube and the id of one of its datasets."
+            "Give the option cube (the uuid prefix of a cube), dataset (the uuid of a dataset), "
+            "or both: cube and the id of one of its datasets."
         )
     if options.cube is None and (surplus := sorted(_NEW_CUBE & set(given))):
         raise InvalidInput(
-            f"The option {surplus[0]} describes a new cube, but there is no option cube, only dataset={options.dataset!r}."
+            f"The option {surplus[0]} describes a new cube, but there is no option cube, "
+            f"only dataset={options.dataset!r}."
         )
     if options.cube is not None and "secondary_indices" in given:
         raise InvalidInput(
@@ -171,9 +167,6 @@ def _check_together(options: SourceOptions, given: Mapping[str, str]) -> None:
         )
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
-
-
 def _text(name: str, value: str) -> str:
     if not value:
         raise InvalidInput(f"The option {name} is empty.")
@@ -181,26 +174,29 @@ def _text(name: str, value: str) -> str:
 
 
 def _store(name: str, value: str) -> str:
-    """A relative path would be another one in each of Spark's processes."""
-    path = _local_path(value)
+    if looks_like_url(value):
+        url = None if names_object_store(value) else parse_url(value)
+        path = url.path if url is not None and url.scheme in LOCAL_SCHEMES else None
+    else:
+        path = value
+    # A relative path would be another directory in each of Spark's processes.
     if path and not Path(path).expanduser().is_absolute():
         raise InvalidInput(
-            f"The option {name}={value!r} is a relative path, but Spark's processes run in other directories: give {str(Path(path).absolute())!r}."
+            f"The option {name}={value!r} is a relative path, but Spark's processes run in other directories: "
+            f"give {str(Path(path).absolute())!r}."
         )
     return value
-
-
-def _local_path(store: str) -> str | None:
-    if not looks_like_url(store):
-        return store
-    url = None if names_object_store(store) else parse_url(store)
-    return url.path if url is not None and url.scheme in LOCAL_SCHEMES else None
 
 
 def _names(name: str, value: str) -> tuple[str, ...]:
     """``a,b``, or a JSON list for names with commas; an empty text is an empty list."""
     if value.strip().startswith("["):
-        names = _json(name, value)
+        try:
+            names = json.loads(value)
+        except ValueError as error:
+            raise InvalidInput(
+                f'The option {name}={value!r} is no JSON list: {error}. Names without commas can be written "a,b".'
+            ) from None
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise InvalidInput(f'The option {name}={value!r} is no list of names. Write "a,b" or \'["a", "b"]\'.')
     else:
@@ -210,15 +206,6 @@ def _names(name: str, value: str) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise InvalidInput(f"The option {name}={value!r} names a column twice.")
     return tuple(names)
-
-
-def _json(name: str, value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise InvalidInput(
-            f'The option {name}={value!r} is no JSON list: {error}. Names without commas can be written "a,b".'
-        ) from None
 
 
 def _columns(name: str, value: str) -> tuple[str, ...]:

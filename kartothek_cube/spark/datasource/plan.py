@@ -1,4 +1,4 @@
-"""What a read of the data source covers, a whole cube or one dataset: its columns, and the work cut into pieces that travel."""
+"""The target of a data source read, a cube or one dataset: its columns, and its items of work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
-from kartothek_cube.core.expressions.conjunction import Conjunction, condition_class
+from kartothek_cube.core.expressions.conditions import Conjunction, condition_class
 from kartothek_cube.core.expressions.predicates import Clause, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
@@ -36,13 +36,13 @@ __all__ = ["CubeView", "DatasetView", "FileItem", "ReadTarget", "load_items", "v
 
 @dataclass(frozen=True, slots=True)
 class FileItem:
-    """One file of a dataset, and what it is asked for."""
+    """One file of a dataset, and the columns and rows to read."""
 
     request: FileRequest
     task: ScanTask
 
     def file_keys(self) -> list[str]:
-        """Its key, as `Group` has several."""
+        """The key of the file; a `Group` has several."""
         return [self.task.key]
 
 
@@ -50,20 +50,20 @@ Item: TypeAlias = Group | FileItem
 
 
 class ReadTarget(Protocol):
-    """One state of a cube or dataset, and how a read of it is planned."""
+    """One state of a cube or dataset, which plans reads."""
 
     @property
     def is_cube(self) -> bool:
-        """Whether comparisons become conditions of a cube."""
+        """Whether clauses become conditions of a cube."""
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
-        """The stored types of columns, in their order; of all columns for None."""
+        """The stored types of some columns, in the given order, or of all columns."""
 
     def clauses(self, conditions: str | None) -> Sequence[Clause]:
-        """The comparisons that a text stands for."""
+        """The clauses of a text."""
 
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
-        """The work of a read."""
+        """The items of work of a read."""
 
 
 def _parsed(conditions: str | None, schema: pa.Schema) -> Sequence[Clause]:
@@ -83,29 +83,29 @@ class CubeView:
 
     @cached_property
     def _columns(self) -> pa.Schema:
-        return make_intention(
-            QueryArguments(self.cube), infos_of({i: d.snapshot for i, d in self.datasets.items()})
-        ).schema
+        infos = infos_of({i: d.snapshot for i, d in self.datasets.items()})
+        return make_intention(QueryArguments(self.cube), infos).schema
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
-        """The stored types of columns, in their order; of all columns, in alphabetical order, for None."""
-        known = self._columns
-        unknown = [c for c in columns or () if c not in known.names]
+        """The stored types of some columns, in the given order, or of all, sorted by name."""
+        stored = self._columns
+        unknown = [c for c in columns or () if c not in stored.names]
         if unknown:
             raise UnknownColumn(
-                f"Cube {self.cube.uuid_prefix!r} has no column {', '.join(map(repr, unknown))}; it has {', '.join(known.names)}."
+                f"Cube {self.cube.uuid_prefix!r} has no column {', '.join(map(repr, unknown))}; "
+                f"it has {', '.join(stored.names)}."
             )
-        return known if columns is None else pa.schema([known.field(c) for c in columns])
+        return stored if columns is None else pa.schema([stored.field(c) for c in columns])
 
     def clauses(self, conditions: str | None) -> Sequence[Clause]:
-        """The comparisons that a text stands for."""
+        """The clauses of a text."""
         return _parsed(conditions, self._columns)
 
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
         """The aligned partitions of the cube that may hold rows."""
-        own = {*self.cube.dimension_columns, *self.cube.partition_columns}
+        keys = {*self.cube.dimension_columns, *self.cube.partition_columns}
         conditions = Conjunction([condition_class(c.op)(c.column, c.value) for c in clauses])
-        payload = [c for c in self.schema(columns).names if c not in own]
+        payload = [c for c in self.schema(columns).names if c not in keys]
         return plan_cube_query(self.cube, self.store, conditions, dict(self.datasets), payload_columns=payload).slices
 
 
@@ -119,12 +119,12 @@ class DatasetView:
     is_cube: bool = False
 
     def schema(self, columns: Sequence[str] | None) -> pa.Schema:
-        """The stored types of columns, in their order; of all columns for None."""
-        known = check_table(self.snapshot, self.table)
-        return pa.schema([known.field(c) for c in checked_columns(columns, known, self.snapshot.uuid)])
+        """The stored types of some columns, in the given order, or of all columns."""
+        stored = check_table(self.snapshot, self.table)
+        return pa.schema([stored.field(c) for c in checked_columns(columns, stored, self.snapshot.uuid)])
 
     def clauses(self, conditions: str | None) -> Sequence[Clause]:
-        """The comparisons that a text stands for."""
+        """The clauses of a text."""
         return _parsed(conditions, check_table(self.snapshot, self.table))
 
     def items(self, columns: Sequence[str], clauses: Sequence[Clause]) -> Sequence[Item]:
@@ -135,7 +135,7 @@ class DatasetView:
 
 
 def view_of(options: SourceOptions) -> ReadTarget:
-    """The state that a reader was asked for."""
+    """The target of a reader's options."""
     store = store_factory(options.store)
     if options.cube is not None and options.dataset is None:
         cube, datasets = discover_cube(options.cube, store, as_of=options.as_of)
@@ -145,7 +145,7 @@ def view_of(options: SourceOptions) -> ReadTarget:
 
 
 def load_items(store: StoreLike, items: Sequence[Any]) -> Iterator[pa.Table]:
-    """The rows of some pieces of work, in a task; files piece by piece."""
+    """In a task: the rows of some items, as a stream."""
     opened: Store = open_store(store)
     if items and isinstance(items[0], FileItem):
         yield from stream_tables(opened, items[0].request, [item.task for item in items])

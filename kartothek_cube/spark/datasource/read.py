@@ -1,4 +1,4 @@
-"""The batch reader of the data source: plans once for each physical plan, in a process of Spark's; its tasks load what was packed for them."""
+"""The batch reader of the data source: Spark plans it in a process of its own, tasks load items."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ __all__ = ["CubeReader", "PushingReader", "make_reader", "source_schema"]
 
 
 def source_schema(options: SourceOptions, view: ReadTarget | None = None) -> StructType:
-    """The columns of a read, as Spark knows them."""
+    """The columns of a read in Spark's types."""
     view = view or view_of(options)
+    # An invalid text fails now, not in the first action.
     view.clauses(options.conditions)
-    return spark_schema(wire_schema(view.schema(options.columns), _where(options)))
+    return spark_schema(wire_schema(view.schema(options.columns), _context(options)))
 
 
-def _where(options: SourceOptions) -> str:
+def _context(options: SourceOptions) -> str:
     return f"cube {options.cube!r}" if options.dataset is None else f"dataset {options.dataset!r}"
 
 
 def make_reader(
     options: SourceOptions, schema: StructType, cores: int | None = None, view: ReadTarget | None = None
 ) -> CubeReader:
-    """The reader that the options ask for; of a state that is known already, else of the newest.
+    """The reader for some options, of ``view`` or else of the newest state.
 
     Raises
     ------
     InvalidInput
-        If the user gave a schema with other columns than the option names.
+        If the user's schema has other columns than the option ``columns``.
     """
     if options.columns is not None and list(options.columns) != schema.names:
         raise InvalidInput(
-            f"The option columns={','.join(options.columns)!r} contradicts the schema that was given for {_where(options)}: {schema.names}."
+            f"The option columns={','.join(options.columns)!r} contradicts the schema that was given for "
+            f"{_context(options)}: {schema.names}."
         )
     return (PushingReader if options.push_down else CubeReader)(options, schema, cores, view)
 
 
 class CubeReader(DataSourceReader):
-    """Reads a cube or a dataset. What was loaded to plan stays behind when it travels to the tasks.
+    """Reads a cube or a dataset, without filter push-down.
 
-    It takes no filters. Spark keeps one plan for each ``load()``, the one of the filters that it
-    pushed last, and gives it to every other scan of that frame, in the same query and in later
-    ones, whatever their filters: rows would be missing without a word.
+    Spark keeps one plan for each ``load()``: that of the filters it pushed last. It reuses the plan
+    for every other scan of the frame, in the same query and in later ones, whatever their filters.
+    Rows would be missing silently.
     """
 
     def __init__(
@@ -67,28 +69,32 @@ class CubeReader(DataSourceReader):
         self._view = view
 
     def __reduce__(self) -> tuple[object, ...]:
+        # Without the loaded state: tasks do not plan.
         return type(self), (self._options, self._schema, self._cores)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition a task, with all that the task has to read."""
+        """One partition a task, with the packed items of the task."""
         with task_errors():
             view, options = self._loaded(), self._options
             items = view.items(self._schema.names, (*view.clauses(options.conditions), *self._pushed))
             width = options.parallelism or self._cores or os.cpu_count() or 1
             nbytes = sampled_bytes(store_factory(options.store), items, lambda item: item.file_keys())
-            return [
-                InputPartition(chunk) for chunk in pack(items, task_count(len(items), width, options.blocksize, nbytes))
-            ]
+            n_tasks = task_count(len(items), width, options.blocksize, nbytes)
+            return [InputPartition(chunk) for chunk in pack(items, n_tasks)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition.
-
-        Spark asks once if there is none: with None as its value, or (4.1) instead of it.
-        """
+        """The rows of one partition."""
+        # Without partitions Spark calls once: with the value None, or (4.1) with no partition.
         if partition is None or partition.value is None:
             return
         with task_errors(), tuned_worker():
-            wire = _wire_of(self._schema, _where(self._options))
+            # Durations can be read, but `arrow_schema` refuses Spark's intervals for writes.
+            intervals = {f.name for f in self._schema.fields if isinstance(f.dataType, DayTimeIntervalType)}
+            others = StructType([f for f in self._schema.fields if f.name not in intervals])
+            plain = arrow_schema(others, _context(self._options))
+            wire = pa.schema(
+                [pa.field(n, pa.duration("us")) if n in intervals else plain.field(n) for n in self._schema.names]
+            )
             for table in load_items(self._options.store, unpack(partition.value)):
                 yield from to_spark(table, wire)
 
@@ -99,26 +105,16 @@ class CubeReader(DataSourceReader):
 
 
 class PushingReader(CubeReader):
-    """The same for a frame that is used in one query with one filter."""
+    """A reader with filter push-down, for a frame that is used in one query with one filter."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what we compare as Spark would; give the rest back."""
+        """Take the filters that mean the same here as in Spark; return the others."""
         with task_errors():
             view = self._loaded()
-            pushed = push(filters, self._comparable(view), cube=view.is_cube)
+            stored = view.schema(self._schema.names)
+            # The user's own schema may cast columns. Filters on these would compare other values.
+            default = spark_schema(wire_schema(stored, _context(self._options)))
+            types = {f.name: f.type for f in stored if default[f.name].dataType == self._schema[f.name].dataType}
+            pushed = push(filters, types, cube=view.is_cube)
         self._pushed = pushed.clauses
         return iter(pushed.rest)
-
-    def _comparable(self, view: ReadTarget) -> dict[str, pa.DataType]:
-        """Stored types of the columns that come in the type which the user sees."""
-        stored = view.schema(self._schema.names)
-        seen = spark_schema(wire_schema(stored, _where(self._options)))
-        return {f.name: f.type for f in stored if seen[f.name].dataType == self._schema[f.name].dataType}
-
-
-def _wire_of(schema: StructType, where: str) -> pa.Schema:
-    """The Arrow types in which Spark expects columns of these types."""
-    # Durations are read, but Spark's intervals are not stored.
-    intervals = {f.name for f in schema.fields if isinstance(f.dataType, DayTimeIntervalType)}
-    others = arrow_schema(StructType([f for f in schema.fields if f.name not in intervals]), where)
-    return pa.schema([pa.field(n, pa.duration("us")) if n in intervals else others.field(n) for n in schema.names])

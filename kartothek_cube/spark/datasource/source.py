@@ -1,4 +1,4 @@
-"""The class that Spark knows as the source ``kartothek_cube``, and its registration in a session."""
+"""The data source class that Spark knows as ``kartothek_cube``, and its registration."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["KartothekCubeSource", "register"]
 class KartothekCubeSource(DataSource):
     """Cubes and datasets as a data source of Spark; `register` makes it known to a session.
 
-    ``cores`` says how many tasks run at once, where nobody says so in the option ``parallelism``.
+    ``cores`` is the number of tasks that run at once, unless the option ``parallelism`` is set.
     """
 
     cores: int | None = None
-    # Spark keeps the source of a ``load()`` as it is after `schema`, and makes each reader from a
-    # copy of it.
+    # Spark keeps the source of a `load()` as it is after `schema`, and makes each reader from a
+    # copy. So all readers have the state that `schema` found.
     _view: ReadTarget | None = None
 
     @classmethod
@@ -37,9 +37,9 @@ class KartothekCubeSource(DataSource):
         return "kartothek_cube"
 
     def schema(self) -> StructType:
-        """Columns and types of what is read.
+        """Columns and types of a read.
 
-        All plans that Spark makes later are of the state that was found here.
+        The state found here is the one that all later plans of this frame read.
         """
         from kartothek_cube.spark.datasource.plan import view_of
         from kartothek_cube.spark.datasource.read import source_schema
@@ -53,8 +53,8 @@ class KartothekCubeSource(DataSource):
         """The batch reader."""
         from kartothek_cube.spark.datasource.read import make_reader
 
-        # The reader leaves it behind when it travels to the tasks; so must the source, which
-        # travels along.
+        # The state must not travel to the tasks. The reader's pickle drops it; the source, which
+        # travels along, drops it here.
         view, self._view = self._view, None
         with task_errors():
             return make_reader(parse_options(self.options, "read"), schema, self.cores, view)
@@ -78,9 +78,9 @@ _PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession | None = None) -> None:
-    """Make the format ``kartothek_cube`` known to a session and switch on that filters may reach it.
+    """Register the format ``kartothek_cube`` with a session, and switch on filter push-down for it.
 
-    Calling it twice does no harm.
+    A second call has no further effect.
 
     Parameters
     ----------
@@ -102,12 +102,13 @@ def register(spark: SparkSession | None = None) -> None:
     >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = build_cube(sales, Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"), store)
     >>> register(spark)
-    >>> spark.read.format("kartothek_cube").options(store=store, cube="sales", conditions="UNITS > 3").load().collect()
+    >>> reader = spark.read.format("kartothek_cube").options(store=store, cube="sales")
+    >>> reader.option("conditions", "UNITS > 3").load().collect()
     [Row(COUNTRY_CODE='FR', PRODUCT_ID=2, UNITS=4)]
     """
     session = find_session(spark)
-    # Without it Spark refuses every read with the option push_down.
+    # Without this setting Spark refuses every read with the option push_down.
     session.conf.set(_PUSH_DOWN, "true")
-    # Spark plans a read in a process that knows neither session nor cluster: what it needs of them
+    # Spark plans a read in a process that knows neither session nor cluster, so the number of cores
     # travels in the class.
     session.dataSource.register(type("KartothekCubeSource", (KartothekCubeSource,), {"cores": cores(session, None)}))

@@ -1,4 +1,4 @@
-"""What a writer of the data source writes to, a dataset of a cube or any other: planned from options and columns, staged in tasks, committed once."""
+"""The target of a data source write: planned from options and columns, committed once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ Layout: TypeAlias = tuple[tuple[str, ...], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class SourceWrite:
-    """What is to be written: the options, the columns of the rows in stored types, whether former rows go. Small, as it travels to every task."""
+    """A write: its options, the stored columns of its rows, and whether it replaces former rows.
+
+    Small, since it travels to every task.
+    """
 
     options: SourceOptions
     schema: pa.Schema
@@ -47,39 +50,36 @@ class SourceWrite:
 
 
 class WritePlan(Protocol):
-    """A plan that fits one state of the store; `rows` is the part of it that tasks need."""
+    """A plan for one state of the store; `rows` is the part that tasks need."""
 
     @property
     def base(self) -> Snapshot | None:
-        """The dataset as it is."""
+        """The present state of the dataset."""
 
     @property
     def rows(self) -> Rows:
         """How rows become files."""
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
-        """Publish files that were staged so."""
+        """Publish files that were staged for `rows`."""
 
 
-def plan_write(wanted: SourceWrite) -> WritePlan:
+def plan_write(write: SourceWrite) -> WritePlan:
     """Check a write against the store as it is now.
 
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If columns or options do not fit what is there, or do not say enough to make what is not.
+        If columns or options do not fit the present target, or are not enough to create it.
     """
-    store = open_store(wanted.options.store)
+    store = open_store(write.options.store)
     check_store_can_commit(store)
-    return _plan_dataset(wanted, store) if wanted.options.cube is None else _plan_cube(wanted, store)
-
-
-# --- a dataset --------------------------------------------------------------------------------------------------------
+    return _plan_dataset(write, store) if write.options.cube is None else _plan_cube(write, store)
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetWritePlan:
-    """A write to a dataset that belongs to no cube."""
+    """A write to a dataset outside of any cube."""
 
     request: WriteRequest
     table: str
@@ -88,7 +88,7 @@ class DatasetWritePlan:
 
     @property
     def base(self) -> Snapshot | None:
-        """The dataset as it is."""
+        """The present state of the dataset."""
         return self.request.base
 
     @property
@@ -97,34 +97,25 @@ class DatasetWritePlan:
         return DatasetRows(replace(self.request, base=None, replace=False), self.table, self.schema)
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
-        """Publish files that were staged so."""
+        """Publish files that were staged for `rows`."""
         staged = StagedWrite(self.request, tuple(receipts), self.schemas.tables, 1)
         commit_staged(store, staged, MetadataArguments(), CommitOptions(creates=self.request.replace, txn=txn))
 
 
-def _plan_dataset(wanted: SourceWrite, store: Store) -> DatasetWritePlan:
-    options, uuid = wanted.options, dataset_uuid(wanted.options)
+def _plan_dataset(write: SourceWrite, store: Store) -> DatasetWritePlan:
+    options, uuid = write.options, dataset_uuid(write.options)
     base = find_snapshot(store, uuid)
-    if base is not None and wanted.overwrite:
+    if base is not None and write.overwrite:
         keys = base.partition_keys if options.partition_on is None else options.partition_on
         indices = sorted(base.secondary_columns) if options.secondary_indices is None else options.secondary_indices
-        request = plan_new(
-            uuid,
-            base,
-            list(keys),
-            list(indices),
-            overwrite=True,
-            storage_format="msgpack" if base.is_msgpack else "json",
-        )
+        encoding = "msgpack" if base.is_msgpack else "json"
+        request = plan_new(uuid, base, list(keys), list(indices), overwrite=True, storage_format=encoding)
     else:
         request = plan_update(uuid, base, list(options.partition_on or ()), list(options.secondary_indices or ()))
-    schemas = checked_schemas(request, options.table, wanted.schema)
-    known = schemas.tables[options.table]
-    typed = pa.schema([known.field(f.name) if f.name not in request.partition_on else f for f in wanted.schema])
+    schemas = checked_schemas(request, options.table, write.schema)
+    stored = schemas.tables[options.table]
+    typed = pa.schema([stored.field(f.name) if f.name not in request.partition_on else f for f in write.schema])
     return DatasetWritePlan(request, options.table, typed, schemas)
-
-
-# --- a dataset of a cube ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,7 @@ class CubeWritePlan:
 
     @property
     def base(self) -> Snapshot | None:
-        """The dataset as it is."""
+        """The present state of the dataset."""
         return self.write.bases.get(self.name)
 
     @property
@@ -145,141 +136,120 @@ class CubeWritePlan:
         return CubeRows(self.write.datasets[self.name])
 
     def commit(self, store: Store, receipts: Sequence[Receipt], txn: Txn | None) -> None:
-        """Publish files that were staged so."""
+        """Publish files that were staged for `rows`."""
         check_duplicates(store, self.write.datasets[self.name], receipts, "the rows of two tasks")
         commit_cube_write(store, replace(self.write, txn=txn), {self.name: list(receipts)})
 
 
-def _plan_cube(wanted: SourceWrite, store: Store) -> CubeWritePlan:
-    options = wanted.options
+def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
+    options = write.options
     assert options.cube is not None
     if not dataset_ids(options.cube, store):
         cube = _new_cube(options)
+        keys = _partition_columns(options, cube.seed_dataset, None)
         return CubeWritePlan(
-            cube.seed_dataset,
-            plan_build(
-                cube, {cube.seed_dataset: wanted.schema}, {}, partition_on=_keys(options, cube.seed_dataset, None)
-            ),
+            cube.seed_dataset, plan_build(cube, {cube.seed_dataset: write.schema}, {}, partition_on=keys)
         )
     cube, datasets = discover_cube(options.cube, store)
     existing = {i: d.snapshot for i, d in datasets.items()}
     name = options.dataset or cube.seed_dataset
-    _check_cube(options, cube, existing.get(name))
-    return CubeWritePlan(name, _plan_member(wanted, store, cube, name, existing))
-
-
-def _plan_member(wanted: SourceWrite, store: Store, cube: Cube, name: str, existing: dict[str, Snapshot]) -> CubeWrite:
-    options, rows, base = wanted.options, {name: wanted.schema}, existing.get(name)
-    if base is not None and not wanted.overwrite:
+    base, rows = existing.get(name), {name: write.schema}
+    _check_cube(options, cube, base)
+    if base is not None and not write.overwrite:
         if options.partition_on is not None and tuple(options.partition_on) != base.partition_keys:
             raise InvalidInput(
-                f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, not on {list(options.partition_on)}."
+                f"Dataset {base.uuid!r} is partitioned on {list(base.partition_keys)}, "
+                f"not on {list(options.partition_on)}."
             )
-        return plan_append(cube, rows, existing)
-    if wanted.overwrite and name == cube.seed_dataset:
-        return plan_build(
-            _with_indices(cube, options),
-            rows,
-            existing_for_build(cube, store),
-            overwrite=True,
-            partition_on=_keys(options, name, base),
-        )
-    return plan_extend(
-        _with_indices(cube, options),
-        rows,
-        existing,
-        overwrite=wanted.overwrite,
-        partition_on=_keys(options, name, base),
-    )
+        return CubeWritePlan(name, plan_append(cube, rows, existing))
+    indexed = cube.copy(index_columns=cube.index_columns | set(options.index_columns or ()))
+    keys = _partition_columns(options, name, base)
+    if write.overwrite and name == cube.seed_dataset:
+        replaced = existing_for_build(cube, store)
+        return CubeWritePlan(name, plan_build(indexed, rows, replaced, overwrite=True, partition_on=keys))
+    return CubeWritePlan(name, plan_extend(indexed, rows, existing, overwrite=write.overwrite, partition_on=keys))
 
 
 def _new_cube(options: SourceOptions) -> Cube:
     if options.dimension_columns is None or options.partition_columns is None:
         raise InvalidInput(
-            f"There is no cube {options.cube!r} in the store. To make it, give the options dimension_columns and partition_columns, e.g. "
-            '.option("dimension_columns", "PRODUCT_ID,SALES_DATE").option("partition_columns", "COUNTRY_CODE").'
+            f"There is no cube {options.cube!r} in the store. To make it, give the options dimension_columns and "
+            'partition_columns, e.g. .option("dimension_columns", "PRODUCT_ID,SALES_DATE")'
+            '.option("partition_columns", "COUNTRY_CODE").'
         )
     assert options.cube is not None
     seed = {} if options.dataset is None else {"seed_dataset": options.dataset}
-    return Cube(
-        options.dimension_columns,
-        options.partition_columns,
-        options.cube,
-        index_columns=options.index_columns or (),
-        **seed,
-    )
+    dimensions, partitions, indices = options.dimension_columns, options.partition_columns, options.index_columns or ()
+    return Cube(dimensions, partitions, options.cube, index_columns=indices, **seed)
 
 
-def _keys(options: SourceOptions, name: str, base: Snapshot | None) -> dict[str, Sequence[str]] | None:
-    """Partition columns as given; a dataset that is replaced keeps its own."""
+def _partition_columns(options: SourceOptions, name: str, base: Snapshot | None) -> dict[str, Sequence[str]] | None:
+    # A replaced dataset keeps its partition columns, unless the options name others.
     keys = options.partition_on if options.partition_on is not None or base is None else base.partition_keys
     return None if keys is None else {name: list(keys)}
 
 
-def _with_indices(cube: Cube, options: SourceOptions) -> Cube:
-    return cube.copy(index_columns=cube.index_columns | set(options.index_columns or ()))
-
-
 def _check_cube(options: SourceOptions, cube: Cube, base: Snapshot | None) -> None:
-    """What the options say of the cube has to be so."""
-    for argument, given, known in [
+    """Check that the options agree with the cube in the store."""
+    for argument, given, stored in [
         ("dimension_columns", options.dimension_columns, cube.dimension_columns),
         ("partition_columns", options.partition_columns, cube.partition_columns),
     ]:
-        if given is not None and tuple(given) != tuple(known):
+        if given is not None and tuple(given) != tuple(stored):
             raise InvalidInput(
-                f"Cube {options.cube!r} exists with the {argument} {list(known)}, not {list(given)}. Leave the option {argument} out."
+                f"Cube {options.cube!r} exists with the {argument} {list(stored)}, not {list(given)}. "
+                f"Leave the option {argument} out."
             )
     surplus = sorted(set(options.index_columns or ()) - base.indexed_columns) if base is not None else []
     if surplus:
         raise InvalidInput(
-            f"The dataset of cube {options.cube!r} has no index on {surplus}. Leave them out of index_columns; build_cube_index makes an index."
+            f"The dataset of cube {options.cube!r} has no index on {surplus}. "
+            "Leave them out of index_columns; build_cube_index makes an index."
         )
 
 
-# --- the commit -------------------------------------------------------------------------------------------------------
-
-
 def publish_files(
-    wanted: SourceWrite, layout: Layout, receipts: Sequence[Receipt], txn: Txn | None, seen: Hashable = ANY
+    write: SourceWrite, layout: Layout, receipts: Sequence[Receipt], txn: Txn | None, seen: Hashable = ANY
 ) -> None:
-    """Commit files that were staged for a plan, planned again for the store as it is now.
+    """Commit staged files, after planning the write again for the present store.
 
-    ``layout`` is that for which they were staged, ``seen`` the version of the dataset that may be
-    replaced; `ANY`: whatever is there.
+    ``layout`` is the one that the files were staged for. ``seen`` is the version of the dataset
+    that may be replaced, or `ANY`.
 
     Raises
     ------
     CommitConflict
-        If the dataset was made, replaced or indexed differently in between. Nothing is visible.
+        If another writer created, replaced or indexed the dataset differently in between. Nothing
+        is visible then.
     """
-    plan = plan_write(wanted)
+    plan = plan_write(write)
     base = plan.base
     if base is not None and is_applied(txn, base.document.metadata):
         return
     if layout_of(plan.rows) != layout:
         keys, indices = layout_of(plan.rows)
         raise CommitConflict(
-            f"{_where(wanted)} has the partition columns {list(keys)} and indices on {sorted(indices)} now, for which these rows were not written. "
+            f"{_target(write)} has the partition columns {list(keys)} and indices on {sorted(indices)} now, "
+            "for which these rows were not written. Nothing of them is visible. Write them again."
+        )
+    if write.overwrite and seen is not ANY and version_of(base) != seen:
+        raise CommitConflict(
+            f"{_target(write)} was changed while the rows that replace it were written. "
             "Nothing of them is visible. Write them again."
         )
-    if wanted.overwrite and seen is not ANY and version_of(base) != seen:
-        raise CommitConflict(
-            f"{_where(wanted)} was changed while the rows that replace it were written. Nothing of them is visible. Write them again."
-        )
-    plan.commit(open_store(wanted.options.store), receipts, txn)
+    plan.commit(open_store(write.options.store), receipts, txn)
 
 
 def layout_of(rows: Rows) -> Layout:
-    """Partition columns and indexed columns: what must not have changed when the files are committed."""
+    """Partition columns and indexed columns, which must not change until the commit."""
     return rows.request.partition_on, frozenset(rows.request.index_columns)
 
 
 def version_of(base: Snapshot | None) -> Hashable:
-    """What tells one state of a dataset from another, and may travel; None: no dataset."""
+    """A picklable token of the state of a dataset; None without a dataset."""
     return None if base is None else base.token
 
 
-def _where(wanted: SourceWrite) -> str:
-    options = wanted.options
+def _target(write: SourceWrite) -> str:
+    options = write.options
     return f"Dataset {dataset_uuid(options)!r}" if options.dataset is not None else f"Cube {options.cube!r}"

@@ -1,4 +1,4 @@
-"""The writers of the data source: a batch or a micro-batch is planned, staged in tasks, and committed once."""
+"""The data source's writers: a batch or micro-batch is planned, staged in tasks, committed once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from kartothek_cube.spark.types import frame_schema
 from kartothek_cube.spark.write.rows import Rows
 from kartothek_cube.spark.write.stage import StageTask, in_order, staged
 
-__all__ = ["StagedFiles", "accepted_receipts", "make_stream_writer", "make_writer", "staged_files", "wanted_of"]
+__all__ = ["StagedFiles", "accepted_receipts", "make_stream_writer", "make_writer", "source_write", "staged_files"]
 
 
 @dataclass
 class StagedFiles(WriterCommitMessage):
-    """What a task says of the files that it wrote, or the error that no second attempt would mend.
+    """The receipts of a task, or its error if no second attempt would help.
 
-    ``write`` is the id of the writer that the task had, ``layout`` what the files were staged for,
+    ``write`` is the id of the task's writer, ``layout`` the one that the files were staged for,
     ``query`` the id of a streaming query.
     """
 
@@ -44,8 +44,8 @@ class StagedFiles(WriterCommitMessage):
     query: str | None = None
 
 
-def wanted_of(options: SourceOptions, schema: StructType, overwrite: bool) -> SourceWrite:
-    """What is to be written; the columns are checked from their types alone."""
+def source_write(options: SourceOptions, schema: StructType, overwrite: bool) -> SourceWrite:
+    """The write of rows with these columns, checked by their types alone."""
     store_factory(options.store)
     name = str(options.cube) if options.dataset is None else dataset_uuid(options)
     return SourceWrite(options, frame_schema(schema, name, options.timestamps), overwrite)
@@ -57,56 +57,47 @@ def make_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> 
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If columns or options do not fit what is there. Nothing has been written.
+        If columns or options do not fit the target. Nothing is written then.
     """
-    wanted, txn = wanted_of(options, schema, overwrite), parse_txn(options.txn)
-    plan = plan_write(wanted)
-    base = plan.base
-    return CubeWriter(
-        wanted, plan.rows, txn, version_of(base), base is not None and is_applied(txn, base.document.metadata)
-    )
+    target, txn = source_write(options, schema, overwrite), parse_txn(options.txn)
+    plan = plan_write(target)
+    done = plan.base is not None and is_applied(txn, plan.base.document.metadata)
+    return CubeWriter(target, plan.rows, txn, version_of(plan.base), done)
 
 
 class CubeWriter(DataSourceArrowWriter):
-    """Writes rows to a dataset; Spark hands copies of it to the tasks and to the process that commits."""
+    """Writes rows to a dataset. Spark copies it to tasks and to the process that commits."""
 
-    def __init__(self, wanted: SourceWrite, rows: Rows, txn: Txn | None, seen: Hashable, done: bool) -> None:
-        self._wanted, self._rows, self._txn, self._seen, self._done = wanted, rows, txn, seen, done
+    def __init__(self, target: SourceWrite, rows: Rows, txn: Txn | None, seen: Hashable, done: bool) -> None:
+        self._target, self._rows, self._txn, self._seen, self._done = target, rows, txn, seen, done
         self._id = new_id()
 
-    # An Arrow writer gets batches, whatever its base says.
+    # Spark passes batches to an Arrow writer, although the base class declares rows.
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:  # type: ignore[override]
         """Stage the rows of one task."""
-        return staged_files(self._wanted, self._rows, self._id, () if self._done else iterator)
+        return staged_files(self._target, self._rows, self._id, () if self._done else iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what the tasks have staged, in one commit."""
+        """Publish the staged files in one commit."""
         with task_errors():
             if not self._done:
-                publish_files(
-                    self._wanted, layout_of(self._rows), accepted_receipts(messages, self._id), self._txn, self._seen
-                )
+                receipts = accepted_receipts(messages, self._id)
+                publish_files(self._target, layout_of(self._rows), receipts, self._txn, self._seen)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: Spark also calls it when the commit has landed and its answer was lost.
+        """Do nothing: Spark also calls this when a commit has succeeded and its answer was lost.
 
-        Files of no commit are garbage.
+        Files without a commit are garbage, which a cleanup removes.
         """
 
 
 def staged_files(
-    wanted: SourceWrite, rows: Rows, write: str, batches: Iterable[pa.RecordBatch], query: str | None = None
+    target: SourceWrite, rows: Rows, write: str, batches: Iterable[pa.RecordBatch], query: str | None = None
 ) -> StagedFiles:
-    """Stage the rows of a task, as many at a time as fit into memory."""
+    """Stage the rows of a task, in blocks that fit into memory."""
     try:
-        task = StageTask(
-            rows,
-            open_store(wanted.options.store),
-            write,
-            tuple(rows.schema.names),
-            None,
-            current_options().bytes_in_flight,
-        )
+        store, columns = open_store(target.options.store), tuple(rows.schema.names)
+        task = StageTask(rows, store, write, columns, None, current_options().bytes_in_flight)
         receipts = list(chain.from_iterable(staged(task, (pa.Table.from_batches([batch]) for batch in batches))))
     except (InvalidInput, InvalidType, Unsupported) as error:
         return StagedFiles(write, layout_of(rows), b"", encode_error(error), query)
@@ -116,14 +107,14 @@ def staged_files(
 def accepted_receipts(messages: Sequence[WriterCommitMessage | None], write: str | None = None) -> list[Receipt]:
     """The receipts of all tasks, in the order of their partition values.
 
-    ``write``: the id that they have; None: any, but all the same.
+    ``write`` is their expected id; None accepts any id that all share.
 
     Raises
     ------
     KartothekCubeError
         The first error that a task reports.
     CorruptData
-        If they are not those of one winning attempt of each task of this write.
+        If the receipts are not from exactly one attempt of each task of this write.
     """
     staged = [message for message in messages if isinstance(message, StagedFiles)]
     if len(staged) < len(messages):
@@ -138,60 +129,60 @@ def accepted_receipts(messages: Sequence[WriterCommitMessage | None], write: str
     writes = {message.write for message in staged}
     if twice or len(writes) > 1 or (write is not None and writes - {write}):
         raise CorruptData(
-            f"Spark returned files {twice} twice, or files of other writes, for one write ({', '.join(sorted(writes))}). Nothing was published."
+            f"Spark returned files {twice} twice, or files of other writes, "
+            f"for one write ({', '.join(sorted(writes))}). Nothing was published."
         )
     return in_order(receipts)
 
 
-# Spark sets it for the tasks of a streaming query; it is kept in the checkpoint, so that it is the
+# Spark sets this property for tasks of a streaming query. The checkpoint has the id, so it is the
 # same after a restart.
 _QUERY = "sql.streaming.queryId"
 
 
 def make_stream_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """The writer of a stream of rows with these columns; ``overwrite``: each micro-batch replaces what is there (output mode *complete*).
+    """The writer of a stream of rows with these columns.
+
+    With ``overwrite`` each micro-batch replaces the dataset (output mode *complete*).
 
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If columns or options do not fit what is there. Nothing has been written.
+        If columns or options do not fit the target. Nothing is written then.
     """
-    wanted = wanted_of(options, schema, overwrite)
-    return CubeStreamWriter(wanted, plan_write(wanted).rows)
+    target = source_write(options, schema, overwrite)
+    return CubeStreamWriter(target, plan_write(target).rows)
 
 
 class CubeStreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches to a dataset, each once.
+    """Writes micro-batches to a dataset, each exactly once.
 
-    Spark makes one for the tasks and another one for the process that commits.
+    Spark creates one writer for the tasks and another for the process that commits.
     """
 
-    def __init__(self, wanted: SourceWrite, rows: Rows) -> None:
-        self._wanted, self._rows, self._id = wanted, rows, new_id()
+    def __init__(self, target: SourceWrite, rows: Rows) -> None:
+        self._target, self._rows, self._id = target, rows, new_id()
 
-    # An Arrow writer gets batches, whatever its base says.
+    # Spark passes batches to an Arrow writer, although the base class declares rows.
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:  # type: ignore[override]
         """Stage the rows of one task."""
         context = TaskContext.get()
-        return staged_files(
-            self._wanted, self._rows, self._id, iterator, None if context is None else context.getLocalProperty(_QUERY)
-        )
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        return staged_files(self._target, self._rows, self._id, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish a micro-batch in one commit, unless it has been published.
-
-        One without rows that adds to what is there needs none.
-        """
+        """Publish a micro-batch in one commit, unless it is published already."""
         with task_errors():
             receipts = accepted_receipts(messages)
-            if receipts or (self._wanted.overwrite and messages):
+            # An append without rows needs no commit.
+            if receipts or (self._target.overwrite and messages):
                 layout = next(message.layout for message in messages if isinstance(message, StagedFiles))
-                publish_files(self._wanted, layout, receipts, Txn(_query(messages), batchId))
+                publish_files(self._target, layout, receipts, Txn(_query(messages), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: Spark also calls it when the commit has landed and its answer was lost.
+        """Do nothing: Spark also calls this when a commit has succeeded and its answer was lost.
 
-        Files of no commit are garbage.
+        Files without a commit are garbage, which a cleanup removes.
         """
 
 
@@ -200,7 +191,7 @@ def _query(messages: Sequence[WriterCommitMessage | None]) -> str:
     query = queries.pop() if len(queries) == 1 else None
     if not query:
         raise Unsupported(
-            "The tasks of this stream do not say to which streaming query they belong, so a repeated micro-batch could not be told. Use foreachBatch "
-            "with txn=(id, batch id)."
+            "The tasks of this stream do not say to which streaming query they belong, so a repeated micro-batch "
+            "could not be told. Use foreachBatch with txn=(id, batch id)."
         )
     return query

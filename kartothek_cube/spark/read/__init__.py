@@ -1,1 +1,1 @@
-"""Queries and datasets as data frames of Spark, and functions applied to groups of a cube."""
+"""Queries and datasets as lazy Spark data frames, and user functions on groups of a cube."""

@@ -58,83 +58,84 @@ def read_dataset_as_spark(
 ) -> DataFrame:
     """Read one table of a dataset and get a lazy Spark data frame.
 
-    The read is checked and planned on the driver when this is called: partition values and
-    secondary indices leave files out there, statistics and rows in the tasks. The plan names exact
-    files, so that every action on the data frame sees the dataset as it was then.
+    The call checks and plans the read on the driver, where partition values and secondary indices
+    exclude files; tasks exclude row groups by statistics, then rows. The plan names exact files, so
+    every action on the data frame sees the dataset as it was then.
 
     Parameters
     ----------
     dataset_uuid, store, table, columns, predicates, factory, as_of
-        As in `kartothek_cube.api.dataset.read_table`. The executors open the same store, so it has
-        to be one that other processes see.
+        As in `kartothek_cube.api.dataset.read_table`. The executors open the same store, so other
+        processes must see it.
     categoricals, dates_as_object
-        Accepted from kartothek and checked; they say how pandas shows a column and mean nothing in
-        Spark, where a column has the type of its values.
+        Accepted for kartothek and checked. They change how pandas shows a column and have no effect
+        in Spark.
     dispatch_by : list of str, optional
         Indexed columns: all rows of one combination of their values come from one task, one after
-        the other, in ascending order of the values. Rows without a value in one of the columns are
-        left out. Where many groups share files, each file is read once and its rows are shuffled.
+        the other, in ascending order of the values. Rows with a null in one of the columns are left
+        out. Where many groups share files, each file is read once and its rows are shuffled.
     blocksize : int, optional
-        Files, with ``dispatch_by`` groups, in one task. By default they are packed into about four
-        tasks for each core.
+        Files in one task, with ``dispatch_by`` groups in one task. By default about four tasks a
+        core share them.
     spark : SparkSession, optional
         By default the active session; classic or Connect.
     parallelism : int, optional
-        How many tasks run at once; by default what the session says.
+        How many tasks run at once; by default the parallelism of the session.
     options : Overrides, optional
-        Of `kartothek_cube.options`: for planning, and for the tasks.
+        From `kartothek_cube.options`, for planning and for the tasks.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        Columns as asked for, else in the order of the dataset's schema. Naive timestamps are
-        ``timestamp_ntz``; unsigned integers come in the next wider type. Spark prunes no columns
+        Columns in the given order, by default in that of the dataset's schema. Naive timestamps are
+        ``timestamp_ntz``; unsigned integers get the next wider type. Spark does not prune columns
         here: name those that you need in ``columns``. Without ``dispatch_by`` files come in the
         order of the dataset.
 
     Raises
     ------
     DatasetNotFound, KeyNotFound, UnknownColumn, InvalidInput, InvalidType
-        As in `read_table`; also for a store that other processes cannot open, and for an empty list
-        of columns.
+        As in `read_table`, for a store that other processes cannot open, and for an empty list of
+        columns.
     InvalidRequest
         If a column of ``dispatch_by`` has no index.
     Unsupported
-        For a column whose type Spark does not have.
+        For a column whose type Spark lacks.
 
     Examples
     --------
     >>> import pandas as pd
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
     >>> from kartothek_cube.spark import read_dataset_as_spark
-    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
-    >>> _ = store_dataframes_as_dataset("hfs://store", "sales", [sales], partition_on=["COUNTRY_CODE"])
-    >>> read_dataset_as_spark("sales", "hfs://store", columns=["PRODUCT_ID", "UNITS"], predicates=[[("COUNTRY_CODE", "==", "FR")]]).collect()
-    [Row(PRODUCT_ID=2, UNITS=4)]
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset("hfs://store", "sales", [sales])
+    >>> french = [[("COUNTRY_CODE", "==", "FR")]]
+    >>> read_dataset_as_spark("sales", "hfs://store", columns="UNITS", predicates=french).collect()
+    [Row(UNITS=4)]
     """
     with operation("read_dataset_as_spark", options):
         names, categories = names_of(columns, table, "columns"), names_of(categoricals, table, "categoricals")
-        asked = parse_predicates(predicates)
+        parsed = parse_predicates(predicates)
         check_flag(dates_as_object, "dates_as_object")
         source = dataset_ref(dataset_uuid, store, factory, as_of)
-        executors = _Executors(
-            find_session(spark), store_factory(source.store if factory is not None else store), parallelism, blocksize
-        )
+        session, opener = find_session(spark), store_factory(source.store if factory is not None else store)
+        executors = _Executors(session, opener, parallelism, blocksize)
         if dispatch_by is None:
-            return _by_file(executors, source, table, names, categories, asked)
+            return _by_file(executors, source, table, names, categories, parsed)
         check_table(source.snapshot(), table)
-        columns, by_table = _by_table(table, names), _by_table(table, categories)
-        arguments = GroupArguments([table], columns, by_table, asked, dispatch_by=as_list(dispatch_by, "dispatch_by"))
+        arguments = GroupArguments(
+            [table],
+            None if names is None else {table: names},
+            None if categories is None else {table: categories},
+            parsed,
+            dispatch_by=as_list(dispatch_by, "dispatch_by"),
+        )
         return _by_group(executors, make_group_plan(source.store, source.snapshot(), arguments, keep=source.keep))
-
-
-def _by_table(table: str, names: list[str] | None) -> dict[str, list[str]] | None:
-    return None if names is None else {table: names}
 
 
 @dataclass(frozen=True, slots=True)
 class _Executors:
-    """Where the work goes, and how it is cut."""
+    """The session that runs the work, the opener of its store, and how work is cut into tasks."""
 
     session: SparkSession
     store: Store | Callable[[], Store]
@@ -142,14 +143,15 @@ class _Executors:
     blocksize: int | None
 
     def count(self, items: int, nbytes: int | None = None, *, natural: bool = False) -> int:
-        """Into how many tasks a number of items goes; ``natural`` ones whatever the user asked of the others."""
+        """The number of tasks for some items; ``natural`` ignores the user's ``blocksize``."""
         return task_count(items, cores(self.session, self.parallelism), None if natural else self.blocksize, nbytes)
 
 
 def _wire(request: FileRequest) -> pa.Schema:
     if not request.columns:
         raise InvalidInput(
-            f"Name at least one column of dataset {request.dataset!r}: a row without columns is nothing in Spark. It has {request.schema.names}."
+            f"Name at least one column of dataset {request.dataset!r}: a row without columns is nothing in Spark. "
+            f"It has {request.schema.names}."
         )
     return wire_schema(_fields(request), f"dataset {request.dataset!r}")
 
@@ -160,9 +162,6 @@ def _fields(request: FileRequest) -> pa.Schema:
 
 def _job(request: FileRequest, detail: str) -> Job:
     return Job("read", f"dataset {request.dataset!r}", detail)
-
-
-# --- file by file -----------------------------------------------------------------------------------------------------
 
 
 def _by_file(
@@ -178,33 +177,21 @@ def _by_file(
     checked_categoricals(categories, request.columns, request.schema, source.uuid)
     tasks = plan.tasks()
     chunks = pack(tasks, executors.count(len(tasks), sampled_bytes(store, tasks, lambda task: (task.key,))))
-    return run_packed(
-        executors.session,
-        chunks,
-        lambda tasks: _rows(store, request, tasks, wire),
-        wire,
-        _job(request, pluralize(len(plan), "file")),
-    )
+    job = _job(request, pluralize(len(plan), "file"))
+    return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, job)
 
 
 def _rows(
     store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask], wire: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some files, piece by piece."""
-    for piece in _pieces(store, request, tasks):
+    """In a task: the rows of some files, piece by piece."""
+    for piece in stream_tables(open_store(store), request, tasks):
         yield from to_spark(piece, wire, f"dataset {request.dataset!r}")
-
-
-def _pieces(store: StoreLike, request: FileRequest, tasks: Sequence[ScanTask]) -> Iterator[pa.Table]:
-    yield from stream_tables(open_store(store), request, tasks)
-
-
-# --- group by group ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _FileGroup:
-    """The files of one group, and what they are asked for: only rows of the group."""
+    """The files of one group, and the predicates that select its rows."""
 
     predicates: Predicates | None
     files: tuple[ScanTask, ...]
@@ -221,21 +208,13 @@ def _by_group(executors: _Executors, plan: GroupPlan) -> DataFrame:
         for i in range(len(plan.groups))
     ]
     chunks = pack(groups, executors.count(len(groups)))
-    return run_packed(
-        executors.session,
-        chunks,
-        lambda groups: _group_rows(store, request, groups, wire),
-        wire,
-        _job(request, pluralize(len(groups), "group")),
-    )
 
+    def load(groups: list[_FileGroup]) -> Iterator[pa.RecordBatch]:
+        opened = open_store(store)
+        for group in groups:
+            yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)
 
-def _group_rows(
-    store: StoreLike, request: FileRequest, groups: Sequence[_FileGroup], wire: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    opened: Store = open_store(store)
-    for group in groups:
-        yield from _rows(opened, replace(request, predicates=group.predicates), group.files, wire)
+    return run_packed(executors.session, chunks, load, wire, _job(request, pluralize(len(groups), "group")))
 
 
 def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa.Schema) -> DataFrame:
@@ -244,16 +223,14 @@ def _regrouped(executors: _Executors, plan: GroupPlan, read: TableRead, wire: pa
     request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.group_columns))))
     tasks = plan.tasks(read, np.unique(plan.groups.positions))
     n = len(plan.groups)
-    regrouping = ShufflePlan(plan.groups.keys, _fields(request), executors.count(n))
+    shuffle = ShufflePlan(plan.groups.keys, _fields(request), executors.count(n))
     chunks = pack(tasks, executors.count(len(tasks), natural=True))
 
     def load(tasks: list[ScanTask]) -> Iterator[pa.Table]:
-        return _pieces(store, request, tasks)
+        yield from stream_tables(open_store(store), request, tasks)
 
-    def select(key: dict[str, object], table: pa.Table) -> Iterator[pa.Table]:
-        del key
+    def select(_key: object, table: pa.Table) -> Iterator[pa.Table]:
         yield table.select(columns)
 
-    return run_regrouped(
-        executors.session, chunks, load, regrouping, select, wire, _job(request, pluralize(n, "group"))
-    )
+    job = _job(request, pluralize(n, "group"))
+    return run_regrouped(executors.session, chunks, load, shuffle, select, wire, job)

@@ -1,4 +1,4 @@
-"""The per-group job in one call: a function of the user on every group of a query, inside Spark tasks."""
+"""User functions on every group of a query, inside Spark tasks."""
 
 from __future__ import annotations
 
@@ -49,39 +49,37 @@ def map_cube_groups(
     as_of: AsOf | None = None,
     options: Overrides | None = None,
 ) -> DataFrame:
-    """Call a function on every group of a query, inside Spark tasks: the per-group job in one call.
+    """Call a function on every group of a query, inside Spark tasks.
 
-    The query is planned when this is called. The function runs when the result is used, and again
-    with every further action on it. Where groups share files, each file is read once and its rows
-    are shuffled to their groups.
+    The call plans the query. The function runs with every action on the result. Where groups share
+    files, each file is read once and its rows are shuffled to their groups.
 
     Parameters
     ----------
     func : Callable
-        Called as ``func(key, table)`` for each group that has rows: ``key`` has the values of the
-        ``partition_by`` columns (without ``partition_by`` those of the partition columns),
-        ``table`` is a `pyarrow.Table`, ordered by dimension columns, then partition columns.
-        Returns a table, a pandas frame, None, or an iterable of these. It must be picklable by
-        Spark, as any function for executors.
+        Called as ``func(key, table)`` for each group that has rows. ``key`` is a dict of the values
+        of the ``partition_by`` columns, by default of the partition columns. ``table`` is a
+        `pyarrow.Table`, sorted by dimension columns, then partition columns. The function returns a
+        table, a pandas frame, None, or an iterable of these. Spark must be able to pickle it.
     schema : str, StructType or pyarrow.Schema
-        Columns of the results, e.g. ``"PRODUCT_ID bigint, FORECAST double"``. They are taken by
-        name and cast; surplus columns are refused.
+        Columns of the results, e.g. ``"PRODUCT_ID bigint, FORECAST double"``. Results are matched
+        by column name and cast; surplus columns are refused.
     cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, blocksize,
     spark, parallelism, as_of, options
         As in `query_cube_spark`.
     as_pandas : bool, optional
-        Whether the function wants a pandas frame instead of a table. By default it does if its
-        second parameter is annotated so.
+        Pass a pandas frame instead of a table. By default the annotation of the second parameter
+        decides.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        Lazy; it may go straight into `extend_cube_from_spark`.
+        Lazy; `extend_cube_from_spark` takes it as it is.
 
     Raises
     ------
     InvalidInput, InvalidType
-        As in `query_cube`, and for a function or schema that cannot be used.
+        As in `query_cube`, and for an unusable function or schema.
 
     Examples
     --------
@@ -89,11 +87,12 @@ def map_cube_groups(
     >>> from kartothek_cube.api.cube import Cube, build_cube
     >>> from kartothek_cube.spark import map_cube_groups
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales", index_columns=["BRAND"])
-    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"], "BRAND": ["A", "A", "B"], "UNITS": [3, 4, 5]})
-    >>> _ = build_cube(sales, cube, "hfs://store")
+    >>> sales = pd.DataFrame({"PRODUCT_ID": [1, 2, 3], "COUNTRY_CODE": ["DE", "FR", "FR"]})
+    >>> _ = build_cube(sales.assign(BRAND=["A", "A", "B"], UNITS=[3, 4, 5]), cube, "hfs://store")
     >>> def total(key: dict, frame: pd.DataFrame) -> pd.DataFrame:
     ...     return pd.DataFrame({"BRAND": [key["BRAND"]], "UNITS": [frame["UNITS"].sum()]})
-    >>> map_cube_groups(total, "BRAND string, UNITS bigint", cube, "hfs://store", partition_by="BRAND").collect()
+    >>> schema = "BRAND string, UNITS bigint"
+    >>> map_cube_groups(total, schema, cube, "hfs://store", partition_by="BRAND").collect()
     [Row(BRAND='A', UNITS=7), Row(BRAND='B', UNITS=5)]
     """
     with operation("map_cube_groups", options, cube=cube):
@@ -101,22 +100,18 @@ def map_cube_groups(
         arguments = QueryArguments(cube, conditions, datasets, dimension_columns, partition_by, payload_columns, as_of)
         plan = make_plan(arguments, open_store(factory))
         session = find_session(spark)
-        wire, annotated = _result_schema(schema), _wants_pandas(func)
-        call = _calling(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))
+        wire, annotated = _result_schema(schema), wants_pandas(func)
+        call = group_call(func, annotated if as_pandas is None else as_pandas, frozenset(wire.names))
         width = cores(session, parallelism)
         if shares_seed_files(plan):
             return run_grouped(session, plan, factory, width, blocksize, call, wire, "map groups of")
         chunks = pack(plan.groups, task_count(len(plan.groups), width, blocksize))
-        return run_packed(
-            session,
-            chunks,
-            lambda groups: _called(groups, factory, call, wire),
-            wire,
-            job_of("map groups of", plan, len(plan.groups)),
-        )
+        job = job_of("map groups of", plan, len(plan.groups))
+        return run_packed(session, chunks, lambda groups: call_groups(groups, factory, call, wire), wire, job)
 
 
-def _called(groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def call_groups(groups: Sequence[Group], store: StoreLike, call: Call, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """In a task: the results of a call on each of some groups that has rows, in Spark's types."""
     loader = PartitionLoader(open_store(store))
     for group in groups:
         table = loader.load(group)
@@ -130,21 +125,28 @@ def _result_schema(schema: object) -> pa.Schema:
 
     if isinstance(schema, pa.Schema):
         return wire_schema(schema, "the result")
-    kind = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    if not isinstance(kind, StructType):
+    columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(columns, StructType):
         raise InvalidType(
-            f'schema is a text as "PRODUCT_ID bigint, FORECAST double", a StructType or a pyarrow.Schema, not {schema!r}.'
+            'schema is a text as "PRODUCT_ID bigint, FORECAST double", a StructType or a pyarrow.Schema, '
+            f"not {schema!r}."
         )
-    return wire_schema(arrow_schema(kind, "the result"), "the result")
+    return wire_schema(arrow_schema(columns, "the result"), "the result")
 
 
-def _wants_pandas(func: GroupFunction) -> bool:
-    """Whether the second parameter is annotated as a pandas frame, as a type or as its text; refused if there is none."""
+def wants_pandas(func: GroupFunction) -> bool:
+    """Whether the second parameter is annotated as a pandas frame, as a type or as text.
+
+    Raises
+    ------
+    InvalidType
+        If ``func`` cannot be called with two arguments.
+    """
     if not callable(func):
         raise InvalidType(f"func should be a function (key, table), but is {func!r}.")
     try:
         signature = inspect.signature(func)
-    except (ValueError, TypeError):  # some functions of C do not tell
+    except (ValueError, TypeError):  # some functions in C have no signature
         return False
     try:
         signature.bind({}, None)
@@ -153,26 +155,32 @@ def _wants_pandas(func: GroupFunction) -> bool:
             f"func is called as func(key, table), with the key of a group and its rows: {error}."
         ) from None
     parameters = list(signature.parameters.values())
-    annotation = parameters[1].annotation if len(parameters) > 1 else None
-    name = (
-        annotation
-        if isinstance(annotation, str)
-        else f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
-    )
-    return name in ("pd.DataFrame", "pandas.DataFrame", "DataFrame") or (
-        name.startswith("pandas.") and name.endswith(".DataFrame")
-    )
+    name = parameters[1].annotation if len(parameters) > 1 else None
+    if not isinstance(name, str):
+        name = f"{getattr(name, '__module__', '')}.{getattr(name, '__qualname__', '')}"
+    # The class names the module that defines it, e.g. pandas.core.frame.
+    is_class_name = name.startswith("pandas.") and name.endswith(".DataFrame")
+    return is_class_name or name in ("pd.DataFrame", "DataFrame")
 
 
-def _calling(func: GroupFunction, pandas: bool, columns: frozenset[str]) -> Call:
+def group_call(func: GroupFunction, pandas: bool, columns: frozenset[str]) -> Call:
+    """The user's function as a call that yields tables; errors name the group."""
     called = cast("Callable[[GroupKey, object], object]", func)
+
+    def check_columns(key: GroupKey, result: pa.Table) -> None:
+        if surplus := sorted(set(result.column_names) - columns):
+            raise InvalidInput(
+                f"The function returned columns for group {key} that the schema does not name: "
+                f"{', '.join(surplus)}. It names {', '.join(sorted(columns))}."
+            )
 
     def call(key: GroupKey, table: pa.Table) -> Iterator[pa.Table]:
         from kartothek_cube.core.arrow.pandas import to_frame
 
         try:
-            for result in _results(called(key, to_frame(table) if pandas else table)):
-                yield _checked(result, columns, key)
+            for result in _tables(called(key, to_frame(table) if pandas else table)):
+                check_columns(key, result)
+                yield result
         except KartothekCubeError:
             raise
         except Exception as error:
@@ -182,8 +190,8 @@ def _calling(func: GroupFunction, pandas: bool, columns: frozenset[str]) -> Call
     return call
 
 
-def _results(result: object) -> Iterator[pa.Table]:
-    """Tables from whatever the function returned."""
+def _tables(result: object) -> Iterator[pa.Table]:
+    """The tables in a result of the user's function."""
     import pandas as pd
 
     if result is None:
@@ -196,17 +204,9 @@ def _results(result: object) -> Iterator[pa.Table]:
         yield pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata(None)
     elif isinstance(result, Iterator | list | tuple):
         for element in result:
-            yield from _results(element)
+            yield from _tables(element)
     else:
         raise InvalidType(
-            f"The function returned a {type(result).__name__}; it may return a pyarrow.Table, a pandas.DataFrame, None, or several of them."
+            f"The function returned a {type(result).__name__}; "
+            "it may return a pyarrow.Table, a pandas.DataFrame, None, or several of them."
         )
-
-
-def _checked(table: pa.Table, columns: frozenset[str], key: GroupKey) -> pa.Table:
-    surplus = sorted(set(table.column_names) - columns)
-    if surplus:
-        raise InvalidInput(
-            f"The function returned columns for group {key} that the schema does not name: {', '.join(surplus)}. It names {', '.join(sorted(columns))}."
-        )
-    return table

@@ -45,43 +45,43 @@ def query_cube_spark(
 ) -> DataFrame:
     """Query a cube and get a lazy Spark data frame.
 
-    The query is checked and planned on the driver when this is called. The plan names exact files,
-    so that every action on the data frame sees the cube as it was then. Files are read and joined
-    in tasks, without a shuffle unless ``partition_by`` asks for more groups than there are files.
+    The call checks and plans the query on the driver. The plan names exact files, so every action
+    on the data frame sees the cube as it was then. Tasks read and join the files, without a shuffle
+    unless ``partition_by`` asks for more groups than there are files.
 
     Parameters
     ----------
     cube, store, conditions, datasets, dimension_columns, payload_columns
-        As in `kartothek_cube.api.cube.query_cube`. The executors open the same store, so it has to
-        be one that other processes see.
+        As in `kartothek_cube.api.cube.query_cube`. The executors open the same store, so other
+        processes must see it.
     partition_by : str or iterable of str, optional
         Indexed columns: all rows of one combination of their values come from one task, one after
-        the other. Without it the rows of one partition of the cube do, and the result has no order
-        beyond that.
+        the other. By default this holds for the rows of one partition of the cube, and the result
+        has no other order.
     blocksize : int, optional
-        Groups in one task. By default they are packed into about four tasks for each core, or fewer
-        where the files are seen to be small.
+        Groups in one task. By default about four tasks a core share them, or fewer if the files are
+        known to be small.
     spark : SparkSession, optional
         By default the active session; classic or Connect.
     parallelism : int, optional
-        How many tasks run at once; by default what the session says.
+        How many tasks run at once; by default the parallelism of the session.
     as_of : str or datetime, optional
         As in `query_cube`.
     options : Overrides, optional
-        Of `kartothek_cube.options`: for planning, and for the tasks.
+        From `kartothek_cube.options`, for planning and for the tasks.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        Naive timestamps are ``timestamp_ntz``; unsigned integers come in the next wider type. Spark
-        prunes no columns here: name those that you need in ``payload_columns``.
+        Naive timestamps are ``timestamp_ntz``; unsigned integers get the next wider type. Spark
+        does not prune columns here: name those that you need in ``payload_columns``.
 
     Raises
     ------
     InvalidInput, InvalidType
-        As in `query_cube`; also for a store that other processes cannot open.
+        As in `query_cube`, and for a store that other processes cannot open.
     Unsupported
-        For a column whose type Spark does not have.
+        For a column whose type Spark lacks.
 
     Examples
     --------
@@ -102,17 +102,19 @@ def query_cube_spark(
         wire = wire_schema(plan.schema, f"cube {cube.uuid_prefix!r}")
         width = cores(session, parallelism)
         if shares_seed_files(plan):
-            return run_grouped(
-                session, plan, factory, width, blocksize, lambda key, table: iter((table,)), wire, "query"
-            )
+
+            def rows(_key: object, table: pa.Table) -> Iterator[pa.Table]:
+                yield table
+
+            return run_grouped(session, plan, factory, width, blocksize, rows, wire, "query")
         units = plan.groups if plan.context.partition_by else plan.slices
         chunks = pack(units, task_count(len(units), width, blocksize, sampled_bytes(factory, units, Group.file_keys)))
-        return run_packed(
-            session, chunks, lambda groups: _loaded(groups, factory, wire), wire, job_of("query", plan, len(units))
-        )
+        job = job_of("query", plan, len(units))
+        return run_packed(session, chunks, lambda groups: load_groups(groups, factory, wire), wire, job)
 
 
-def _loaded(groups: Sequence[Group], store: StoreLike, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+def load_groups(groups: Sequence[Group], store: StoreLike, wire: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """In a task: the rows of some groups, in Spark's types."""
     loader = PartitionLoader(open_store(store))
     for group in groups:
         yield from to_spark(loader.load(group), wire)

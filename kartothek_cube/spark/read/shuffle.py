@@ -1,4 +1,4 @@
-"""Groups that share files: every file is read once, its rows are shuffled to the tasks of their groups."""
+"""Groups that share files: each file is read once, and rows are shuffled to their groups."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kartothek_cube.core.arrow._fast.from_buffers import one_value
 from kartothek_cube.core.arrow.grouping import group_numbers
 from kartothek_cube.core.arrow.sort_keys import IntArray, group_starts, pack_one
 from kartothek_cube.core.stores.contract import Store
@@ -28,8 +29,8 @@ __all__ = ["Call", "ShufflePlan", "job_of", "run_grouped", "run_regrouped"]
 Call = Callable[[dict[str, Any], pa.Table], Iterator[pa.Table]]
 
 _NUMBER = "__kartothek_cube_group"
-# Rows go through the shuffle as Arrow messages: Spark would turn every value into a row and back,
-# which costs more than all the rest.
+# Rows pass through the shuffle as Arrow messages. Spark would convert every value to a row and
+# back, which costs more than everything else.
 _MESSAGES = pa.schema([("task", pa.int32()), ("rows", pa.binary())])
 _MESSAGE_BYTES = 4 * 2**20
 
@@ -44,15 +45,15 @@ def run_grouped(
     wire: pa.Schema,
     verb: str,
 ) -> DataFrame:
-    """A lazy data frame of what ``call`` makes of each group of a query that has rows."""
+    """A lazy data frame of the results of ``call`` on each group of a query that has rows."""
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
-    regrouping = ShufflePlan(plan.group_keys(), plan.schema, task_count(len(plan.groups), width, blocksize), order)
+    shuffle = ShufflePlan(plan.group_keys(), plan.schema, task_count(len(plan.groups), width, blocksize), order)
     chunks = pack(plan.slices, task_count(len(plan.slices), width))
     return run_regrouped(
         session,
         chunks,
         lambda slices: map(PartitionLoader(open_store(store)).load, slices),
-        regrouping,
+        shuffle,
         call,
         wire,
         job_of(verb, plan, len(plan.groups)),
@@ -60,27 +61,24 @@ def run_grouped(
 
 
 def job_of(verb: str, plan: QueryPlan, units: int) -> Job:
-    """How a step of a query is called in Spark's plans."""
-    return Job(
-        verb,
-        f"cube {plan.context.uuid_prefix!r}",
-        pluralize(units, "group" if plan.context.partition_by else "partition"),
-    )
+    """The name of a step of a query in Spark's plans."""
+    detail = pluralize(units, "group" if plan.context.partition_by else "partition")
+    return Job(verb, f"cube {plan.context.uuid_prefix!r}", detail)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShufflePlan:
-    """How rows come to their groups.
+    """How rows are shuffled to their groups.
 
     Attributes
     ----------
     keys : pyarrow.Table
         One row a group, ascending.
     schema : pyarrow.Schema
-        Columns and types of the rows on their way, those of the keys among them.
+        Columns and types of the shuffled rows, the key columns among them.
     n_tasks : int
-        Over how many tasks the groups are spread. Neighbouring ones share a task, so that the
-        result comes in the order of the groups.
+        The number of tasks that share the groups. Neighbouring groups share a task, so the result
+        has the order of the groups.
     order : tuple of str
         Columns by which the rows of a group are sorted.
     """
@@ -95,18 +93,18 @@ def run_regrouped(
     session: SparkSession,
     chunks: Sequence[bytes],
     load: Callable[[list[Any]], Iterable[pa.Table]],
-    regrouping: ShufflePlan,
+    shuffle: ShufflePlan,
     call: Call,
     wire: pa.Schema,
     job: Job | None = None,
 ) -> DataFrame:
-    """A lazy data frame of what ``call`` makes of each group that has rows; ``load`` gives the rows of the items of one chunk, as they come."""
-    packed = pack([regrouping.keys], 1)[0]
-    schema, order, n_tasks = (
-        regrouping.schema.append(pa.field(_NUMBER, pa.int64())),
-        regrouping.order,
-        regrouping.n_tasks,
-    )
+    """A lazy data frame of the results of ``call`` on each group that has rows.
+
+    ``load`` returns the rows of the items of one chunk, in any order.
+    """
+    # The tasks' closures hold these, and not the plan, which has the keys unpacked.
+    packed, order, n_tasks = pack([shuffle.keys], 1)[0], shuffle.order, shuffle.n_tasks
+    schema = shuffle.schema.append(pa.field(_NUMBER, pa.int64()))
 
     def sent(items: list[Any]) -> Iterator[pa.RecordBatch]:
         return _messages(load(items), unpack(packed)[0], n_tasks)
@@ -123,16 +121,21 @@ def run_regrouped(
 
 
 def _messages(tables: Iterable[pa.Table], keys: pa.Table, n_tasks: int) -> Iterator[pa.RecordBatch]:
-    """Rows, cut by the tasks to which they go."""
+    """Rows as messages, cut by their target tasks."""
     for table in tables:
         numbers = group_numbers(keys, table)
-        # -1 is in no group and no task.
+        # Rows of no group have the number -1, and so the task -1.
         tasks = numbers * n_tasks // max(keys.num_rows, 1)
         rows = np.argsort(tasks, kind="stable")
         numbered = table.append_column(_NUMBER, pa.array(numbers))
         for task, positions in _cut(rows, tasks[rows]):
-            if task >= 0:
-                yield from _encoded(task, numbered.take(pa.array(positions)))
+            if task < 0:
+                continue
+            piece = numbered.take(pa.array(positions)).combine_chunks()
+            rows_per_message = max(1, _MESSAGE_BYTES * piece.num_rows // max(1, piece.nbytes))
+            for batch in piece.to_batches(max_chunksize=rows_per_message):
+                value = one_value(batch.serialize())
+                yield pa.record_batch([pa.array([task], pa.int32()), value], schema=_MESSAGES)
 
 
 def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray]]:
@@ -143,30 +146,13 @@ def _cut(positions: IntArray, numbers: IntArray) -> Iterator[tuple[int, IntArray
         yield int(numbers[start]), positions[start:end]
 
 
-def _encoded(task: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    rows = max(1, _MESSAGE_BYTES * table.num_rows // max(1, table.nbytes))
-    for batch in table.combine_chunks().to_batches(max_chunksize=rows):
-        yield pa.record_batch([pa.array([task], pa.int32()), _one_value(batch.serialize())], schema=_MESSAGES)
-
-
-def _one_value(buffer: pa.Buffer) -> pa.Array:
-    """An array of one binary value, without a copy."""
-    return pa.Array.from_buffers(
-        pa.binary(), 1, [None, pa.py_buffer(np.array([0, buffer.size], dtype=np.int32)), buffer]
-    )
-
-
-def _decoded(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for message in batch.column("rows"):
-            yield pa.ipc.read_record_batch(message.as_buffer(), schema)
-
-
 def _collected(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of one task, group by group, in order."""
-    table = pa.Table.from_batches(_decoded(batches, schema), schema=schema).combine_chunks()
+    """The rows of one task by the numbers of their groups, ascending."""
+    messages = (message.as_buffer() for batch in batches for message in batch.column("rows"))
+    decoded = (pa.ipc.read_record_batch(message, schema) for message in messages)
+    table = pa.Table.from_batches(decoded, schema=schema).combine_chunks()
     if not table.num_rows:
         return
     numbers = table.column(_NUMBER).to_numpy()

@@ -1,1 +1,1 @@
-"""Writing data frames of Spark: rows distributed, checked and staged in tasks, committed once by the driver."""
+"""Writes from Spark data frames: tasks check and stage the rows, the driver commits them once."""

@@ -1,4 +1,4 @@
-"""The verbs that write a cube from Spark data frames: staged in tasks, collected once, published on the driver."""
+"""Writing cubes from Spark data frames: staged in tasks, published by the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.metadata.naming import new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -43,7 +42,7 @@ __all__ = ["append_to_cube_from_spark", "build_cube_from_spark", "extend_cube_fr
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one call is about: the frames, their types, the store here, and where executors write."""
+    """The checked input of one call: frames, stored schemas, the open store, and the target."""
 
     frames: Mapping[str, DataFrame]
     schemas: Mapping[str, pa.Schema]
@@ -70,45 +69,44 @@ def build_cube_from_spark(
     parallelism: int | None = None,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Write the first datasets of a cube from Spark data frames, the seed among them.
+    """Create a cube from Spark data frames, one of them for the seed dataset.
 
-    Columns and types are checked before the first task starts. The rows of all data frames are then
-    staged in one Spark job: each task checks, sorts and splits its rows and writes Parquet files
-    that nothing names yet. When all have succeeded, the driver publishes them, one commit a
-    dataset, the seed last. A task that fails and is tried again leaves files behind, but no
-    duplicates; a write that fails leaves the cube as it was.
+    Columns and types are checked before the first task starts. One Spark job stages the rows of all
+    data frames: each task checks, sorts and splits its rows and writes Parquet files that no
+    dataset refers to yet. When all tasks have succeeded, the driver publishes the files, one commit
+    a dataset, the seed last. A retried task leaves unreferenced files behind, but no duplicates. A
+    failed write leaves the cube as it was.
 
     Parameters
     ----------
     data : DataFrame or dict
-        A Spark data frame (the seed), or a dict dataset id → Spark data frame.
+        A Spark data frame for the seed, or a dict dataset id → Spark data frame.
     cube, store, metadata, overwrite, partition_on, df_serializer, on_conflict
-        As in `kartothek_cube.api.cube.build_cube`. The executors open the same store, so it has to
-        be one that other processes see.
+        As in `kartothek_cube.api.cube.build_cube`. The executors open the same store, so other
+        processes must see it.
     shuffle : bool, default False
-        Bring rows of the same partition values together first: exactly one file for each
-        combination of partition values and bucket. Without it every task writes a file for each
-        combination that it sees.
+        Shuffle rows by partition values first: exactly one file for each combination of partition
+        values and bucket. Without ``shuffle`` every task writes a file for each combination in its
+        rows.
     num_buckets : int, default 1
-        With ``shuffle``: into how many files the rows of a partition are spread, by a hash. The
-        bucket is stored nowhere.
+        With ``shuffle``: the number of files for the rows of a partition, chosen by a hash. The
+        bucket is not stored.
     bucket_by : str or list of str, optional
-        With ``shuffle``: the columns that are hashed, by default the dimension columns. All rows of
-        a partition with the same values are in one file.
+        With ``shuffle``: the hashed columns, by default the dimension columns. Rows of a partition
+        with equal values share a file.
     timestamps : {"refuse", "utc"}
-        What becomes of Spark's ``timestamp``, whose text depends on the session's time zone: refuse
-        it and ask for a cast to ``timestamp_ntz``, or store UTC times without a zone.
+        Either refuse columns of type ``timestamp``, whose text depends on the session's time zone
+        (the error advises a cast to ``timestamp_ntz``), or store UTC times without a zone.
     spark : SparkSession, optional
         By default the session of the data frames.
     parallelism : int, optional
-        How many tasks run at once; by default what the session says. A shuffle makes four times as
-        many tasks.
+        How many tasks run at once; by default the parallelism of the session. A shuffle makes four
+        times as many tasks.
     options : optional
-        What `options` returns: settings for this call, in its tasks, too.
+        From `kartothek_cube.options`, for this call and its tasks.
     txn : tuple of str and int, optional
-        ``(application id, number)``: the number of this write, which is stored with it. A number
-        that is not above the last one of that application is skipped, for each dataset; if all
-        datasets have it, nothing runs in Spark.
+        ``(application id, number)`` of this write, stored with the commits. A dataset whose last
+        number of the application is not below is skipped; if all are, no Spark job runs.
 
     Returns
     -------
@@ -118,24 +116,24 @@ def build_cube_from_spark(
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        For data that does not fit the cube, as in `build_cube`; also where a task finds it. Cells
-        that occur in the rows of two tasks are found, too: with ``shuffle`` they meet in one task,
-        without it the key columns of files that may share cells are read again.
+        For data that does not fit the cube, as in `build_cube`, on the driver and in tasks.
+        Duplicate cells are found across tasks, too: with ``shuffle`` they meet in one task, without
+        it the driver reads the key columns of files that may share cells.
     AlreadyExists, MultiTableCommitAborted, CommitConflict
         As in `build_cube`.
 
     Notes
     -----
-    A task holds no more of its rows than about ``options(bytes_in_flight=...)`` as it is set around
-    this call. After a shuffle a partition that is larger is written as a stream, row group by row
-    group; without one the task writes its rows in several blocks, each with files of its own.
+    A task holds at most about ``options(bytes_in_flight=...)`` of its rows. With ``shuffle`` a
+    larger partition is written as a stream of row groups. Without, the task writes its rows in
+    blocks, each with files of its own.
 
     Examples
     --------
     >>> from kartothek_cube.api.cube import Cube
     >>> from kartothek_cube.spark import build_cube_from_spark
-    >>> cube = Cube(["PRODUCT_ID", "SALES_DATE"], ["COUNTRY_CODE"], "sales")
-    >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, DATE'2024-01-01' AS SALES_DATE, 'DE' AS COUNTRY_CODE, 3L AS UNITS")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE, 3L AS UNITS")
     >>> build_cube_from_spark(sales, cube, "hfs://sales", shuffle=True)
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
@@ -168,18 +166,19 @@ def extend_cube_from_spark(
     parallelism: int | None = None,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Add datasets to an existing cube from Spark data frames, or with ``overwrite`` replace some that are not the seed.
+    """Add datasets to a cube from Spark data frames; ``overwrite`` replaces any but the seed.
 
-    Arguments, results and errors are those of `build_cube_from_spark`; the cube has to exist and to
-    be valid, and a payload column may exist in one dataset only. The result of `map_cube_groups`
-    can go straight in here.
+    Arguments, results and errors are those of `build_cube_from_spark`. The cube must exist and be
+    valid, and a payload column may exist in one dataset only. The result of `map_cube_groups` is
+    valid input.
 
     Examples
     --------
     >>> from kartothek_cube.api.cube import Cube
     >>> from kartothek_cube.spark import build_cube_from_spark, extend_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://stock")
+    >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
+    >>> _ = build_cube_from_spark(sales, cube, "hfs://stock")
     >>> stock = spark.sql("SELECT 1L AS PRODUCT_ID, 7L AS STOCK")
     >>> extend_cube_from_spark({"stock": stock}, cube, "hfs://stock", partition_on={"stock": []})
     {'stock': DatasetMetadata(uuid='sales++stock', partitions=1, partition_keys=[])}
@@ -209,9 +208,9 @@ def append_to_cube_from_spark(
     parallelism: int | None = None,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Add rows to datasets of a cube from Spark data frames; nothing is removed.
+    """Add rows to datasets of a cube from Spark data frames.
 
-    A cell that is there already gets a newer row: queries see the newest one. Arguments are as in
+    Nothing is removed; queries see the newest row of a cell. Arguments are as in
     `build_cube_from_spark`, results and errors as in `kartothek_cube.api.cube.append_to_cube`.
 
     Examples
@@ -219,8 +218,10 @@ def append_to_cube_from_spark(
     >>> from kartothek_cube.api.cube import Cube
     >>> from kartothek_cube.spark import append_to_cube_from_spark, build_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
-    >>> append_to_cube_from_spark(spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://more")
+    >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
+    >>> _ = build_cube_from_spark(sales, cube, "hfs://more")
+    >>> more = spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
+    >>> append_to_cube_from_spark(more, cube, "hfs://more")
     {'seed': DatasetMetadata(uuid='sales++seed', partitions=2, partition_keys=['COUNTRY_CODE'])}
     """
     with operation("append_to_cube_from_spark", options, cube=cube):
@@ -248,38 +249,33 @@ def update_cube_from_spark(
     parallelism: int | None = None,
     options: Overrides | None = None,
 ) -> dict[str, DatasetMetadata]:
-    """Remove physical partitions and add rows from Spark data frames, in one commit for each dataset.
+    """Remove physical partitions and add rows from Spark data frames, in one commit a dataset.
 
-    ``remove_conditions``, ``ktk_cube_dataset_ids`` and ``on_conflict`` are as in
-    `kartothek_cube.api.cube.update_cube`, with its results and errors; ``data`` may be ``{}``. The
-    other arguments are as in `build_cube_from_spark`.
+    ``remove_conditions``, ``ktk_cube_dataset_ids``, ``on_conflict``, results and errors are as in
+    `kartothek_cube.api.cube.update_cube`. ``data`` may be ``{}``. The other arguments are as in
+    `build_cube_from_spark`.
 
     Examples
     --------
     >>> from kartothek_cube.api.cube import C, Cube
-    >>> from kartothek_cube.spark import build_cube_from_spark, query_cube_spark, update_cube_from_spark
+    >>> from kartothek_cube.spark import build_cube_from_spark, update_cube_from_spark
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = build_cube_from_spark(spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE"), cube, "hfs://newer")
+    >>> sales = spark.sql("SELECT 1L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
+    >>> _ = build_cube_from_spark(sales, cube, "hfs://newer")
     >>> newer = spark.sql("SELECT 2L AS PRODUCT_ID, 'DE' AS COUNTRY_CODE")
-    >>> _ = update_cube_from_spark(newer, cube, "hfs://newer", C("COUNTRY_CODE") == "DE")
-    >>> query_cube_spark(cube, "hfs://newer").collect()
-    [Row(COUNTRY_CODE='DE', PRODUCT_ID=2)]
+    >>> update_cube_from_spark(newer, cube, "hfs://newer", C("COUNTRY_CODE") == "DE")
+    {'seed': DatasetMetadata(uuid='sales++seed', partitions=1, partition_keys=['COUNTRY_CODE'])}
     """
     with operation("update_cube_from_spark", options, cube=cube):
         job = _job(data, cube, store, timestamps, spark, parallelism)
         names = converter_str_set_optional(ktk_cube_dataset_ids)
-        existing: Mapping[str, Snapshot] = load_cube(cube, job.store)
-        concerned, rule, number = (
-            None if names is None else sorted(names),
-            check_on_conflict(on_conflict),
-            parse_txn(txn),
-        )
+        existing, rule, number = load_cube(cube, job.store), check_on_conflict(on_conflict), parse_txn(txn)
         write = plan_update(
             cube,
             job.schemas,
             existing,
             remove_conditions,
-            concerned,
+            None if names is None else sorted(names),
             metadata,
             df_serializer,
             on_conflict=rule,
@@ -297,38 +293,34 @@ def _job(
     parallelism: int | None,
 ) -> _Job:
     identity = new_id()
-    frames = _frames(data, cube)
+    frames = data if isinstance(data, Mapping) else {cube.seed_dataset: data}
+    for name, frame in frames.items():
+        cube.ktk_dataset_uuid(name)
+        if not hasattr(frame, "mapInArrow"):
+            raise InvalidType(
+                f"Expected a Spark data frame for dataset {name!r} of the cube {cube.uuid_prefix!r}, "
+                f"or a dict dataset id → data frame; got {shown(frame)}"
+            )
+    frames = {converter_str(name): frame for name, frame in frames.items()}
     factory = store_factory(store)
     schemas = {name: frame_schema(frame.schema, name, timestamps) for name, frame in frames.items()}
     width = cores(spark or session_of(next(iter(frames.values()))), parallelism) if frames else 1
     return _Job(frames, schemas, open_instrumented(factory), Target(factory, identity, width))
 
 
-def _frames(data: DataFrame | Mapping[str, DataFrame], cube: Cube) -> dict[str, DataFrame]:
-    frames = data if isinstance(data, Mapping) else {cube.seed_dataset: data}
-    for name, frame in frames.items():
-        cube.ktk_dataset_uuid(name)
-        if not hasattr(frame, "mapInArrow"):
-            raise InvalidType(
-                f"Expected a Spark data frame for dataset {name!r} of the cube {cube.uuid_prefix!r}, or a dict dataset id → data frame; got {shown(frame)}"
-            )
-    return {converter_str(name): frame for name, frame in frames.items()}
-
-
 def _run(
     verb: str, job: _Job, write: CubeWrite, shuffle: bool, num_buckets: object, bucket_by: object
 ) -> dict[str, DatasetMetadata]:
-    """Stage all rows in one Spark job, check what only the whole shows, and publish."""
+    """Stage all rows in one Spark job, check duplicates across tasks, and publish."""
     rows = {i: CubeRows(write.datasets[i]) for i in job.frames}
     layout = make_layout(shuffle, num_buckets, bucket_by, rows.values())
     check_store_can_commit(job.store)
-    # Without datasets that got the rows of this numbered write before.
+    # Without datasets that have the rows of this numbered write already.
     pending = {i: frame for i, frame in job.frames.items() if i not in write.done}
-    receipts = staged_receipts(
-        pending, rows, job.target, layout, Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write")
-    )
-    for name, own in receipts.items():
+    spark_job = Job(verb, f"cube {write.cube.uuid_prefix!r}", ", ".join(pending), "write")
+    receipts = staged_receipts(pending, rows, job.target, layout, spark_job)
+    for name, files in receipts.items():
         if not layout.keeps_cells_together(rows[name]):
-            check_duplicates(job.store, write.datasets[name], own, "the rows of two tasks")
-    landed = commit_cube_write(job.store, write, receipts)
-    return {i: DatasetMetadata.of(state) for i, state in landed.items()}
+            check_duplicates(job.store, write.datasets[name], files, "the rows of two tasks")
+    committed = commit_cube_write(job.store, write, receipts)
+    return {i: DatasetMetadata.of(snapshot) for i, snapshot in committed.items()}

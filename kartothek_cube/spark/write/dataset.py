@@ -1,4 +1,4 @@
-"""The verbs that write a dataset from a Spark data frame: staged in tasks, collected once, published on the driver."""
+"""Writing datasets from Spark data frames: staged in tasks, published by the driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE, new_id
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import parse_txn
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -50,7 +49,7 @@ __all__ = ["store_dataset_from_spark", "update_dataset_from_spark"]
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """The rows of a call: the data frame, how it is distributed over files, and how its session works."""
+    """The arguments of a call that concern its rows."""
 
     frame: DataFrame
     table: str
@@ -89,98 +88,95 @@ def store_dataset_from_spark(
 ) -> DatasetMetadata:
     """Store the rows of a Spark data frame as a new dataset.
 
-    Columns and types are checked before the first task starts. The rows are then staged in one
-    Spark job: each task checks, sorts and splits its rows and writes files that nothing names yet.
-    When all have succeeded, the driver publishes them in one commit. A task that fails and is tried
-    again leaves files behind, but no duplicates.
+    Columns and types are checked before the first task starts. One Spark job stages the rows: each
+    task checks, sorts and splits its rows and writes files that no dataset refers to yet. When all
+    tasks have succeeded, the driver publishes the files in one commit. A retried task leaves
+    unreferenced files behind, but no duplicates.
 
     Parameters
     ----------
     df : DataFrame
         The rows.
     store : str, path, store or callable
-        Where the dataset lies. The executors open the same store, so it has to be one that other
-        processes see.
+        The store of the dataset. The executors open the same store, so other processes must see it.
     dataset_uuid : str, optional
-        Name of the dataset: ASCII letters, digits, ``+``, ``-``, ``_``. None makes a random one.
+        Name of the dataset: ASCII letters, digits, ``+``, ``-``, ``_``. None makes a random name.
     table : str, default "table"
         Name of the table. None is refused.
     secondary_indices : str or list of str, optional
-        Columns that get an inverted index: value → partitions.
+        Columns that get an inverted index, value → partitions.
     shuffle : bool, default False
-        Bring rows of the same partition values together first: exactly one file for each
-        combination of partition values and bucket. Without it every task writes a file for each
-        combination that it sees.
+        Shuffle rows by partition values first: exactly one file for each combination of partition
+        values and bucket. Without ``shuffle`` every task writes a file for each combination in its
+        rows.
     repartition_ratio : float, optional
-        Fewer tasks, and so fewer files without ``shuffle``: ``ceil(4 * parallelism /
-        repartition_ratio)``. With ``shuffle`` it makes so many tasks; without, neighbouring
-        partitions of the data frame are merged to at most so many, which moves no rows. How many
-        partitions a data frame has, Spark says on classic sessions only and in general only after
-        it has run, so the ratio is not one of their number.
+        Divides the number of tasks: ``ceil(4 * parallelism / repartition_ratio)``. With ``shuffle``
+        the shuffle has so many tasks. Without ``shuffle`` neighbouring partitions of the data frame
+        are merged to at most so many, which moves no rows and makes fewer files. The ratio does not
+        refer to the partitions of the data frame: Spark shows their number on classic sessions
+        only, and in general only after a run.
     num_buckets : int, default 1
-        With ``shuffle``: into how many files the rows of a partition are spread, by a hash. The
-        bucket is stored nowhere.
+        With ``shuffle``: the number of files for the rows of a partition, chosen by a hash. The
+        bucket is not stored.
     sort_partitions_by : str or list of str, optional
         Sort the rows of each file by these columns, nulls last.
     metadata : dict or callable, optional
-        User metadata, which JSON can hold; a callable is called once, when all rows are staged.
+        User metadata that JSON can represent. A callable is called once, after all rows are staged.
     df_serializer : ParquetSerializer or CsvSerializer, optional
-        How data files are written.
+        The format of data files.
     metadata_merger : callable, optional
-        Gets a list of dicts and returns the user metadata.
+        A function from a list of dicts to the user metadata.
     partition_on : str or list of str, optional
         Columns whose values become part of the files' paths, in this order.
     bucket_by : str or list of str, optional
-        With ``shuffle``: the columns that are hashed, by default all. All rows of a partition with
-        the same values are in one file, so that a value of an indexed column that is hashed is in
-        one file for each partition.
+        With ``shuffle``: the hashed columns, by default all. Rows of a partition with equal values
+        share a file, so an index on a hashed column finds one file a value and partition.
     overwrite : bool, default False
         Replace a dataset of this name: its partitions, schema, indices and metadata.
     on_conflict : {"raise", "reapply"}
         As in `kartothek_cube.api.dataset.store_dataframes_as_dataset`.
     timestamps : {"refuse", "utc"}
-        What becomes of Spark's ``timestamp``, whose text depends on the session's time zone: refuse
-        it and ask for a cast to ``timestamp_ntz``, or store UTC times without a zone.
+        Either refuse columns of type ``timestamp``, whose text depends on the session's time zone
+        (the error advises a cast to ``timestamp_ntz``), or store UTC times without a zone.
     txn : tuple of str and int, optional
-        ``(application id, number)``: the number of this write, which is stored with it. A number
-        that is not above the last one of that application is skipped; if the dataset has it
-        already, nothing runs in Spark.
+        ``(application id, number)`` of this write, stored with the commit. A number that is not
+        above the application's last number is skipped; no Spark job runs then.
     spark : SparkSession, optional
         By default the session of the data frame.
     parallelism : int, optional
-        How many tasks run at once; by default what the session says. A shuffle makes four times as
-        many tasks.
+        How many tasks run at once; by default the parallelism of the session. A shuffle makes four
+        times as many tasks.
     options : optional
-        What `options` returns: settings for this call, in its tasks, too.
+        From `kartothek_cube.options`, for this call and its tasks.
 
     Returns
     -------
     DatasetMetadata
-        The dataset as it was committed.
+        The committed dataset.
 
     Raises
     ------
     AlreadyExists
         If the dataset exists and ``overwrite`` is False.
     InvalidInput, InvalidType, Unsupported
-        If an argument or a column cannot be stored so; the message names it. Also where a task
-        finds it, e.g. a null in a partition column. A partitioned dataset without any row is
-        refused; one that is not partitioned becomes one file without rows.
+        For an unusable argument or column, which the message names; also for unusable rows that a
+        task finds, e.g. a null in a partition column. Without rows, a partitioned dataset is
+        refused, any other becomes one empty file.
     CommitConflict
-        If somebody else created the dataset meanwhile, or has added or removed partitions of the
-        one that is overwritten.
+        If another writer created the dataset meanwhile, or added or removed partitions of the
+        dataset to overwrite.
 
     Notes
     -----
-    A task holds no more of its rows than about ``options(bytes_in_flight=...)`` as it is set around
-    this call. After a shuffle a partition that is larger is written as a stream, row group by row
-    group; without one the task writes its rows in several blocks, each with files of its own.
+    A task holds at most about ``options(bytes_in_flight=...)`` of its rows. With ``shuffle`` a
+    larger partition is written as a stream of row groups. Without, the task writes its rows in
+    blocks, each with files of its own.
 
     Examples
     --------
     >>> from kartothek_cube.spark import store_dataset_from_spark
     >>> sales = spark.sql("SELECT 'DE' AS COUNTRY_CODE, 1L AS PRODUCT_ID, 3L AS UNITS")
-    >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", secondary_indices="PRODUCT_ID", shuffle=True, partition_on=["COUNTRY_CODE"])
+    >>> store_dataset_from_spark(sales, "hfs://datasets", "sales", partition_on="COUNTRY_CODE")
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
     with operation("store_dataset_from_spark", options):
@@ -193,9 +189,8 @@ def store_dataset_from_spark(
         done = skipped(base, rules.txn)
         if done is not None:
             return DatasetMetadata.of(done)
-        encoding = (
-            "json" if base is None or not base.key.endswith(".zstd") else "msgpack"
-        )  # one that is replaced keeps its own
+        # A replaced dataset keeps its encoding.
+        encoding = "json" if base is None or not base.key.endswith(".zstd") else "msgpack"
         request = plan_new(source.uuid, base, partition_on, secondary_indices, df_serializer, overwrite, encoding)
         request = replace(request, sort_columns=column_names(sort_partitions_by, "sort_partitions_by"))
         arguments = metadata_arguments(metadata, metadata_merger, source.uuid)
@@ -228,24 +223,25 @@ def update_dataset_from_spark(
     parallelism: int | None = None,
     options: Overrides | None = None,
 ) -> DatasetMetadata:
-    """Add the rows of a Spark data frame to a dataset and remove partitions, in one commit; a dataset that does not exist is made.
+    """Add the rows of a Spark data frame to a dataset and remove partitions, in one commit.
+
+    A missing dataset is created.
 
     Parameters
     ----------
     df : DataFrame or None
-        The rows. None, and a data frame without rows, change metadata or remove partitions only.
+        The rows. None, or a data frame without rows, to only change metadata or remove partitions.
     store, dataset_uuid, factory
-        Where the dataset lies: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
+        The dataset: ``store`` and ``dataset_uuid``, or a `DatasetFactory`.
     delete_scope, add_columns, on_conflict, metadata_merger
-        As in `kartothek_cube.api.dataset.update_dataset_from_dataframes`. The scope is applied to
-        the dataset as it is when the rows are published.
+        As in `kartothek_cube.api.dataset.update_dataset_from_dataframes`. The scope applies to the
+        dataset at the time of the commit.
     table
-        Name of the table, which must be that of the dataset.
+        Name of the table; an existing dataset must have it.
     secondary_indices
-        For a new dataset, or one without partitions. All indices that a dataset has are maintained
-        in any case.
+        For a dataset that is new or has no partitions. Existing indices are always maintained.
     partition_on
-        Only for a new dataset; for one that exists it must be what it has.
+        For a new dataset. For an existing dataset it must equal the present columns.
     shuffle, repartition_ratio, num_buckets, sort_partitions_by, metadata, df_serializer, bucket_by,
     timestamps, txn, spark, parallelism
         As in `store_dataset_from_spark`.
@@ -253,16 +249,16 @@ def update_dataset_from_spark(
     Returns
     -------
     DatasetMetadata
-        The dataset as it was committed.
+        The committed dataset.
 
     Raises
     ------
     InvalidInput, InvalidType, Unsupported
-        If an argument, a column or a scope does not fit the dataset, also where a task finds it;
-        nothing is visible then. `InvalidType` for another table than the dataset has.
+        If an argument, a column, a scope or a row does not fit the dataset. Nothing is visible
+        then. `InvalidType` for a table that the dataset does not have.
     CommitConflict
-        If somebody else has, since this call began, changed what it removes or replaces. What
-        others append meanwhile is no conflict.
+        If another writer has changed the partitions that this call removes. Concurrent appends are
+        no conflict.
 
     Examples
     --------
@@ -270,26 +266,15 @@ def update_dataset_from_spark(
     >>> sales = spark.sql("SELECT 'DE' AS COUNTRY_CODE, 1L AS PRODUCT_ID, 3L AS UNITS")
     >>> _ = store_dataset_from_spark(sales, "hfs://updated", "sales", partition_on=["COUNTRY_CODE"])
     >>> corrected = spark.sql("SELECT 'DE' AS COUNTRY_CODE, 1L AS PRODUCT_ID, 4L AS UNITS")
-    >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=[{"COUNTRY_CODE": "DE"}])
+    >>> scope = [{"COUNTRY_CODE": "DE"}]
+    >>> update_dataset_from_spark(corrected, "hfs://updated", "sales", delete_scope=scope)
     DatasetMetadata(uuid='sales', partitions=1, partition_keys=['COUNTRY_CODE'])
     """
     with operation("update_dataset_from_spark", options):
-        rows = (
-            None
-            if df is None
-            else _input(
-                df,
-                table,
-                dataset_uuid,
-                timestamps,
-                shuffle,
-                num_buckets,
-                bucket_by,
-                repartition_ratio,
-                spark,
-                parallelism,
-            )
-        )
+        rows = None
+        if df is not None:
+            shape = shuffle, num_buckets, bucket_by, repartition_ratio
+            rows = _input(df, table, dataset_uuid, timestamps, *shape, spark, parallelism)
         source = target_of(store, dataset_uuid, factory)
         check_store_can_commit(source.store)
         base = find_snapshot(source.store, source.uuid)
@@ -297,7 +282,15 @@ def update_dataset_from_spark(
         done = skipped(base, rules.txn)
         if done is not None:
             return DatasetMetadata.of(done)
-        _check_table(table, base)
+        tables = sorted(base.schemas) if base is not None else []
+        if table is None:
+            raise InvalidType("The parameter `table` is not optional.")
+        if len(tables) > 1:
+            raise InvalidType(f"Expected single table dataset: {source.uuid!r} has the tables {tables}.")
+        if tables and tables != [table]:
+            raise InvalidType(
+                f"Unexpected table in dataset {source.uuid!r}: it has the table {tables[0]!r}, not {table!r}."
+            )
         request = plan_update(
             source.uuid, base, partition_on, secondary_indices, df_serializer, sort_partitions_by, add_columns
         )
@@ -329,44 +322,31 @@ def _input(
     return _Input(df, table, timestamps, shuffle, num_buckets, bucket_by, ratio, spark, parallelism)
 
 
-def _check_table(table: object, base: Snapshot | None) -> None:
-    if table is None:
-        raise InvalidType("The parameter `table` is not optional.")
-    tables = sorted(base.schemas) if base is not None else []
-    if len(tables) > 1:
-        raise InvalidType(f"Expected single table dataset: {base.uuid!r} has the tables {tables}.")  # type: ignore[union-attr]
-    if tables and tables != [table]:
-        raise InvalidType(f"Unexpected table in dataset {base.uuid!r}: it has the table {tables[0]!r}, not {table!r}.")  # type: ignore[union-attr]
-
-
 def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input) -> StagedWrite:
-    """Check everything that the columns show, stage all rows in one Spark job, and check what only the whole shows."""
+    """Check the columns, and stage all rows in one Spark job."""
     check_store_can_commit(source.store)
-    rows = DatasetRows(
-        replace(request, base=None), given.table, frame_schema(given.frame.schema, request.uuid, given.timestamps)
-    )
-    schemas = checked_schemas(request, rows.table, rows.schema).tables
-    known = schemas[rows.table]
-    # Columns without a type take the one that the dataset has.
-    typed = pa.schema([known.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in rows.schema])
-    rows = replace(rows, schema=typed)
+    columns = frame_schema(given.frame.schema, request.uuid, given.timestamps)
+    schemas = checked_schemas(request, given.table, columns).tables
+    stored = schemas[given.table]
+    # Columns of nulls take their type from the dataset.
+    typed = [stored.field(f.name).with_nullable(True) if pa.types.is_null(f.type) else f for f in columns]
+    rows = DatasetRows(replace(request, base=None), given.table, pa.schema(typed))
     layout = make_layout(given.shuffle, given.num_buckets, given.bucket_by, [rows], given.ratio)
-    target = Target(
-        store_factory(source.store), new_id(), cores(given.spark or session_of(given.frame), given.parallelism)
-    )
+    width = cores(given.spark or session_of(given.frame), given.parallelism)
+    target = Target(store_factory(source.store), new_id(), width)
     job = Job(verb, f"dataset {request.uuid!r}", phase="write")
     receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
     return StagedWrite(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
 
 
 def _without_rows(source: DatasetRef, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
-    """What stands for rows of which there are none: nothing in a dataset that exists, else one file without rows."""
+    """The receipts of a write without rows: none, or one empty file for a new dataset."""
     if request.start is not None:
         return []
     if request.partition_on:
         raise InvalidInput(
-            f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, so that there is no partition by {list(request.partition_on)}."
+            f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, "
+            f"so that there is no partition by {list(request.partition_on)}."
         )
-    return stage_prepared(
-        source.store, rows.write, prepare(rows.write, InputPartition(new_id(), {rows.table: rows.schema.empty_table()}))
-    )
+    empty = InputPartition(new_id(), {rows.table: rows.schema.empty_table()})
+    return stage_prepared(source.store, rows.write, prepare(rows.write, empty))

@@ -1,4 +1,4 @@
-"""What a task does with rows of a dataset, of a cube or of its own: check them, and stage them in memory or as a stream."""
+"""How a task checks and stages the rows of a dataset, in memory or as a stream."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["CubeRows", "DatasetRows", "Rows", "checked_schemas", "full_schema", 
 
 
 class Rows(Protocol):
-    """How the rows of one dataset are checked and stored; a small picklable value."""
+    """How the rows of one dataset are checked and staged; a small picklable value."""
 
     @property
     def id(self) -> str:
-        """The name by which receipts are told apart."""
+        """The dataset of the receipts."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that the rows have, in the types in which they are stored."""
+        """The columns of the rows, with their stored types."""
 
     @property
     def request(self) -> StageRequest:
@@ -40,28 +40,32 @@ class Rows(Protocol):
 
     @property
     def sort_columns(self) -> tuple[str, ...]:
-        """The columns by which the rows of a file are sorted."""
+        """The sort order of the rows of a file."""
 
     @property
     def hashed(self) -> tuple[str, ...]:
-        """The columns whose hash gives the bucket of a row, unless the caller says which."""
+        """The columns that are hashed to the bucket of a row, by default."""
 
     def staged(self, store: Store, table: pa.Table) -> list[Receipt]:
-        """Check, sort, split and stage rows that are in memory."""
+        """Check, sort, split and stage rows in memory."""
 
     def part(self, first: pa.Table) -> PartitionRows:
-        """The physical partition of rows that have one, without its rows."""
+        """The physical partition of rows that share one, without the rows."""
 
     def checked(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Rows of one physical partition, in the order of its file, checked as they pass."""
+        """Rows of one physical partition, in the order of the file, checked as a stream."""
 
 
 def checked_schemas(request: WriteRequest, table: str, columns: pa.Schema) -> Schemas:
     """The schemas of a dataset with rows of these columns.
 
-    Whatever the eager verb refuses in rows of these types is refused here: it prepares none.
+    Raises
+    ------
+    InvalidInput, InvalidType, Unsupported
+        What the eager verb raises for rows of these types.
     """
     schemas = Schemas(request)
+    # By preparing no rows as the eager verb would.
     schemas.add(prepare(request, InputPartition(new_id(), {table: columns.empty_table()})).schemas)
     check_final(request, schemas.tables)
     return schemas
@@ -73,13 +77,13 @@ def full_schema(rows: Rows) -> pa.Schema:
 
 
 def stored_schema(rows: Rows) -> pa.Schema:
-    """The columns inside its files."""
+    """The columns in the dataset's files."""
     return pa.schema([f for f in rows.schema if f.name not in rows.request.partition_on])
 
 
 @dataclass(frozen=True, slots=True)
 class CubeRows:
-    """Rows of a dataset of a cube: no nulls in its keys, no cell twice."""
+    """Rows of a dataset of a cube, without nulls in keys and without duplicate cells."""
 
     write: DatasetWrite
 
@@ -113,6 +117,7 @@ class CubeRows:
         last: pa.Table | None = None
         for piece in pieces:
             check_no_nulls(self.write, piece)
+            # Duplicates may span two pieces.
             rows = piece if last is None else pa.concat_tables([last, piece])
             keys = pack_one(rows, self.sort_columns)
             check_repeated(self.write, rows, keys)
@@ -124,7 +129,8 @@ class CubeRows:
 class DatasetRows:
     """Rows of one table of a dataset.
 
-    ``write`` has no base, which would make it as large as the dataset has partitions.
+    ``write`` has no base: a base grows with the partitions of the dataset, and this value travels
+    to every task.
     """
 
     write: WriteRequest

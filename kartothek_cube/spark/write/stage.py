@@ -1,4 +1,4 @@
-"""Staging in tasks: receipts come back as rows, and the driver accepts each file once."""
+"""Staging in tasks: receipts return as rows, and the driver accepts each file once."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ RECEIPT_SCHEMA = pa.schema(
 
 
 def receipt_rows(dataset: str, commit: str, receipts: Iterable[Receipt]) -> pa.RecordBatch:
-    """One row a file. The number of the task and of the attempt are those of the task that this runs in."""
+    """One row a file, with the numbers of the current task and attempt."""
     task, attempt = _task()
     rows = [(dataset, task, attempt, commit, r.key, r.label, r.rows, r.size, pickle.dumps(r), None) for r in receipts]
     return _batch(rows)
 
 
 def error_row(dataset: str, commit: str, error: KartothekCubeError) -> pa.RecordBatch:
-    """An error that no second attempt would mend: it comes as a row, so that the task is not tried again."""
+    """An error as a row, so that Spark does not retry the task: no second attempt would help."""
     task, attempt = _task()
     return _batch([(dataset, task, attempt, commit, None, None, None, None, None, encode_error(error))])
 
@@ -89,24 +89,37 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def accepted(rows: Iterable[Any], commit: str, datasets: Iterable[str]) -> dict[str, list[Receipt]]:
-    """The receipts by dataset, in an order that does not depend on the order of the tasks.
+    """The receipts by dataset, in an order that is independent of the order of tasks.
 
     Raises
     ------
     KartothekCubeError
         The first error that a task reports.
     CorruptData
-        If the receipts are not those of one winning attempt of each task of this commit.
+        If the receipts are not from exactly one attempt of each task of this commit.
     """
     rows = sorted(rows, key=lambda row: (row["dataset"], row["task"], row["key"] or ""))
     for row in rows:
         if row["error"]:
             raise decode_error(row["error"])
-    _refuse_foreign(rows, commit)
-    found: dict[str, list[Receipt]] = {name: [] for name in datasets}
+    foreign = sorted({row["commit"] for row in rows} - {commit})
+    if foreign:
+        raise CorruptData(
+            f"Spark returned files of other writes ({', '.join(foreign)}) for the write {commit}. "
+            "Nothing was published."
+        )
+    twice = [key for key, n in Counter(row["key"] for row in rows).items() if n > 1]
+    attempts = Counter(task for task, _ in {(row["task"], row["attempt"]) for row in rows})
+    several = [task for task, n in attempts.items() if n > 1]
+    if twice or several:
+        raise CorruptData(
+            f"Spark returned files {twice} twice, or two attempts of tasks {several}, for the write {commit}. "
+            "Nothing was published."
+        )
+    by_dataset: dict[str, list[Receipt]] = {name: [] for name in datasets}
     for row in rows:
-        found[row["dataset"]].append(pickle.loads(bytes(row["receipt"])))
-    return {name: in_order(receipts) for name, receipts in found.items()}
+        by_dataset[row["dataset"]].append(pickle.loads(bytes(row["receipt"])))
+    return {name: in_order(receipts) for name, receipts in by_dataset.items()}
 
 
 def in_order(receipts: Iterable[Receipt]) -> list[Receipt]:
@@ -114,34 +127,19 @@ def in_order(receipts: Iterable[Receipt]) -> list[Receipt]:
     return sorted(receipts, key=lambda r: r.label.rpartition("/")[0])
 
 
-def _refuse_foreign(rows: list[Any], commit: str) -> None:
-    foreign = sorted({row["commit"] for row in rows} - {commit})
-    if foreign:
-        raise CorruptData(
-            f"Spark returned files of other writes ({', '.join(foreign)}) for the write {commit}. Nothing was published."
-        )
-    twice = [key for key, n in Counter(row["key"] for row in rows).items() if n > 1]
-    attempts = Counter(task for task, _ in {(row["task"], row["attempt"]) for row in rows})
-    several = [task for task, n in attempts.items() if n > 1]
-    if twice or several:
-        raise CorruptData(
-            f"Spark returned files {twice} twice, or two attempts of tasks {several}, for the write {commit}. Nothing was published."
-        )
-
-
-# Shares of the bytes in flight. A block is held as it came, in one piece, and sorted. A partition
-# that is written as a stream waits as rows of a row group, as their copy, as what is encoded, and
-# as the file, as far as that is in memory.
+# Copies that share the bytes in flight. Of a block: the pieces as they came, one table, and the
+# sorted table. Of a streamed partition: the rows of a row group, their copy, the encoded row group,
+# and the part of the file in memory.
 _BLOCK_SHARES, _STREAM_SHARES = 3, 4
 
-# While it is sorted, a piece of it is there as it came, in one piece and sorted, and another one
-# waits for the disk.
+# Of a piece in the external sort: as it came, one table, the sorted table, and a piece that waits
+# for the disk.
 _SORT_SHARES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where files go: the store as executors open it, the id of the write, and how many tasks run at once."""
+    """The opener of the store, the id of the write, and how many tasks run at once."""
 
     store: Store | Callable[[], Store]
     commit: str
@@ -150,11 +148,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """All that a task needs to know; it travels in the closure.
+    """What a task needs to stage rows; a part of the closure.
 
-    ``columns`` are the names of the columns that come, by position. ``cut_by``: all rows with the
-    same values of these come to one task, for one file; None: they come to any task.
-    ``bytes_in_flight`` and ``threads`` are the options as they were on the driver.
+    ``columns`` are the names of the incoming columns, by position. Rows with equal values in
+    ``cut_by`` come to one task and go into one file; None: they come to any task.
+    ``bytes_in_flight`` and ``threads`` are options of the driver.
     """
 
     rows: Rows
@@ -175,42 +173,29 @@ def staged_receipts(
     staged = [staging_frame(frame, rows[i], target, layout) for i, frame in frames.items()]
     frame = reduce(lambda left, right: left.union(right), staged)
     receipts = accepted(collect(frame, job), target.commit, frames)
-    every = [receipt for own in receipts.values() for receipt in own]
-    record(rows_written=sum(r.rows for r in every), files_written=len(every), bytes_written=sum(r.size for r in every))
+    files = list(chain.from_iterable(receipts.values()))
+    record(rows_written=sum(r.rows for r in files), files_written=len(files), bytes_written=sum(r.size for r in files))
     return receipts
 
 
 def staging_frame(frame: DataFrame, rows: Rows, target: Target, layout: Layout) -> DataFrame:
-    """A data frame of receipts.
-
-    Every action on it stages all rows once more, so there must be exactly one.
-    """
-    where = arranged(frame, rows, layout, target.width)
+    """A data frame of receipts. Each action on it stages all rows again, so run exactly one."""
+    distributed = arranged(frame, rows, layout, target.width)
     cut_by = cut_columns(layout, rows) if layout.shuffle else None
-    columns = (*frame.columns, *where.columns[len(frame.columns) :])
+    columns = (*frame.columns, *distributed.columns[len(frame.columns) :])
     task = make_stage_task(rows, target, columns, cut_by)
-    return where.mapInArrow(partial(stage_batches, task), spark_schema(RECEIPT_SCHEMA))
+    return distributed.mapInArrow(partial(stage_batches, task), spark_schema(RECEIPT_SCHEMA))
 
 
 def make_stage_task(rows: Rows, target: Target, columns: tuple[str, ...], cut_by: tuple[str, ...] | None) -> StageTask:
-    """What tasks need to know, with the options that hold here."""
+    """The value for tasks, with the current options."""
     settings = current_options()
-    return StageTask(
-        rows,
-        target.store,
-        target.commit,
-        columns,
-        cut_by,
-        settings.bytes_in_flight,
-        settings.threads or THREADS_PER_TASK,
-    )
+    threads = settings.threads or THREADS_PER_TASK
+    return StageTask(rows, target.store, target.commit, columns, cut_by, settings.bytes_in_flight, threads)
 
 
 def stage_batches(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The task: rows in, receipts out.
-
-    Data that cannot be stored come back as an error row, since no second attempt would mend it.
-    """
+    """The task: rows in, receipts out. Unusable data return as an error row, see `error_row`."""
     tables = (pa.Table.from_batches([batch]).rename_columns(list(task.columns)) for batch in batches)
     with task_errors(), tuned_worker(), spilling_beside_spark():
         try:
@@ -221,41 +206,40 @@ def stage_batches(task: StageTask, batches: Iterable[pa.RecordBatch]) -> Iterato
 
 
 def staged(task: StageTask, tables: Iterable[pa.Table]) -> Iterator[list[Receipt]]:
-    """Stage the rows of a task as they come, as many at a time as fit into memory."""
+    """Stage the rows of a task as they come, in blocks that fit into memory."""
     store = open_store(task.store)
     if task.cut_by is None:
-        yield from map(
-            partial(_stage_block, task, store), blocks(tables, max(1, task.bytes_in_flight // _BLOCK_SHARES))
-        )
+        limit = max(1, task.bytes_in_flight // _BLOCK_SHARES)
+        yield from map(partial(_stage_block, task, store), blocks(tables, limit))
         return
-    with closing(_by_file(task, task.cut_by, tables)) as gathered:
-        yield from map(partial(_stage_run, task, store), runs(gathered, task.cut_by))
+    # Closed at the end, whatever happens: the sort has temporary files.
+    with closing(_by_file(task, task.cut_by, tables)) as grouped:
+        yield from map(partial(_stage_run, task, store), runs(grouped, task.cut_by))
 
 
 def _by_file(task: StageTask, cut_by: tuple[str, ...], tables: Iterable[pa.Table]) -> Generator[pa.Table, None, None]:
-    """The rows with those together that belong into one file; where they do not fit into memory, they also have the order that they have there."""
-    most = max(1, task.bytes_in_flight // _STREAM_SHARES)
-    typed = (_typed(task.rows, table, cut_by) for table in tables if table.num_rows)
-    pieces, rows, _, complete = take_until(typed, most)
+    """The rows grouped by file; rows that do not fit into memory are also sorted within files."""
+
+    def typed(table: pa.Table) -> pa.Table:
+        # Stored types come first: the order of a file is that of the stored values. The bucket is
+        # no stored column.
+        conformed = _conformed(task.rows, table)
+        for column in (c for c in cut_by if c not in task.rows.schema.names):
+            conformed = conformed.append_column(column, table.column(column))
+        return conformed
+
+    limit = max(1, task.bytes_in_flight // _STREAM_SHARES)
+    pieces, rows, _, complete = take_until((typed(table) for table in tables if table.num_rows), limit)
     if complete:
         if rows:
             yield concat_grouped(pieces, cut_by)
         return
     first = next(pieces)
-    task.rows.part(
-        _conformed(task.rows, first.slice(0, 1))
-    )  # before all are sorted: what cannot be stored is named here
+    # Refuses unusable rows before the long sort.
+    task.rows.part(_conformed(task.rows, first.slice(0, 1)))
     keys = tuple(dict.fromkeys((*cut_by, *task.rows.sort_columns)))
     every = chain((first,), pieces)
-    yield from sorted_pieces(every, keys, max(1, most // _SORT_SHARES)) if keys else every
-
-
-def _typed(rows: Rows, table: pa.Table, cut_by: tuple[str, ...]) -> pa.Table:
-    """The rows in the types in which they are stored, and only so in order there, with the number of their bucket."""
-    typed = _conformed(rows, table)
-    for column in cut_by:
-        typed = typed if column in rows.schema.names else typed.append_column(column, table.column(column))
-    return typed
+    yield from sorted_pieces(every, keys, max(1, limit // _SORT_SHARES)) if keys else every
 
 
 def _stage_block(task: StageTask, store: Store, table: pa.Table) -> list[Receipt]:
@@ -264,28 +248,20 @@ def _stage_block(task: StageTask, store: Store, table: pa.Table) -> list[Receipt
 
 
 def _stage_run(task: StageTask, store: Store, pieces: Iterator[pa.Table]) -> list[Receipt]:
-    most = max(1, task.bytes_in_flight // _STREAM_SHARES)
-    pieces, rows, size, complete = take_until(pieces, most)
+    """Write the rows of one file, as a stream if they do not fit into memory."""
+    limit = max(1, task.bytes_in_flight // _STREAM_SHARES)
+    pieces, taken, size, complete = take_until(pieces, limit)
     if complete:
         return _stage_block(task, store, next(blocks(pieces, size + 1)))
-    return [_stage_stream(task.rows, store, map(partial(_conformed, task.rows), pieces), rows, size, most)]
-
-
-def _stage_stream(rows: Rows, store: Store, pieces: Iterator[pa.Table], taken: int, size: int, most: int) -> Receipt:
-    """Write a partition of any size whose rows come in order; ``taken`` of them take ``size`` bytes."""
-    first = next(pieces)
+    rows = task.rows
+    conformed = map(partial(_conformed, rows), pieces)
+    first = next(conformed)
     part = rows.part(first.slice(0, 1))
-    request = replace(rows.request, serializer=bounded_groups(rows.request.serializer, taken, size, most))
-    return stage_stream(
-        store,
-        request,
-        part.label,
-        part.values,
-        rows.checked(chain((first,), pieces)),
-        stored_schema(rows),
-        full_schema(rows),
-        most,
-    )
+    # The rows taken so far give the bytes of a row, and so the size of row groups.
+    request = replace(rows.request, serializer=bounded_groups(rows.request.serializer, taken, size, limit))
+    checked = rows.checked(chain((first,), conformed))
+    schemas = stored_schema(rows), full_schema(rows)
+    return [stage_stream(store, request, part.label, part.values, checked, *schemas, limit)]
 
 
 def _conformed(rows: Rows, table: pa.Table) -> pa.Table:

@@ -27,7 +27,8 @@ def notebook(*shown, theme=""):
     cells = "".join(f"<div style='margin:0 0 12px'>{value._repr_html_()}</div>" for value in shown)
     body = cells.replace("<details>", "<details open>")
     attribute = f" data-jp-theme-light={'true' if theme == 'light' else 'false'}" if theme else ""
-    return f"<!doctype html><html><meta charset='utf-8'><body{attribute} style='margin:8px;font:14px sans-serif;{THEMES[theme]}'>{body}</body></html>"
+    style = f"margin:8px;font:14px sans-serif;{THEMES[theme]}"
+    return f"<!doctype html><html><meta charset='utf-8'><body{attribute} style='{style}'>{body}</body></html>"
 
 
 def awkward():

@@ -15,10 +15,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 QUERIES = {
     "everything": "{}",
-    "conditions on three enrichments": 'dict(conditions=(C("DEPARTMENT") == "MEAT") & (C("MAILER") > "0") & (C("STORE_CLASS") == "C"))',
+    "conditions on three enrichments": (
+        'dict(conditions=(C("DEPARTMENT") == "MEAT") & (C("MAILER") > "0") & (C("STORE_CLASS") == "C"))'
+    ),
     "one frame a department": 'dict(partition_by="DEPARTMENT", payload_columns=["UNITS", "PRICE", "DISPLAY"])',
     "projection": 'dict(dimension_columns=["STORE_ID", "WEEK"], payload_columns=["VISITS", "KIDS_SHARE"])',
-    "payload of the seed": 'dict(conditions=C("PRICE") > 5.0, payload_columns=["SALES_VALUE", "CAMPAIGN_TYPE", "RESPONSE_CLASS"])',
+    "payload of the seed": (
+        'dict(conditions=C("PRICE") > 5.0, payload_columns=["SALES_VALUE", "CAMPAIGN_TYPE", "RESPONSE_CLASS"])'
+    ),
 }
 HEAD = """
 import json, sys
@@ -35,7 +39,8 @@ ASK = """
 def ask(number, query):
     frames = query_cube(CUBE, STORE, **eval(query))
     for i, frame in enumerate(frames):
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), f"{sys.argv[2]}/{number}-{i}.parquet", coerce_timestamps="us")
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        pq.write_table(table, f"{sys.argv[2]}/{number}-{i}.parquet", coerce_timestamps="us")
     return len(frames)
 print(json.dumps([ask(number, query) for number, query in enumerate(json.loads(sys.argv[3]))]))
 """

@@ -43,7 +43,9 @@ FIGURES = {
     "cells with a coupon": "select count(*) from sales semi join coupons using (PRODUCT_ID, WEEK)",
     "cells with an elasticity": "select count(ELASTICITY) from sales join response using (PRODUCT_ID)",
     "cells with a category": "select count(CATEGORY) from sales join products using (PRODUCT_ID)",
-    "cells on display": "select count(*) from sales join promotions using (PRODUCT_ID, STORE_ID, WEEK) where DISPLAY <> '0'",
+    "cells on display": (
+        "select count(*) from sales join promotions using (PRODUCT_ID, STORE_ID, WEEK) where DISPLAY <> '0'"
+    ),
     "departments": "select count(distinct DEPARTMENT) from job",
     "cells with a department": "select count(DEPARTMENT) from job",
     "cells of GROCERY": "select count(*) from job where DEPARTMENT = 'GROCERY'",

@@ -88,14 +88,20 @@ def labels(step):
     return sorted(loaded(step).indices[step["column"]].eval_operator(step.get("op", "=="), one_value(step)))
 
 def store(step):
-    return len(api.store_dataframes_as_dataset(store=STORE, dataset_uuid=step["uuid"], dfs=data(step), **arguments(step)).partitions)
+    rows, given = data(step), arguments(step)
+    dataset = api.store_dataframes_as_dataset(store=STORE, dataset_uuid=step["uuid"], dfs=rows, **given)
+    return len(dataset.partitions)
 
 def csv(step):
-    api.store_dataframes_as_dataset(store=STORE, dataset_uuid=step["uuid"], dfs=data(step), df_serializer=CsvSerializer(compress=step["compress"]))
+    serializer = CsvSerializer(compress=step["compress"])
+    api.store_dataframes_as_dataset(
+        store=STORE, dataset_uuid=step["uuid"], dfs=data(step), df_serializer=serializer
+    )
 
 def update(step):
     rows = data(step) if "rows" in step or "tables" in step else []
-    return len(api.update_dataset_from_dataframes(rows, store=STORE, dataset_uuid=step["uuid"], **arguments(step)).partitions)
+    dataset = api.update_dataset_from_dataframes(rows, store=STORE, dataset_uuid=step["uuid"], **arguments(step))
+    return len(dataset.partitions)
 
 def header(step):
     meta = make_meta(frame(step["rows"]), origin="header", partition_keys=step["partition_on"])
@@ -108,7 +114,9 @@ def single(step):
 
 def commit(step):
     parts = STAGED.get(step["uuid"], [])
-    return len(api.commit_dataset(store=STORE, dataset_uuid=step["uuid"], new_partitions=parts, **arguments(step)).partitions)
+    given = arguments(step)
+    dataset = api.commit_dataset(store=STORE, dataset_uuid=step["uuid"], new_partitions=parts, **given)
+    return len(dataset.partitions)
 
 def build(step):
     from_factory = api.DatasetFactory(step["uuid"], STORE) if hasattr(api, "DatasetFactory") else None
@@ -125,7 +133,10 @@ def collect(step):
 def describe(step):
     dataset = loaded(step)
     known = {k: v for k, v in dataset.metadata.items() if not k.startswith(("creation", "kartothek_cube."))}
-    return {"metadata": known, "partitions": len(dataset.partitions), "explicit": dataset.explicit_partitions, "indices": sorted(dataset.indices)}
+    return {
+        "metadata": known, "partitions": len(dataset.partitions),
+        "explicit": dataset.explicit_partitions, "indices": sorted(dataset.indices),
+    }
 
 answers = []
 for step in json.loads((FOLDER / "steps.json").read_text()):

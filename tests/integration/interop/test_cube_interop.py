@@ -56,14 +56,16 @@ ASK = """
 def ask(name, query):
     frames = query_cube(CUBE, STORE, **eval(query))
     for i, frame in enumerate(frames):
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), FOLDER / f"{name} {i}.parquet", coerce_timestamps="us")
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        pq.write_table(table, FOLDER / f"{name} {i}.parquet", coerce_timestamps="us")
     return len(frames)
 print(json.dumps({name: ask(name, query) for name, query in QUERIES.items()}))
 """
 BUILD = """
-PARTITION_ON = {i: PARTITION_ON.get(i, CUBE.partition_columns) for i in ("sales", "products", "stores", "promotions", "coupons", "traffic")}
-build_cube(given("sales", "products", "stores"), CUBE, STORE, metadata={"sales": {"who": "kartothek"}}, partition_on=PARTITION_ON)
-extend_cube(given("promotions", "coupons", "traffic"), CUBE, STORE, partition_on=PARTITION_ON)
+FIRST, LATER = ("sales", "products", "stores"), ("promotions", "coupons", "traffic")
+PARTITION_ON = {i: PARTITION_ON.get(i, CUBE.partition_columns) for i in FIRST + LATER}
+build_cube(given(*FIRST), CUBE, STORE, metadata={"sales": {"who": "kartothek"}}, partition_on=PARTITION_ON)
+extend_cube(given(*LATER), CUBE, STORE, partition_on=PARTITION_ON)
 print(json.dumps(None))
 """
 APPEND = """
@@ -72,8 +74,10 @@ print(json.dumps(sorted(result)))
 """
 DISCOVER = """
 cube, datasets = discover_cube(CUBE.uuid_prefix, STORE)
-metadata = {k: v for k, v in datasets["sales"].metadata.items() if not k.startswith(("ktk_", "creation", "kartothek_cube"))}
-print(json.dumps([cube == CUBE.copy(index_columns=CUBE.index_columns - {"RESPONSE_CLASS"}), sorted(datasets), metadata]))
+system = ("ktk_", "creation", "kartothek_cube")
+metadata = {k: v for k, v in datasets["sales"].metadata.items() if not k.startswith(system)}
+expected = CUBE.copy(index_columns=CUBE.index_columns - {"RESPONSE_CLASS"})
+print(json.dumps([cube == expected, sorted(datasets), metadata]))
 """
 REMOVE = """
 remove_partitions(CUBE, STORE, C("PERIOD") == 1, ["sales", "promotions"])

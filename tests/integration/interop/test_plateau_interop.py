@@ -29,7 +29,10 @@ print(json.dumps(len(table)))
 """
 UPDATE = """
 new = pq.read_table(sys.argv[2]).to_pandas()
-result = update_dataset_from_dataframes([new], STORE, "sales++seed", partition_on=["COUNTRY_CODE"], secondary_indices=json.loads(sys.argv[3]))
+indices = json.loads(sys.argv[3])
+result = update_dataset_from_dataframes(
+    [new], STORE, "sales++seed", partition_on=["COUNTRY_CODE"], secondary_indices=indices
+)
 print(json.dumps(len(result.partitions)))
 """
 

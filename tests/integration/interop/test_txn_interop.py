@@ -13,7 +13,8 @@ from functools import partial
 import pandas as pd
 from storefact import get_store_from_url
 from kartothek.io.eager import update_dataset_from_dataframes
-update_dataset_from_dataframes([pd.DataFrame({"x": [2]})], store=partial(get_store_from_url, sys.argv[1]), dataset_uuid="uuid")
+store = partial(get_store_from_url, sys.argv[1])
+update_dataset_from_dataframes([pd.DataFrame({"x": [2]})], store=store, dataset_uuid="uuid")
 print("null")
 """
 

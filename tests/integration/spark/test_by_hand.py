@@ -1,4 +1,4 @@
-"""Plain functions of this library inside functions of Spark: nothing of Spark is needed for that."""
+"""Plain functions of this library inside functions of Spark, which need nothing of Spark."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from kartothek_cube.spark.write.stage import accepted
 
 
 def failing_once(marker, after):
-    """A stage that fails the first time it comes to an end, before or after its rows have gone out."""
+    """A stage that fails the first time it ends, before or after it has sent its rows."""
 
     def task(batches):
         for batch in batches:

@@ -141,15 +141,15 @@ def test_a_function_may_be_a_generator(spark, cube, built):
     ],
 )
 def test_wrong_results_are_named_with_their_group(cube, built, result, error, text):
-    from kartothek_cube.spark.read.groups import _called, _calling
+    from kartothek_cube.spark.read.groups import call_groups, group_call
 
     groups = list(plan_cube_query(cube, built, C("p") == 1).groups)
     with pytest.raises(error, match=text):
         list(
-            _called(
+            call_groups(
                 groups,
                 built,
-                _calling(lambda key, table: result, pandas=False, columns=frozenset("n")),
+                group_call(lambda key, table: result, pandas=False, columns=frozenset("n")),
                 pa.schema([("n", pa.int64())]),
             )
         )
@@ -194,27 +194,27 @@ def test_what_is_no_function_or_schema_is_refused(spark, cube, built, func, sche
     ],
 )
 def test_the_annotation_of_the_second_parameter_decides(annotation, wanted):
-    from kartothek_cube.spark.read.groups import _wants_pandas
+    from kartothek_cube.spark.read.groups import wants_pandas
 
     def function(key, table): ...
 
     if annotation is not None:
         function.__annotations__["table"] = annotation
-    assert _wants_pandas(function) is wanted
+    assert wants_pandas(function) is wanted
 
 
 @pytest.mark.parametrize("func", [lambda table: table, lambda: None, lambda a, b, c: a, lambda a, *, b: a, [].append])
 def test_a_function_that_cannot_be_called_with_key_and_rows_is_refused_before_any_task(func):
-    from kartothek_cube.spark.read.groups import _wants_pandas
+    from kartothek_cube.spark.read.groups import wants_pandas
 
     with pytest.raises(InvalidType, match=r"func is called as func\(key, table\)"):
-        _wants_pandas(func)
+        wants_pandas(func)
 
 
 @pytest.mark.parametrize(
     "func", [lambda *both: None, lambda key, table, more=1: None, functools.partial(lambda a, key, table: None, 1), max]
 )
 def test_whatever_takes_key_and_rows_is_a_function(func):
-    from kartothek_cube.spark.read.groups import _wants_pandas
+    from kartothek_cube.spark.read.groups import wants_pandas
 
-    assert _wants_pandas(func) is False
+    assert wants_pandas(func) is False

@@ -13,8 +13,7 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark import actions as jobs
-from kartothek_cube.spark import build_cube_from_spark, query_cube_spark
+from kartothek_cube.spark import actions, build_cube_from_spark, query_cube_spark
 from kartothek_cube.spark.actions import Job, perform
 from kartothek_cube.spark.session import cores, find_session, is_connect, summed
 from kartothek_cube.spark.tasks import in_task
@@ -175,12 +174,12 @@ def spark_of(monkeypatch):
     """
 
     def stand_in(watch):
-        monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_LOOKS", 0.001)
-        monkeypatch.setattr(jobs, "_SECONDS_BETWEEN_CANCELS", 0.001)
+        monkeypatch.setattr(actions, "_SECONDS_BETWEEN_LOOKS", 0.001)
+        monkeypatch.setattr(actions, "_SECONDS_BETWEEN_CANCELS", 0.001)
         monkeypatch.setattr("pyspark.InheritableThread", Plain)
-        monkeypatch.setattr(jobs, "named", lambda *given: nullcontext())
-        monkeypatch.setattr(jobs, "watching", lambda *given: nullcontext(watch))
-        monkeypatch.setattr(jobs, "cancel", lambda session, tag: session())
+        monkeypatch.setattr(actions, "named", lambda *given: nullcontext())
+        monkeypatch.setattr(actions, "watching", lambda *given: nullcontext(watch))
+        monkeypatch.setattr(actions, "cancel", lambda session, tag: session())
 
     return stand_in
 

@@ -61,7 +61,7 @@ from kartothek_cube.spark import (
     garbage_collect_dataset_spark,
     hash_dataset_spark,
 )
-from kartothek_cube.spark import executor as module
+from kartothek_cube.spark import executor as executor_module
 from kartothek_cube.spark.executor import FEWEST_LIGHT, Stores, spark_executor
 
 NOW = options(grace=dt.timedelta(0), retain=dt.timedelta(0))
@@ -122,7 +122,7 @@ class Witness(StoreView):
 
 @pytest.fixture
 def anything_goes_out(monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_LIGHT", 2)
+    monkeypatch.setattr(executor_module, "FEWEST_LIGHT", 2)
 
 
 @pytest.fixture
@@ -315,12 +315,12 @@ def no_jobs(monkeypatch):
     def refused(frame, job):
         raise AssertionError(f"a job: {job}")
 
-    monkeypatch.setattr(module, "collect", refused)
+    monkeypatch.setattr(executor_module, "collect", refused)
 
 
 @pytest.mark.usefixtures("no_jobs")
 def test_few_files_are_not_worth_a_job(spark, twins, monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_LIGHT", FEWEST_LIGHT)
+    monkeypatch.setattr(executor_module, "FEWEST_LIGHT", FEWEST_LIGHT)
     store, twin = twins(write_twice)
     pd.testing.assert_frame_equal(collect_dataset_metadata_spark(store, "uuid"), collect_dataset_metadata(twin, "uuid"))
     copy_dataset_spark("uuid", store, "copy")
@@ -388,7 +388,7 @@ def test_options_and_stores_that_do_not_pickle_hold_in_tasks(spark):
 
 
 def test_what_cannot_be_pickled_is_refused_with_a_reason():
-    with pytest.raises(InvalidType, match="cannot travel to a Spark task"):
+    with pytest.raises(InvalidType, match="cannot be sent to a Spark task"):
         Stores([]).dumps(threading.Lock())
 
 
@@ -404,10 +404,10 @@ def test_what_executors_cannot_import_travels_whole():
     [(True, 2, 200, 2), (True, 5000, 2, 8), (False, 2, 2, 1), (False, 500, 200, 20), (False, 5000, 2, 8)],
 )
 def test_calls_of_a_store_are_cut_into_fewer_tasks_than_work_that_takes_seconds(heavy, items, width, tasks):
-    assert module.tasks_for(Task(len, heavy), items, width) == tasks
+    assert executor_module.tasks_for(Task(len, heavy), items, width) == tasks
 
 
 @pytest.mark.parametrize("tasks", [[0], [0, 0, 1], [0, 2]])
 def test_results_of_tasks_that_are_not_one_of_each_are_refused(tasks):
     with pytest.raises(CorruptData, match="not one of each of 2"):
-        list(module._in_order([{"task": task, "results": b"", "error": None} for task in tasks], 2))
+        list(executor_module._in_order([{"task": task, "results": b"", "error": None} for task in tasks], 2))

@@ -163,12 +163,13 @@ def test_a_large_plan_travels_as_rows(spark, cube, built, seed, monkeypatch):
     assert CLOSURE_BYTES == 16 * 2**20
 
 
-@pytest.mark.parametrize(("held", "as_rows"), [(0, False), (96, False), (97, True)])
-def test_group_keys_take_the_place_of_items_in_the_function(monkeypatch, held, as_rows):
+@pytest.mark.parametrize(("closure_bytes", "as_rows"), [(0, False), (96, False), (97, True)])
+def test_group_keys_take_the_place_of_items_in_the_function(monkeypatch, closure_bytes, as_rows):
     sent = []
     session = SimpleNamespace(
-        range=lambda *given: sent.append("range"), createDataFrame=lambda *given: sent.append("rows") or Mock()
+        range=lambda *given: sent.append("range") or Mock(),
+        createDataFrame=lambda *given: sent.append("rows") or Mock(),
     )
     monkeypatch.setattr(tasks, "CLOSURE_BYTES", 100)
-    tasks._sent(session, [b"ab", b"cd"], held)
+    tasks.run_packed(session, [b"ab", b"cd"], iter, pa.schema([("x", pa.int64())]), closure_bytes=closure_bytes)
     assert sent == ["rows" if as_rows else "range"]

@@ -19,7 +19,7 @@ from kartothek_cube.api.dataset import (
 )
 from kartothek_cube.errors import DatasetNotFound, InvalidInput, InvalidRequest, InvalidType, KeyNotFound, UnknownColumn
 from kartothek_cube.spark import read_dataset_as_spark
-from kartothek_cube.spark.read import dataset as module
+from kartothek_cube.spark.read import dataset
 
 READS = {
     "everything": {},
@@ -177,8 +177,8 @@ def test_a_large_file_comes_in_pieces(store_url):
     source = dataset_ref("large", store_url, None)
     plan = make_file_plan(source.store, source.snapshot(), "table", None, None)
     with options(bytes_in_flight=2**20):
-        pieces = [piece.num_rows for piece in module._pieces(store_url, plan.request, plan.tasks())]
+        pieces = [piece.num_rows for piece in dataset._pieces(store_url, plan.request, plan.tasks())]
     assert len(pieces) > 4
     assert sum(pieces) == 600_000
     wire = pa.schema([("x", pa.int64()), ("v", pa.float64())])
-    assert sum(batch.num_rows for batch in module._rows(store_url, plan.request, plan.tasks(), wire)) == 600_000
+    assert sum(batch.num_rows for batch in dataset._rows(store_url, plan.request, plan.tasks(), wire)) == 600_000

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from kartothek_cube.spark import python_worker as worker
+from kartothek_cube.spark import python_worker
 from kartothek_cube.spark.python_worker import send_at_once, spilling_beside_spark, tuned_worker
 from kartothek_cube.spark.tasks import as_task
 
@@ -24,18 +24,18 @@ def test_only_what_is_left_after_the_first_task_of_a_worker_stays_in_it(monkeypa
             yield gc.get_freeze_count()
 
     assert list(task()) == [0]
-    assert worker._freeze not in gc.callbacks  # here is no worker
-    monkeypatch.setattr(worker, "_is_worker", lambda: True)
+    assert python_worker._freeze not in gc.callbacks  # here is no worker
+    monkeypatch.setattr(python_worker, "_is_worker", lambda: True)
     try:
         assert [*task(), *task()] == [0, 0]
-        assert gc.callbacks.count(worker._freeze) == 1
+        assert gc.callbacks.count(python_worker._freeze) == 1
         gc.collect(0)
         assert gc.get_freeze_count() == 0
         gc.collect()
         assert gc.get_freeze_count() > 0
         (frozen,) = task()
         assert frozen > 0  # not as many: what is frozen may be freed
-        assert worker._freeze not in gc.callbacks
+        assert python_worker._freeze not in gc.callbacks
     finally:
         gc.unfreeze()
 
@@ -153,7 +153,7 @@ def test_tasks_know_where_spark_has_its_files(spark):
 
 @pytest.fixture
 def in_worker(monkeypatch):
-    monkeypatch.setattr(worker, "_is_worker", lambda: True)
+    monkeypatch.setattr(python_worker, "_is_worker", lambda: True)
     monkeypatch.setattr(gc, "callbacks", [])
 
 
@@ -188,7 +188,7 @@ def looking(batches):
     import pyarrow as pa
 
     # Before a row is asked for, as rows are what would wait.
-    with socket.socket(fileno=os.dup(worker._connection_to_spark())) as connection:
+    with socket.socket(fileno=os.dup(python_worker._connection_to_spark())) as connection:
         is_unix = connection.family == socket.AF_UNIX
         at_once = is_unix or connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
     for _ in batches:

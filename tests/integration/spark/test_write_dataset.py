@@ -312,7 +312,7 @@ def test_a_dataset_of_several_tables_is_refused(untouched, rows, store_url):
 
 
 def test_equal_values_of_whatever_width_have_the_same_bucket(spark):
-    from kartothek_cube.spark.write.distribution import _bucket
+    from kartothek_cube.spark.write.distribution import bucket_column
 
     alike = {
         "a whole number": ["7Y", "7S", "7", "7L"],
@@ -329,7 +329,7 @@ def test_equal_values_of_whatever_width_have_the_same_bucket(spark):
     cells = {f"{kind} {i}": text for kind, texts in alike.items() for i, text in enumerate(texts)}
     frame = spark.sql("SELECT " + ", ".join(f"{text} AS `{name}`" for name, text in cells.items()))
     found = (
-        frame.select(*(_bucket({f"`{f.name}`": f.dataType}, 2**40).alias(f.name) for f in frame.schema.fields))
+        frame.select(*(bucket_column({f"`{f.name}`": f.dataType}, 2**40).alias(f.name) for f in frame.schema.fields))
         .first()
         .asDict()
     )

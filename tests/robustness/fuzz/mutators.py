@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 from copy import deepcopy
 from dataclasses import dataclass
@@ -280,7 +281,7 @@ def _parquet_bytes(rng: Rng, data: bytes) -> bytes:
 OTHER_COLUMNS: tuple[Callable[[Rng, int], pa.Array], ...] = (
     lambda rng, n: pa.array([rng.choice(ABSURD_TEXTS) for _ in range(n)]),
     lambda rng, n: pa.array([rng.choice((None, -1, 2**62)) for _ in range(n)], type=pa.int64()),
-    lambda rng, n: pa.array([rng.choice((None, float("nan"), float("inf"), 1e300)) for _ in range(n)], type=pa.float64()),
+    lambda rng, n: pa.array([rng.choice((None, math.nan, math.inf, 1e300)) for _ in range(n)], type=pa.float64()),
     lambda rng, n: pa.nulls(n),
     lambda rng, n: pa.nulls(n, pa.int64()),
     lambda rng, n: pa.array([[rng.choice(ABSURD_TEXTS), None] for _ in range(n)]),
@@ -288,7 +289,9 @@ OTHER_COLUMNS: tuple[Callable[[Rng, int], pa.Array], ...] = (
     lambda rng, n: pa.array([{"a": 1, "b": None} for _ in range(n)]),
     lambda rng, n: pa.array([[("k", 1)] for _ in range(n)], type=pa.map_(pa.string(), pa.int64())),
     lambda rng, n: pa.array([b"\xff\xfe"] * n, type=pa.binary()),
-    lambda rng, n: pa.array([rng.randrange(-(2**40), 2**40) for _ in range(n)]).cast(pa.timestamp("us", "Europe/Berlin")),
+    lambda rng, n: (
+        pa.array([rng.randrange(-(2**40), 2**40) for _ in range(n)]).cast(pa.timestamp("us", "Europe/Berlin"))
+    ),
     lambda rng, n: pa.array(["a"] * n).dictionary_encode(),
     lambda rng, n: pa.array([1] * n, type=pa.decimal128(30, 2)),
     lambda rng, n: pa.array([b"abcd"] * n, type=pa.binary(4)),

@@ -4,6 +4,7 @@ row that is made up.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections import Counter
 from pathlib import Path
@@ -86,7 +87,7 @@ def _read(case: Case, store: Store, rng: random.Random) -> str:
 
 def _matching(predicates: Any) -> pa.Table:
     tests: dict[str, Callable[[Any, Any], bool]] = {
-        "==": lambda a, b: a == b, "!=": lambda a, b: a != b, ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, "in": lambda a, b: a in b,
+        "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<=": operator.le, "in": lambda a, b: a in b,
     }  # fmt: skip
 
     def holds(row: dict[str, Any]) -> bool:

@@ -619,8 +619,8 @@ def test_numbers_of_rows_that_may_be_true_are_not(footer):
 GUARDED = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
-from kartothek_cube.core.io._fast import shared_key_columns
-from kartothek_cube.core.maintenance.compaction.run import _figures
+from kartothek_cube.core.maintenance.compaction.run import _file_figures
+from kartothek_cube.core.io._fast import shared_key_columns as beside
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.statistics import row_group_table
 from kartothek_cube.core.expressions.predicates import parse_predicates
@@ -645,11 +645,17 @@ for at in range(start, len(data) - 8):
         changed[at] ^= 1 << bit
         store = MemoryStore()
         store.put("f.parquet", bytes(changed))
-        reads = [lambda: read_rows(store, "f.parquet", request), lambda: list(open_rows(store, "f.parquet", request, 10)[1]),
-                 lambda: row_group_table(store, "uuid", [("a", "f.parquet")])]
+        reads = [
+            lambda: read_rows(store, "f.parquet", request),
+            lambda: list(open_rows(store, "f.parquet", request, 10)[1]),
+            lambda: row_group_table(store, "uuid", [("a", "f.parquet")]),
+        ]
         if bit in (0, 6):  # a little more or much more than it was
-            reads += [lambda: _figures(store, "uuid", "f.parquet"), lambda: beside.read_with(store, "f.parquet", whole, {}, ["x"]),
-                      lambda: beside.read_rest(store, "f.parquet", whole, {}, known)]
+            reads += [
+                lambda: _file_figures(store, "uuid", "f.parquet"),
+                lambda: beside.read_with(store, "f.parquet", whole, {}, ["x"]),
+                lambda: beside.read_rest(store, "f.parquet", whole, {}, known),
+            ]
         for read in reads:
             try:
                 read()

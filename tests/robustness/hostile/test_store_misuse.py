@@ -28,8 +28,7 @@ from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.stores import conditional_put
-from kartothek_cube.core.stores import object_store as connection
+from kartothek_cube.core.stores import conditional_put, object_store
 from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
 from kartothek_cube.core.stores.open import (
     LocalStore,
@@ -70,13 +69,13 @@ def clean(monkeypatch):
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(conditional_put, "_FOUND", {})
+    monkeypatch.setattr(conditional_put, "_SUPPORTED", {})
 
 
 @pytest.fixture
 def hasty(monkeypatch):
     monkeypatch.setattr(
-        connection, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+        object_store, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
     )
 
 

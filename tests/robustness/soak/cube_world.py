@@ -33,7 +33,7 @@ from kartothek_cube.api.cube import (
 from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members import consistent_read as settle
+from kartothek_cube.cube.members import consistent_read
 from kartothek_cube.errors import CommitConflict, CommitOutcomeUnknown, CubeCommitIncomplete, StagedFilesLost
 from kartothek_cube.testing.stores import InjectedFault, SimulatedCrash
 from tests.robustness.soak.dataset_world import Settings, settings_of
@@ -83,7 +83,7 @@ class World:
             # Of writes that stopped halfway, or seem to.
             warnings.simplefilter("ignore")
             pauses = SimpleNamespace(sleep=lambda seconds: self.scheduler.pause())
-            with patch.object(settle, "time", pauses), patch.object(settle, "_warn", self.warned):
+            with patch.object(consistent_read, "time", pauses), patch.object(consistent_read, "_warn", self.warned):
                 build_cube(frames((0,), 0), CUBE, self.memory)
                 for i in range(self.settings.actors):
                     self.scheduler.spawn(f"actor {i}", _Player(self, f"actor {i}").play)
@@ -125,7 +125,7 @@ class World:
             self.clock.leap(timedelta(days=30))
 
 
-_WARN = settle._warn
+_WARN = consistent_read._warn
 
 CONDITIONS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
     (C("i1") == 1, lambda row: row["i1"] == 1),

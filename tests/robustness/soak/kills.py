@@ -230,7 +230,8 @@ class Killer:
         self.start(child)
 
     def last_words(self, child: Child) -> str:
-        return f"writer {child.process} ended by itself: {child.log.read_text().splitlines()[-2:] if child.log.exists() else ''}"
+        said = child.log.read_text().splitlines()[-2:] if child.log.exists() else ""
+        return f"writer {child.process} ended by itself: {said}"
 
     def look(self, *dead: Child) -> None:
         for child in dead:

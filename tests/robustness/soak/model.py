@@ -1,4 +1,4 @@
-"""What a dataset must hold after each commit, in the order in which the documents name the commits."""
+"""The expected contents of a dataset after each commit, in the order of the documents' commits."""
 
 from __future__ import annotations
 

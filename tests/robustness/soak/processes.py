@@ -50,7 +50,8 @@ class Report:
         tries = (
             f"{sum(self.tries) / len(self.tries):.2f} tries a commit, at most {max(self.tries)}, " if self.tries else ""
         )
-        return f"{self.kind}: {self.commits} commits in {self.seconds:.1f} s, {self.commits / self.seconds:.1f} a second, {tries}{self.garbage} keys of garbage"
+        pace = f"{self.commits} commits in {self.seconds:.1f} s, {self.commits / self.seconds:.1f} a second"
+        return f"{self.kind}: {pace}, {tries}{self.garbage} keys of garbage"
 
 
 def rows_of(numbers: Sequence[int]) -> pa.Table:

@@ -43,7 +43,8 @@ def main() -> int:
         except Exception:
             failures += 1
             say(
-                f"\nFAILED: python -m tests.robustness.soak.state_machine --world {asked.world} --seed {seed}\n{traceback.format_exc()}"
+                f"\nFAILED: python -m tests.robustness.soak.state_machine --world {asked.world} --seed {seed}\n"
+                f"{traceback.format_exc()}"
             )
             if failures >= 5:
                 break

@@ -100,8 +100,8 @@ def test_without_overwrite_an_existing_cube_stays(run, folder):  # cube 253
     ran = run("my_cube", "copy", "--tgt_store", "two")
     assert (ran.code, ran.out) == (2, COPIED)
     assert (
-        ran.err
-        == 'Error: Failed to copy cube: Dataset "my_cube++seed" exists in target store but overwrite was set to False; --overwrite replaces it\n'
+        ran.err == 'Error: Failed to copy cube: Dataset "my_cube++seed" exists in target store '
+        "but overwrite was set to False; --overwrite replaces it\n"
     )
     assert contents(str(folder / "two")) == before
 
@@ -162,8 +162,8 @@ def test_a_source_that_has_lost_files_replaces_nothing(run, folder):
     ran = run("my_cube", "copy", "--tgt_store", "two", "--overwrite")
     assert (ran.code, ran.out) == (2, "")
     assert (
-        ran.err
-        == f"Error: Failed to copy cube: the source store lacks 1 file of dataset seed, first {lost}. Nothing was changed.\n"
+        ran.err == f"Error: Failed to copy cube: the source store lacks 1 file of dataset seed, first {lost}. "
+        "Nothing was changed.\n"
     )
     assert contents(str(folder / "two")) == before
 

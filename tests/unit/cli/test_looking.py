@@ -8,7 +8,7 @@ from kartothek_cube import C, append_to_cube, build_cube, list_cubes, open_cube,
 from kartothek_cube.cli.commands.history import resolved, shortened
 from kartothek_cube.cli.errors import Failure
 from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.maintenance import copy
+from kartothek_cube.core.maintenance import rename
 from tests.support.cli_cubes import CUBE, ENRICH, SEED, contents, keys
 
 
@@ -177,14 +177,14 @@ def test_a_dataset_gets_another_name(run, folder):
 @pytest.mark.parametrize("name", ["enrich", "seed"])
 def test_an_interrupted_rename_goes_on(run, folder, monkeypatch, name):
     before = query_cube_arrow(CUBE, folder / "store")
-    delete = copy.delete_dataset
+    delete = rename.delete_dataset
 
     def interrupted(store, uuid):
         if uuid == f"my_cube++{name}":
             raise KeyboardInterrupt
         delete(store, uuid)
 
-    monkeypatch.setattr(copy, "delete_dataset", interrupted)
+    monkeypatch.setattr(rename, "delete_dataset", interrupted)
     assert run("my_cube", "rename", "new").code == 1
     monkeypatch.undo()
     monkeypatch.chdir(folder)

@@ -47,7 +47,8 @@ def test_where_a_cube_is_not_there_those_that_are_there_are_named(run):
     for command in ("info", "check-migration"):
         err = run("my_cub", command).err
         assert err.startswith(
-            'Error: Could not load cube: Could not find seed dataset for cube "my_cub". Cubes of this store: my_cube, other. '
+            'Error: Could not load cube: Could not find seed dataset for cube "my_cub". '
+            "Cubes of this store: my_cube, other. "
         )
     for command in ("info", "check-migration", "verify", "report"):
         assert run("my_cub", command).err.endswith(" Cubes of this store: my_cube, other. Did you mean 'my_cube'?\n")
@@ -181,6 +182,15 @@ def fresh(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
+def test_a_condition_is_parsed_in_a_new_process():
+    code = """
+import pyarrow as pa
+from kartothek_cube.cli.query.questions import conditions_in
+print(conditions_in("WEEK > 3", {"WEEK": pa.int64()}))
+"""
+    assert fresh(code).stdout == "(WEEK > 3)\n"
+
+
 def test_help_loads_nothing_but_click():
     code = """
 import sys, json
@@ -227,8 +237,8 @@ def test_without_the_extra_it_ends_with_one_line_that_names_it():
     ran = fresh(block + "from kartothek_cube.cli import main; main()")
     assert ran.returncode == 1
     assert (
-        ran.stderr
-        == "Error: The command kartothek_cube needs the package click, which is not installed: pip install 'kartothek-cube[cli]'\n"
+        ran.stderr == "Error: The command kartothek_cube needs the package click, which is not installed: "
+        "pip install 'kartothek-cube[cli]'\n"
     )
     ran = fresh(block + "from kartothek_cube.cli import cli")
     assert "MissingExtra: The command kartothek_cube needs the package click" in ran.stderr

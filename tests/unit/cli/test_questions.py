@@ -50,8 +50,8 @@ def test_the_command_refuses_them_as_well(run):
     ran = run("my_cube", "query", "--where", "q == NULL")
     assert (ran.code, ran.out) == (2, "")
     assert (
-        ran.err
-        == "Error: Could not parse conditions: Condition \"q == NULL\": nothing can be compared with a null. For the text, write 'NULL' in quotes.\n"
+        ran.err == 'Error: Could not parse conditions: Condition "q == NULL": nothing can be compared with a null. '
+        "For the text, write 'NULL' in quotes.\n"
     )
     assert run("my_cube", "query", "--where", "v1 > v3").err.endswith(
         " A column is compared with a value, not with another column.\n"
@@ -90,5 +90,6 @@ def test_a_commit_may_be_named_by_the_beginning_of_its_id(run, folder):
 
 def test_what_is_neither_a_commit_nor_a_time_is_told_how_times_look(run):
     assert run("my_cube", "query", "--as-of", "yesterday").err == (
-        "Error: Could not find commit yesterday; `history` lists those that are kept. A time is written as 2024-01-31 or 2024-01-31T12:00.\n"
+        "Error: Could not find commit yesterday; `history` lists those that are kept. "
+        "A time is written as 2024-01-31 or 2024-01-31T12:00.\n"
     )

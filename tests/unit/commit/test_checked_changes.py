@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.schema import ordered
-from kartothek_cube.core.commit import apply as apply_module
-from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit import apply, commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.dataset.read import read_table_arrow
@@ -41,9 +40,9 @@ def store():
 @pytest.fixture
 def applied(monkeypatch):
     bases = []
-    real = apply_module.apply_change
+    real = apply.apply_change
     monkeypatch.setattr(
-        apply_module, "apply_change", lambda change, base, *args: (bases.append(base), real(change, base, *args))[1]
+        apply, "apply_change", lambda change, base, *args: (bases.append(base), real(change, base, *args))[1]
     )
     return bases
 
@@ -80,17 +79,17 @@ def test_a_conflict_since_the_check_is_found(store):
 @pytest.mark.parametrize("when", [1, 2])
 def test_a_commit_between_the_last_look_and_the_swap_is_kept(store, applied, monkeypatch, when):
     change, base, checked = checked_change(store)
-    real, swaps = module.swap, []
+    real, swaps = commit.swap, []
 
     def swap(*args):
         swaps.append(args)
         if len(swaps) <= when:
-            monkeypatch.setattr(module, "swap", real)
+            monkeypatch.setattr(commit, "swap", real)
             write(store, {"p": [9 + len(swaps)], "i1": [9]}, on=["p"], index=["i1"])
-            monkeypatch.setattr(module, "swap", swap)
+            monkeypatch.setattr(commit, "swap", swap)
         return real(*args)
 
-    monkeypatch.setattr(module, "swap", swap)
+    monkeypatch.setattr(commit, "swap", swap)
     landed = commit_change(store, change, base, checked)
     forget(store)
     assert landed.result.tries == when + 1

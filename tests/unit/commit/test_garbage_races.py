@@ -4,7 +4,6 @@ went wrong.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
@@ -12,7 +11,6 @@ from threading import Thread
 import pytest
 
 from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import _queues
 from kartothek_cube.core.dataset.maintain import garbage_collect_dataset, verify_dataset
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.metadata.commit_log import LENGTH
@@ -21,7 +19,7 @@ from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
-from tests.support.commits import UUID, make_change, write
+from tests.support.commits import UUID, make_change, wait_for_waiting, write
 
 DOCUMENT = document_key(UUID)
 
@@ -134,8 +132,7 @@ def together(store, number, fail):
             others.extend(Thread(target=append, args=(FaultyStore(store, fail), i)) for i in range(1, number))
             for i, thread in enumerate(others):
                 thread.start()
-                while len(_queues.waiting((store.identity, UUID))) < i + 1:
-                    threading.Event().wait(0.001)
+                wait_for_waiting(store, i + 1)
 
     append(FaultyStore(store, hold), 0)
     for thread in others:

@@ -3,13 +3,11 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 
-from kartothek_cube.core.commit import group_commit as queue
 from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import PendingCommit, group_commit
+from kartothek_cube.core.commit.group_commit import PendingCommit, _queues, group_commit
 from kartothek_cube.core.metadata.history_entry import history_key
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.runtime.options import options
@@ -18,16 +16,14 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CommitConflict
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
-from tests.support.commits import UUID, labels, make_change, write
+from tests.support.commits import UUID, labels, make_change, wait_for_waiting, write
 
 DOCUMENT = document_key(UUID)
 KEY = "line"
 
 
 class Gate(CountingStore):
-    """Holds the first put of a document until enough others stand in line, or have all been heard
-    of.
-    """
+    """Holds the first put of a document until enough other commits wait in the queue."""
 
     def __init__(self, inner, others):
         super().__init__(inner)
@@ -38,16 +34,8 @@ class Gate(CountingStore):
         if operation == "put_if" and key == DOCUMENT:
             self.swaps += 1
             if self.swaps == 1:
-                self.wait()
+                wait_for_waiting(self, self.others)
         return super().around(operation, key, action)
-
-    def wait(self):
-        waiting = partial(queue._queues.waiting, (self.identity, UUID))
-        for _ in range(10_000):
-            if len(waiting()) >= self.others:
-                return
-            threading.Event().wait(0.001)
-        raise AssertionError("the others never came")
 
 
 def together(store, changes, base):
@@ -122,7 +110,7 @@ def test_whoever_is_interrupted_leaves_the_others_to_themselves():
             )
             if done is None and operation == "put_if" and key == DOCUMENT:
                 self.swaps += 1
-                self.wait()
+                wait_for_waiting(self, self.others)
                 raise SimulatedCrash("before the swap")
             return done
 
@@ -134,7 +122,7 @@ def test_whoever_is_interrupted_leaves_the_others_to_themselves():
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_batch_whose_leader_is_interrupted_is_taken_up_by_the_next(moment):
-    """The leader of a batch dies around the merged swap: every change of the others is there once."""
+    """The leader of a batch dies around the merged swap: each change of others is there once."""
     memory = MemoryStore()
     base = write(memory, {"x": [0]}, label="base")
     changes = [make_change(memory, {"x": [i]}, label=f"l{i}") for i in range(5)]
@@ -165,15 +153,15 @@ def test_one_that_landed_is_not_told_the_error_of_another():
     store then fails for the other.
     """
     landed, waits = PendingCommit(None, None, 0), PendingCommit(None, None, 0)  # type: ignore[arg-type]
-    from kartothek_cube.core.commit import commit as module
+    from kartothek_cube.core.commit import commit
 
     def newest(store, group, attempt):
         landed.outcome.set_result("snapshot")
         raise InjectedFault("later")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_newest_state", newest)
-        module._commit_all(MemoryStore(), [landed, waits])
+        patch.setattr(commit, "_newest_state", newest)
+        commit._commit_all(MemoryStore(), [landed, waits])
     assert landed.outcome.result() == "snapshot"
     with pytest.raises(InjectedFault):
         waits.outcome.result()
@@ -232,7 +220,7 @@ def test_a_callback_may_publish_to_the_same_dataset():
 def test_lines_are_forgotten_when_nobody_stands_in_them():
     memory = MemoryStore()
     write(memory, {"x": [0]})
-    assert queue._queues._queues == {}
+    assert _queues._queues == {}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

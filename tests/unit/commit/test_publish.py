@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
@@ -12,10 +11,9 @@ from hypothesis import strategies as st
 from simplekv.fs import FilesystemStore
 from storefact._hstores import HFilesystemStore
 
-from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit import commit
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change
-from kartothek_cube.core.commit.group_commit import _queues
 from kartothek_cube.core.commit.schema_sync import update_schema_file
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.io.parquet import ParquetFormat
@@ -44,7 +42,7 @@ from kartothek_cube.errors import (
 )
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
 from tests.caches import forget
-from tests.support.commits import UUID, edit, foreign_commit, labels, make_change, raw, write
+from tests.support.commits import UUID, edit, foreign_commit, labels, make_change, raw, wait_for_waiting, write
 
 DOCUMENT = document_key(UUID)
 ROWS = {"x": [1, 2, 3], "p": ["a", "a", "b"], "v1": [0.5, None, 1.5]}
@@ -392,7 +390,7 @@ def test_whoever_comes_in_between_wins(store, intrude, error, text):
 
 
 def test_retries_are_bounded(store, monkeypatch):
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(commit.time, "sleep", lambda seconds: None)
     base = write(store, {"x": [1]})
     change = make_change(store, {"x": [3]})
 
@@ -416,8 +414,7 @@ def test_commits_that_wait_share_a_swap(store):
             others.extend(Thread(target=commit_change, args=(counting, change, base)) for change in changes[1:])
             for thread in others:
                 thread.start()
-            while len(_queues.waiting((counting.identity, UUID))) < 4:
-                threading.Event().wait(0.001)
+            wait_for_waiting(counting, 4)
 
     commit_change(FaultyStore(counting, hold), changes[0], base)
     for thread in others:
@@ -651,7 +648,7 @@ def test_index_key_that_is_taken_moves_by_a_microsecond(store, monkeypatch):
         def now(cls, tz=None):
             return cls(2000, 1, 1, 1, 1, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(module, "datetime", Clock)
+    monkeypatch.setattr(commit, "datetime", Clock)
     keys = [write(store, {"x": [i], "v1": [i]}, index=["x"]).document.indices["x"] for i in range(3)]
     assert keys == [f"{UUID}/indices/x/2000-01-01T01%3A01%3A01.00000{i}.by-dataset-index.parquet" for i in (1, 2, 3)]
 

@@ -10,8 +10,7 @@ from dataclasses import fields, replace
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.core.commit import apply as apply_module
-from kartothek_cube.core.commit import commit as module
+from kartothek_cube.core.commit import apply, commit
 from kartothek_cube.core.commit.apply import apply_change, rebase_and_apply
 from kartothek_cube.core.commit.commit import commit_change
 from kartothek_cube.core.commit.group_commit import PendingCommit
@@ -19,7 +18,7 @@ from kartothek_cube.core.dataset.distributed import write_single_partition
 from kartothek_cube.core.dataset.read import read_table_arrow
 from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.write import create_empty_dataset_header, update_dataset_from_dataframes
-from kartothek_cube.core.metadata import commit_log as chain_module
+from kartothek_cube.core.metadata import commit_log
 from kartothek_cube.core.metadata.commit_log import LENGTH
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
@@ -165,7 +164,7 @@ def test_a_change_meets_nothing_new_where_only_indices_were_loaded(monkeypatch):
     forget(store)
     base = load_snapshot(store, UUID)
     seen = Counter()
-    monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
+    monkeypatch.setattr(apply, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
     landed = commit_change(
         store,
         make_change(
@@ -182,7 +181,7 @@ def test_a_rebased_change_is_applied_once(monkeypatch):
     base = write(store, {"x": [1], "v1": [1]}, index=["x"])
     write(store, {"x": [2], "v1": [1]}, index=["x"])
     seen = Counter()
-    monkeypatch.setattr(apply_module, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
+    monkeypatch.setattr(apply, "apply_change", lambda *args: seen.update(["apply"]) or apply_change(*args))
     commit_change(store, make_change(store, {"x": [3], "v1": [1]}, index=["x"]), base)
     assert seen["apply"] == 1
 
@@ -201,10 +200,10 @@ def test_partitions_are_hashed_once_a_state(monkeypatch):
     write(store, {"x": [1], "v1": [1]}, index=["x"])
     base = load_snapshot(store, UUID)
     hashed = []
-    true = chain_module._canonical_bytes
-    monkeypatch.setattr(chain_module, "_canonical_bytes", lambda column: hashed.append(column) or true(column))
+    true = commit_log._digest
+    monkeypatch.setattr(commit_log, "_digest", lambda columns: hashed.append(list(columns)) or true(hashed[-1]))
     commit_change(store, make_change(store, {"x": [2], "v1": [1]}, index=["x"]), base)
-    assert [len(column) for column in hashed] == [2, 2]
+    assert [[len(column) for _, column in columns] for columns in hashed] == [[2, 2]]
 
 
 # --- receipts -------------------------------------------------------------------------------------
@@ -226,7 +225,7 @@ def test_receipts_of_an_older_version_count_as_old():
 def merged(store, changes, base):
     """Publish several changes in one swap."""
     group = [PendingCommit(change, base, 3) for change in changes]
-    module._commit_all(store, group)
+    commit._commit_all(store, group)
     return [pending.outcome for pending in group]
 
 

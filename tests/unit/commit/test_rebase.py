@@ -78,7 +78,7 @@ def dataset(numbers):
 
 @dataclass(frozen=True)
 class Write:
-    """A write as users mean it: what it adds, and what it takes by label, by scope or altogether."""
+    """A user's write: the rows it adds, and the partitions it removes by label, by scope or all."""
 
     added: dict
     removed: tuple = ()

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
-from kartothek_cube.core.commit.group_commit import _queues
 from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.distributed import commit_receipts, stage_partitions
 from kartothek_cube.core.dataset.read import read_table_arrow
@@ -27,7 +26,7 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.verbs.compact import compact_dataset
 from kartothek_cube.errors import CommitConflict, CorruptDocument, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
-from tests.support.commits import UUID, make_change, write
+from tests.support.commits import UUID, make_change, wait_for_waiting, write
 
 DOCUMENT = f"{UUID}.by-dataset-metadata.json"
 NUMBERS = itertools.count()
@@ -272,8 +271,7 @@ def test_one_swap_of_several_has_each_number_once():
     assert started.wait(20)
     for n, thread in enumerate(threads[1:], start=1):
         thread.start()
-        while len(_queues.waiting((store.identity, UUID))) < n:
-            threading.Event().wait(0.001)
+        wait_for_waiting(store, n)
     go.set()
     for thread in threads:
         thread.join()

@@ -1,4 +1,4 @@
-"""Types × roles × contents: a column comes back as the page on types says, or is refused by name before anything is written.
+"""Types × roles × contents: a column comes back as documented, or is refused before any write.
 
 To write the tables of the page anew: python -m tests.unit.dataset.test_column_types
 """

@@ -158,9 +158,10 @@ def test_a_scope_on_an_index_that_was_dropped_in_between_is_a_conflict(store, mo
 
 def test_a_scope_whose_column_has_another_type_by_now_is_a_conflict(store):
     other = pa.table({"p": [1], "i1": [1], "v1": [1.0]})
-    replace = lambda s: store_dataframes_as_dataset(
-        s, UUID, [other], partition_on="p", secondary_indices="i1", overwrite=True
-    )
+
+    def replace(s):
+        store_dataframes_as_dataset(s, UUID, [other], partition_on="p", secondary_indices="i1", overwrite=True)
+
     with pytest.raises(CommitConflict, match="'a' is no value"):
         update(Meanwhile(store, replace), delete_scope=[{"p": "a"}], on_conflict="reapply")
     assert rows(store, "p") == [(1,)]

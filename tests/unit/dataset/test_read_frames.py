@@ -424,7 +424,7 @@ def test_a_missing_index_file_matters_only_where_it_is_used(reader, store):
 
 
 def add_table(store, files):
-    """A second table, as kartothek writes it; partitions that are not in ``files`` have none of it."""
+    """Add a second table as kartothek writes it, in the partitions of ``files`` only."""
     document = json.loads(store.get(f"{UUID}.by-dataset-metadata.json"))
     for label, rows in files.items():
         key = f"{UUID}/names/{label}.parquet"

@@ -66,8 +66,8 @@ def test_a_value_that_is_none_is_told_what_the_column_takes(text, message):
 def test_a_type_that_texts_have_no_values_of_is_named_with_its_column():
     with pytest.raises(InvalidInput) as error:
         Condition.from_string("n == 1", TYPES)
-    assert str(error.value) == (
-        'Cannot handle type decimal128(5, 2) of column "n": '
+    assert (
+        str(error.value) == 'Cannot handle type decimal128(5, 2) of column "n": '
         "conditions as text are on texts, numbers, booleans, dates and times."
     )
 

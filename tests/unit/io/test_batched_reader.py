@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io._fast import batched_reader as small_files
-from kartothek_cube.core.io._fast.batched_reader import TooLarge, read_together
+from kartothek_cube.core.io import batched_reader
+from kartothek_cube.core.io._fast import small_files
+from kartothek_cube.core.io.batched_reader import TooLarge, read_together
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.io.reader import FileRequest, read_rows
@@ -21,6 +22,8 @@ from kartothek_cube.core.runtime.telemetry import counting
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, CorruptDocument, KeyNotFound
+
+pytestmark = pytest.mark.usefixtures("fast_paths")
 
 SCHEMA = pa.schema(
     [("x", pa.int64()), ("v1", pa.float64()), ("y", pa.string()), ("q", pa.string()), ("l", pa.list_(pa.int64()))]
@@ -54,7 +57,7 @@ def plainly(monkeypatch):
     """The keys that were read by `read_rows`."""
     keys = []
     monkeypatch.setattr(
-        small_files, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest)
+        batched_reader, "read_rows", lambda store, key, *rest: keys.append(key) or read_rows(store, key, *rest)
     )
     return keys
 
@@ -142,6 +145,7 @@ def test_csv_and_parquet_may_be_mixed(local):
 # --- the short way --------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_files_of_the_datasets_types_take_the_short_way(local, plainly):
     table = pa.table({"s": [1], "x": [1], "y": ["a"]})
     keys = [f"uuid/table/{i}.parquet" for i in range(3)]
@@ -164,6 +168,7 @@ def test_files_of_the_datasets_types_take_the_short_way(local, plainly):
     ],
     ids=["type", "missing", "never null", "nested", "row groups", "many rows", "many bytes"],
 )
+@pytest.mark.usefixtures("only_fast")
 def test_others_do_not(local, plainly, table, options):
     good = pa.table({"x": [5]})
     keys = [put(local, "a", good), put(local, "b", table, **options), put(local, "c", good)]
@@ -171,8 +176,9 @@ def test_others_do_not(local, plainly, table, options):
     assert plainly == [keys[1]]
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
-    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
+    monkeypatch.setattr(batched_reader, "_BATCH_FILES", 2)
     keys = [put(local, name, pa.table({"x": [k]})) for k, name in enumerate("abcde")]
     steps, each = [], small_files._each
     monkeypatch.setattr(small_files, "_each", lambda func, items: steps.append(len(items)) or each(func, items))
@@ -180,8 +186,9 @@ def test_the_bytes_of_few_files_are_held_at_a_time(local, monkeypatch):
     assert steps == [2] * 8 + [1] * 4
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_rows_that_take_more_memory_than_there_is_are_given_up(local, monkeypatch):
-    monkeypatch.setattr(small_files, "_AT_ONCE", 2)
+    monkeypatch.setattr(batched_reader, "_BATCH_FILES", 2)
     keys = [put(local, name, pa.table({"x": range(10)})) for name in "abcdef"]
     each = read_rows(local, keys[0], request("x")).get_total_buffer_size()
     with counting() as counted, pytest.raises(TooLarge):

@@ -17,6 +17,8 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData, InvalidInput, InvalidType, KeyNotFound
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 KEY = "uuid/table/f.parquet"
 SCHEMA = pa.schema([("p", pa.int64()), ("x", pa.int64()), ("y", pa.string()), ("v1", pa.float64())])
 
@@ -340,6 +342,7 @@ def test_files_without_statistics_are_read_whole(store):  # H34
     assert read(store, ["x"], Clause("x", "==", 2)).to_pydict() == {"x": [2]}
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_planned_reads_fetch_the_footer_once_and_only_what_is_asked_for():
     store = CountingStore(MemoryStore())
     put(store, wide(), chunk_size=1_000)

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.evaluate import matching_rows, matching_values
 from kartothek_cube.core.expressions.predicates import Clause, is_null
-from kartothek_cube.core.io import parquet
-from kartothek_cube.core.io import parquet_source as parquet_file
+from kartothek_cube.core.io import parquet, parquet_source
 from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.io.parquet_source import ParquetSource, _DistantFile, open_file
 from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.errors import CorruptData
+
+pytestmark = pytest.mark.usefixtures("fast_paths")
 
 KEY = "uuid/table/f.parquet"
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.string()), ("v1", pa.float64()), ("v2", pa.string())])
@@ -67,7 +68,7 @@ class Reads:
 @pytest.fixture
 def every_size(monkeypatch):
     """What is worth it for large files only is done with small ones."""
-    monkeypatch.setattr(parquet_file, "_MANY_ROWS", 0)
+    monkeypatch.setattr(parquet_source, "_MANY_ROWS", 0)
     monkeypatch.setattr(parquet, "_FEW_ROWS", 0)
 
 
@@ -114,18 +115,20 @@ def test_where_no_row_stays_nothing_else_is_read(monkeypatch):
     assert seen.steps == [([0], ["y"])]
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_of_a_remote_file_little_comes_at_once_and_much_step_by_step(monkeypatch):
     store = put(NotingStore(), rows(20_000), chunk_size=1_000)
     read(store, ["v1", "v2"], Clause("x", "==", 500))
     assert len(store.spans) == 1
-    monkeypatch.setattr(parquet_file, "_AT_ONCE", 0)
-    monkeypatch.setattr(parquet_file, "_GAP", 0)
+    monkeypatch.setattr(parquet_source, "_AT_ONCE", 0)
+    monkeypatch.setattr(parquet_source, "_GAP", 0)
     read(store, ["v1", "v2"], Clause("x", "==", 500))
     at_once, few, rest = (sum(stop - start for start, stop in spans) for spans in store.spans)
     assert few + rest < at_once / 2
     assert rest < few
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_of_a_large_remote_row_group_few_bytes_are_held():
     n, nbytes = 200_000, 2**20
     store = put(
@@ -257,7 +260,7 @@ def test_the_rows_are_those_of_the_whole_table(make, records, size, predicates, 
     store = put(make(), table, chunk_size=size)
     request = FileRequest("uuid", SCHEMA, tuple(sorted(columns)), tuple(predicates))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_file, "_MANY_ROWS", 0)
+        patch.setattr(parquet_source, "_MANY_ROWS", 0)
         patch.setattr(parquet, "_FEW_ROWS", 0)
         found = read_rows(store, KEY, request)
     expected = table.filter(pa.array(matching_rows(table, tuple(predicates)))).select(sorted(columns))

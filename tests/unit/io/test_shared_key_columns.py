@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.core.io._fast.shared_key_columns import read_rest, read_with
 from kartothek_cube.core.io.parquet_source import ParquetSource
 from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.errors import CorruptData
 from kartothek_cube.testing.stores import CountingStore
+
+pytestmark = pytest.mark.skipif(not uses_fast_paths(), reason="the fast paths are off")
 
 LEFT, RIGHT = "left.parquet", "right.parquet"
 KEYS = pa.table({"x": [1, 1, 2, 5], "y": ["a", "b", "a", None]})
@@ -27,7 +30,7 @@ PAYLOAD = {"v1": [0.5, None, 2.5, 0.5]}
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
-    monkeypatch.setattr(beside, "_FEW_ROWS", 0)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
 
 
 def with_payload(keys, first=False):
@@ -142,14 +145,14 @@ def test_the_value_of_a_partition_wins_over_equal_columns():
 def test_files_of_other_writers_are_decoded(monkeypatch):
     store = open_store("hmemory://")
     put(store, LEFT, KEYS)
-    monkeypatch.setattr(beside, "_WRITER", "parquet-mr")
+    monkeypatch.setattr(shared_key_columns, "_WRITER", "parquet-mr")
     assert read_with(store, LEFT, request(KEYS.schema), {}, ["x", "y"])[1] is None
 
 
 def test_few_rows_are_decoded(monkeypatch):
     store = open_store("hmemory://")
     put(store, LEFT, KEYS)
-    monkeypatch.setattr(beside, "_FEW_ROWS", 5)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 5)
     assert read_with(store, LEFT, request(KEYS.schema), {}, ["x", "y"])[1] is None
 
 

@@ -1,4 +1,4 @@
-"""`DatasetMetadata`: every member, on datasets of ours and on documents as kartothek writes them."""
+"""Every member of `DatasetMetadata`, on our datasets and on documents as kartothek writes them."""
 
 from __future__ import annotations
 

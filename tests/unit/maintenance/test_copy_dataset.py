@@ -12,7 +12,7 @@ from kartothek_cube.core.dataset.copy import copy_dataset, rename_dataset
 from kartothek_cube.core.dataset.maintain import delete_dataset, garbage_collect_dataset
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import store_dataframes_as_dataset, update_dataset_from_dataframes
-from kartothek_cube.core.maintenance import copy as module
+from kartothek_cube.core.maintenance import copy
 from kartothek_cube.core.metadata.document import parse_document
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
@@ -271,7 +271,7 @@ def test_stores_come_in_every_form(tmp_path):  # A01
 
 def test_files_are_streamed_in_blocks(store, monkeypatch):
     build(store)
-    monkeypatch.setattr(module, "_BLOCK", 100)
+    monkeypatch.setattr(copy, "_BLOCK", 100)
     seen = []
 
     class Watching(StoreView):

@@ -6,7 +6,7 @@ import pytest
 from kartothek_cube import options
 from kartothek_cube.api.dataset import update_dataset_from_dataframes, verify_dataset
 from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
-from kartothek_cube.core.maintenance.verify.rows import CellPass, known_values
+from kartothek_cube.core.maintenance.verify.rows import CellPass, distinct_index_values
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.damage import ROWS, UUID, data_keys, document, edit_file, found, put, put_table, verify, write
@@ -234,4 +234,4 @@ def test_nulls_of_cells_are_counted():
 
 
 def test_zeros_are_one_value_and_nan_is_none():
-    assert known_values(pa.array([0.0, -0.0, None, float("nan"), 1.5]), pa.float64()).to_pylist() == [0.0, 1.5]
+    assert distinct_index_values(pa.array([0.0, -0.0, None, float("nan"), 1.5]), pa.float64()).to_pylist() == [0.0, 1.5]

@@ -20,25 +20,34 @@ from kartothek_cube.core.metadata.partitions import (
 )
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType, Unsupported
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 KEY = "uuid.by-dataset-metadata.json"
 PACKED = "uuid.by-dataset-metadata.msgpack.zstd"
 MINIMAL = {"dataset_metadata_version": 4, "dataset_uuid": "uuid"}
 
 # The worked examples of kartothek 5.3, byte for byte.
 PARTITIONED = (
-    b'{"dataset_metadata_version": 4, "dataset_uuid": "ds", "indices": {"L": "ds/indices/L/2000-01-01T01%3A01%3A01.000001.by-dataset-index.parquet"}, '
-    b'"metadata": {"creation_time": "2000-01-01T01:01:01.000001", "owner": "me"}, "partitions": {"P=1/00000000000000000000000000000001": {"files": '
-    b'{"table": "ds/table/P=1/00000000000000000000000000000001.parquet"}}, "P=2/00000000000000000000000000000001": {"files": {"table": '
+    b'{"dataset_metadata_version": 4, "dataset_uuid": "ds", '
+    b'"indices": {"L": "ds/indices/L/2000-01-01T01%3A01%3A01.000001.by-dataset-index.parquet"}, '
+    b'"metadata": {"creation_time": "2000-01-01T01:01:01.000001", "owner": "me"}, '
+    b'"partitions": {"P=1/00000000000000000000000000000001": {"files": '
+    b'{"table": "ds/table/P=1/00000000000000000000000000000001.parquet"}}, '
+    b'"P=2/00000000000000000000000000000001": {"files": {"table": '
     b'"ds/table/P=2/00000000000000000000000000000001.parquet"}}}, "partition_keys": ["P"]}'
 )
 HEADER = (
-    b'{"dataset_metadata_version": 4, "dataset_uuid": "impl", "metadata": {"creation_time": "2021-03-04T05:06:07.000002", "team": "x"}, '
+    b'{"dataset_metadata_version": 4, "dataset_uuid": "impl", '
+    b'"metadata": {"creation_time": "2021-03-04T05:06:07.000002", "team": "x"}, '
     b'"partition_keys": ["day"]}'
 )
 TWO_TABLES = (
-    b'{"dataset_metadata_version": 4, "dataset_uuid": "impl", "metadata": {"creation_time": "2021-03-04T05:06:07.000002", "team": "x"}, "partitions": '
-    b'{"day=2020-01-01/00000000000000000000000000000002": {"files": {"facts": "impl/facts/day=2020-01-01/00000000000000000000000000000002.parquet", '
-    b'"names": "impl/names/day=2020-01-01/00000000000000000000000000000002.parquet"}}, "day=2020-01-02/00000000000000000000000000000002": {"files": '
+    b'{"dataset_metadata_version": 4, "dataset_uuid": "impl", '
+    b'"metadata": {"creation_time": "2021-03-04T05:06:07.000002", "team": "x"}, "partitions": '
+    b'{"day=2020-01-01/00000000000000000000000000000002": {"files": '
+    b'{"facts": "impl/facts/day=2020-01-01/00000000000000000000000000000002.parquet", '
+    b'"names": "impl/names/day=2020-01-01/00000000000000000000000000000002.parquet"}}, '
+    b'"day=2020-01-02/00000000000000000000000000000002": {"files": '
     b'{"facts": "impl/facts/day=2020-01-02/00000000000000000000000000000002.parquet", "names": '
     b'"impl/names/day=2020-01-02/00000000000000000000000000000002.parquet"}}}, "partition_keys": ["day"]}'
 )

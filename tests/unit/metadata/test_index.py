@@ -17,7 +17,7 @@ from kartothek_cube.core.expressions.evaluate import matching_all
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io import parquet
 from kartothek_cube.core.io.parquet import ParquetFormat
-from kartothek_cube.core.metadata import index as module
+from kartothek_cube.core.metadata import index as index_module
 from kartothek_cube.core.metadata.index import (
     INDEX_ROWS,
     build_index,
@@ -27,13 +27,15 @@ from kartothek_cube.core.metadata.index import (
     index_type,
     merge_indices,
 )
-from kartothek_cube.core.snapshots import loader as snapshots
+from kartothek_cube.core.snapshots import loader
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.write.receipt import PartitionRows, index_entries
 from kartothek_cube.errors import CorruptData, CorruptDocument, InvalidInput, Unsupported
 from kartothek_cube.testing.stores import CountingStore
 from tests.support.commits import UUID, write
+
+pytestmark = pytest.mark.usefixtures("fast_paths")
 
 LABELS = ["a", "b", "c"]
 
@@ -294,6 +296,7 @@ def large():
     )
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_a_read_with_one_conjunction_does_so(large):
     store, _, values = large
     fetched, cold = [], MemoryStore()
@@ -326,6 +329,7 @@ def test_row_groups_have_ten_thousand_values(large):
     ],
     ids=["equality", "half-open range", "range", "list", "nothing", "whole"],
 )
+@pytest.mark.usefixtures("only_fast")
 def test_only_matching_row_groups_are_read(large, make_clauses, rows):
     store, _, values = large
     cold = load_snapshot(store, UUID)
@@ -368,10 +372,8 @@ def test_an_unsorted_index_of_many_values_is_read_in_pieces(monkeypatch, clauses
     shuffled(store, snapshot)
     at_once, whole = load_index(store, snapshot, "x", clauses)
     assert whole
-    seen, read = [], snapshots.index_from_table
-    monkeypatch.setattr(
-        snapshots, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of)
-    )
+    seen, read = [], loader.index_from_table
+    monkeypatch.setattr(loader, "index_from_table", lambda table, *of: seen.append(table.num_rows) or read(table, *of))
     monkeypatch.setattr(parquet, "_MANY_ROWS", 100)
     monkeypatch.setattr(parquet, "_STREAMED_ROWS", 64)
     streamed, whole = load_index(store, snapshot, "x", clauses)
@@ -385,8 +387,8 @@ def test_an_index_that_is_kept_is_searched(monkeypatch):
         pairs(index.select(clauses))
         for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])
     ]
-    monkeypatch.setattr(module, "MANY", 0)
-    monkeypatch.setattr(module, "matching_all", None)
+    monkeypatch.setattr(index_module, "MANY", 0)
+    monkeypatch.setattr(index_module, "matching_all", None)
     found = [
         pairs(index.select(clauses))
         for clauses in ([Clause("x", ">", 3)], [Clause("x", "in", (1, 7))], [Clause("x", "==", 99)])

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.metadata._fast import label_index as module
+from kartothek_cube.core.metadata._fast import label_index
 from kartothek_cube.core.metadata._fast.label_index import are_distinct, label_order, positions_among
 from kartothek_cube.core.metadata.partitions import from_mapping
+
+pytestmark = pytest.mark.usefixtures("fast_paths")
 
 texts = st.text("ab/", max_size=12) | st.text("ab/", min_size=8, max_size=20)
 
@@ -33,7 +36,7 @@ def test_a_few_names_are_searched_and_the_order_is_made_once(monkeypatch):
     made = []
     monkeypatch.setattr(
         "kartothek_cube.core.metadata.partitions.label_order",
-        lambda labels: made.append(1) or module.label_order(labels),
+        lambda labels: made.append(1) or label_index.label_order(labels),
     )
     partitions = from_mapping({f"P={i}/{i:032x}": {"files": {}} for i in range(100)}, "w")
     for _ in range(2):

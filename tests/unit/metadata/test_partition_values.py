@@ -13,6 +13,8 @@ from kartothek_cube.core.metadata.partition_values import partition_table, parti
 from kartothek_cube.core.write.partitioner import split_rows
 from kartothek_cube.errors import CorruptDocument, InvalidInput, Unsupported
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 US = pa.timestamp("us")
 
 SAMPLES = [

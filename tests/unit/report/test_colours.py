@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kartothek_cube.core.display.html import Markup, in_notebook
-from kartothek_cube.cube.query import plan_svg as drawing
-from kartothek_cube.cube.report import charts as style
+from kartothek_cube.cube.query import plan_svg
+from kartothek_cube.cube.report import charts
 
 # WCAG 2, level AA, for text.
 LEAST = 4.5
@@ -60,7 +60,7 @@ def lightness(light):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.parametrize("theme", [style._LIGHT_THEME, style._DARK_THEME], ids=["light", "dark"])
+@pytest.mark.parametrize("theme", [charts._LIGHT_THEME, charts._DARK_THEME], ids=["light", "dark"])
 def test_reports(theme):
     colours, heat, inks = theme
     named = dict(re.findall(r"--(\w+):(#\w{6})", colours))
@@ -70,14 +70,14 @@ def test_reports(theme):
         for ground in ("bg", "soft")
         if contrast(named[text], named[ground]) < LEAST
     } == set()
-    assert [i for i, ground in enumerate(heat) if contrast(ground, inks[i >= style._FLIP]) < LEAST] == []
+    assert [i for i, ground in enumerate(heat) if contrast(ground, inks[i >= charts._FLIP]) < LEAST] == []
     steps = [float(lightness(linear(colour))[0]) for colour in heat]
     differences = [abs(a - b) for a, b in pairwise(steps)]
     assert steps in (sorted(steps), sorted(steps, reverse=True))
     assert min(differences) > 6
 
 
-@pytest.mark.parametrize("colours", [drawing._LIGHT, drawing._DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("colours", [plan_svg._LIGHT, plan_svg._DARK], ids=["light", "dark"])
 def test_drawings(colours):
     joins = ("seed", "inner", "left")
     assert {name for name in ("fg", "quiet", *joins) if contrast(colours[name], colours["bg"]) < LEAST} == set()
@@ -88,7 +88,7 @@ def test_drawings(colours):
 
 
 @pytest.mark.parametrize("eyes", BLIND)
-@pytest.mark.parametrize("colours", [drawing._LIGHT, drawing._DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("colours", [plan_svg._LIGHT, plan_svg._DARK], ids=["light", "dark"])
 def test_joins_are_told_apart_by_everybody(colours, eyes):
     seen = {name: lightness(np.array(BLIND[eyes]) @ linear(colours[name])) for name in ("seed", "inner", "left")}
     assert {

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from kartothek_cube.core.runtime.executor import READ_FILES as PHASE
-from kartothek_cube.core.runtime.executor import map_batches, map_in_threads
+from kartothek_cube.core.runtime.executor import READ_FILES, map_batches, map_in_threads
 from kartothek_cube.core.runtime.options import current_options, options
 
 WAIT = 30
@@ -177,10 +176,10 @@ def test_task_that_runs_tasks_gets_its_share_of_the_threads():
 def test_progress_is_told_of_the_outermost_run_if_it_is_a_phase(threads):
     events = []
     with options(progress=events.append, threads=threads):
-        list(run(lambda x: list(run(str, [x, x], phase=PHASE)), range(2), phase=PHASE))
-        list(run(str, iter("ab"), phase=PHASE))
+        list(run(lambda x: list(run(str, [x, x], phase=READ_FILES)), range(2), phase=READ_FILES))
+        list(run(str, iter("ab"), phase=READ_FILES))
         list(run(str, range(9)))
-        list(run(str, [], phase=PHASE))
+        list(run(str, [], phase=READ_FILES))
     assert [(event.done, event.total) for event in events] == [(0, 2), (1, 2), (2, 2), (0, None), (1, None), (2, None)]
     assert {(event.phase, event.unit) for event in events} == {("read", "files")}
 
@@ -190,7 +189,7 @@ def test_error_of_the_progress_function_stops_the_threads():
         return 1 // (1 - event.done)
 
     with pytest.raises(ZeroDivisionError), options(progress=report):
-        list(run(str, range(9), threads=2, phase=PHASE))
+        list(run(str, range(9), threads=2, phase=READ_FILES))
     assert workers() == []
 
 
@@ -207,7 +206,7 @@ def test_batches_grow_and_results_come_one_by_one(threads, limit):
         return [x * x for x in batch]
 
     with options(threads=threads, progress=lambda event: events.append((event.done, event.total))):
-        assert list(map_batches(square, range(40), lambda: limit, weight=lambda _: 1, phase=PHASE)) == [
+        assert list(map_batches(square, range(40), lambda: limit, weight=lambda _: 1, phase=READ_FILES)) == [
             x * x for x in range(40)
         ]
     assert events == [(i, 40) for i in range(41)]

@@ -102,7 +102,8 @@ def test_a_line_can_be_found_and_read(store, caplog):
     )
     assert record.getMessage() == str(found)
     assert str(found) == (
-        f"verb=query_cube_arrow cube=cube rows=4 files_read=3 bytes_read={found.counts.bytes_read} store_calls={found.counts.store_calls} "
+        f"verb=query_cube_arrow cube=cube rows=4 files_read=3 bytes_read={found.counts.bytes_read} "
+        f"store_calls={found.counts.store_calls} "
         f"seconds={found.seconds:.3f}"
     )
     assert pickle.loads(pickle.dumps(found)) == found
@@ -575,7 +576,8 @@ def test_the_import_logs_nothing_and_adds_no_handler():
         "logging.Logger.addHandler = lambda *given: made.append(given)\n"
         "logging.Logger.handle = lambda *given: made.append(given)\n"
         "import kartothek_cube.api.cube, kartothek_cube.api.dataset\n"
-        "print(made, [n for n, l in logging.root.manager.loggerDict.items() if n.startswith('kartothek_cube') and getattr(l, 'level', 0)])"
+        "print(made, [n for n, l in logging.root.manager.loggerDict.items() "
+        "if n.startswith('kartothek_cube') and getattr(l, 'level', 0)])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[] []\n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube import Cube, build_cube, extend_cube, plan_cube_query
 from kartothek_cube.core.stores.open import open_store, store_factory
-from kartothek_cube.spark.read.query import _loaded
+from kartothek_cube.spark.read.query import load_groups
 from kartothek_cube.spark.tasks import as_task, pack
 from kartothek_cube.spark.types import wire_schema
 
@@ -59,5 +59,5 @@ def test_what_a_task_does_is_pickled_by_name():
     factory, wire = store_factory("hfs:///srv/cubes"), wire_schema(plan_of(10).schema, "it")
     # In the library itself the function stands in a module; here, in a test, it is pickled whole,
     # so that this is an upper bound.
-    work = as_task(lambda groups: _loaded(groups, factory, wire))
+    work = as_task(lambda groups: load_groups(groups, factory, wire))
     assert len(cloudpickle.dumps(work)) < 6_000

@@ -23,7 +23,7 @@ from kartothek_cube.core.runtime.options import current_options, options
 from kartothek_cube.core.write.arguments import plan_update
 from kartothek_cube.cube.write.plan import plan_build
 from kartothek_cube.errors import InvalidInput, Unsupported
-from kartothek_cube.spark.write import blocks as stage_sort
+from kartothek_cube.spark.write import blocks as blocks_module
 from kartothek_cube.spark.write import stage
 from kartothek_cube.spark.write.blocks import blocks, runs, sorted_pieces, take_until
 from kartothek_cube.spark.write.distribution import BUCKET, make_layout
@@ -87,9 +87,11 @@ def test_a_stream_writes_what_is_written_from_memory(rows):
 
 def test_a_row_group_of_a_stream_is_as_large_as_the_memory_unless_the_serializer_says_so():
     store, rows = open_store("hmemory://"), table(5000, "a")
-    groups = lambda r: [
-        g["num_rows"] for g in pq.ParquetFile(pa.BufferReader(store.get(r.key))).metadata.to_dict()["row_groups"]
-    ]
+
+    def groups(r):
+        footer = pq.ParquetFile(pa.BufferReader(store.get(r.key))).metadata.to_dict()
+        return [g["num_rows"] for g in footer["row_groups"]]
+
     (receipt,) = staged(store, cube_rows(), rows, LITTLE)
     assert groups(receipt) == [1024] * 4 + [904]
     (receipt,) = staged(store, cube_rows(ParquetSerializer(chunk_size=2000)), rows, LITTLE)
@@ -209,7 +211,7 @@ def test_pieces_are_sorted_as_if_they_were_one_table(rows, most, size, ranges):
     )
     pieces = [table.slice(i, size) for i in range(0, len(rows), max(size, 1))] if size else [table.slice(0, 0), table]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_sort, "_RANGES", ranges)
+        patch.setattr(blocks_module, "_RANGES", ranges)
         found = pa.concat_tables([SORTED.empty_table(), *sorted_pieces(iter(pieces), ("x", "y"), most)])
     order = np.argsort(pack_one(table, ("x", "y")), kind="stable")
     assert found.column("v1").to_pylist() == order.tolist()
@@ -238,7 +240,7 @@ def test_no_piece_of_sorted_rows_is_much_larger_than_asked_for(x):
 
 
 def test_ranges_that_are_too_large_are_divided_once_more(monkeypatch):
-    monkeypatch.setattr(stage_sort, "_RANGES", 3)
+    monkeypatch.setattr(blocks_module, "_RANGES", 3)
     pieces = in_pieces([i * 7919 % 20_000 for i in range(20_000)], 16_000)
     assert len(pieces) < 50
     assert max(pieces) <= 1.5 * 1000

@@ -224,7 +224,10 @@ def test_deletes_of_many(wire, remote):
 
 
 def test_bodies_in_chunks(wire, remote):
-    signed = b"3;chunk-signature=0a\r\n1\r\n\r\n2;chunk-signature=0b\r\n23\r\n0;chunk-signature=0c\r\nx-amz-checksum-crc32:AAA=\r\n\r\n"
+    signed = (
+        b"3;chunk-signature=0a\r\n1\r\n\r\n2;chunk-signature=0b\r\n23\r\n"
+        b"0;chunk-signature=0c\r\nx-amz-checksum-crc32:AAA=\r\n\r\n"
+    )
     assert wire("PUT", "/sales/signed", signed, Content_Encoding="aws-chunked")[0] == 200
     assert wire("PUT", "/sales/http", iter([b"12", b"3"]))[0] == 200
     assert remote.objects("sales") == {"http": b"123", "signed": b"1\r\n23"}

@@ -181,7 +181,10 @@ class TestGroups:
     @pytest.fixture
     def model(self):
         return model_of(
-            {"seed": rows("x y p i1", (2, 1, 0, "b"), (1, 2, 0, "a"), (1, 1, 1, "b")), "e": rows("x p i2", (1, 0, 7), (2, 0, 8))},
+            {
+                "seed": rows("x y p i1", (2, 1, 0, "b"), (1, 2, 0, "a"), (1, 1, 1, "b")),
+                "e": rows("x p i2", (1, 0, 7), (2, 0, 8)),
+            },
             dimensions="x y", index_columns=["i1", "i2"], suppress_index_on=["y"],
         )  # fmt: skip
 
@@ -222,8 +225,13 @@ class TestGroups:
 class TestQuery:
     @pytest.fixture
     def model(self):
-        return model_of({"seed": rows("x y p v1", (1, 2, 0, None), (2, 1, 0, "a"), (3, 3, 1, "b")), "e": rows("x y p v2", (1, 2, 0, 1), (9, 9, 0, 2))},
-                        dimensions="x y")  # fmt: skip
+        return model_of(
+            {
+                "seed": rows("x y p v1", (1, 2, 0, None), (2, 1, 0, "a"), (3, 3, 1, "b")),
+                "e": rows("x y p v2", (1, 2, 0, 1), (9, 9, 0, 2)),
+            },
+            dimensions="x y",
+        )
 
     def test_round_trip_sorts_columns_and_rows(self, model):
         assert list(model.query()[0][0]) == ["p", "v1", "v2", "x", "y"]
@@ -265,7 +273,8 @@ class TestQuery:
     @pytest.mark.parametrize(
         "query",
         [
-            {"datasets": ["e"]}, {"datasets": ["seed", "nope"]}, {"datasets": ["seed"], "payload_columns": ["v2"]}, {"conditions": C("nope") == 1},
+            {"datasets": ["e"]}, {"datasets": ["seed", "nope"]},
+            {"datasets": ["seed"], "payload_columns": ["v2"]}, {"conditions": C("nope") == 1},
             {"dimension_columns": []}, {"dimension_columns": ["p"]}, {"dimension_columns": ["x", "x"]},
         ],
     )  # fmt: skip
@@ -401,5 +410,6 @@ def test_drawn_writes_keep_the_rules_of_the_verbs(case):
 
 
 def test_importing_the_model_needs_no_hypothesis():
-    code = "import kartothek_cube.testing.model, sys; assert not {'hypothesis', 'numpy', 'pandas', 'pyarrow'} & set(sys.modules)"
+    heavy = "{'hypothesis', 'numpy', 'pandas', 'pyarrow'}"
+    code = f"import kartothek_cube.testing.model, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The forms of rows that writing verbs take; streams; input that is never changed."""
+"""The forms of rows that the writing verbs take; streams; and that no input is changed."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.write import partitioner as module
+from kartothek_cube.core.write import partitioner
 from kartothek_cube.core.write.partitioner import split_rows
 
 KEYS = {
@@ -72,9 +72,9 @@ def test_rows_that_are_grouped_already_are_not_copied(values):
 def test_keys_are_packed_once_a_run_of_rows(monkeypatch):
     packed = []
     monkeypatch.setattr(
-        module,
+        partitioner,
         "pack_one",
-        lambda table, columns, real=module.pack_one: (packed.append(table.num_rows), real(table, columns))[1],
+        lambda table, columns, real=partitioner.pack_one: (packed.append(table.num_rows), real(table, columns))[1],
     )
     split_rows(pa.table({"p": [2] * 50 + [1] * 50, "v1": range(100)}), ["p"], "base", "uuid")
     assert packed == [2]

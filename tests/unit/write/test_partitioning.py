@@ -1,4 +1,4 @@
-"""`partition_on`: the partitions of rows, the values and columns that paths can carry, sorting."""
+"""`partition_on`: the partitions of rows, the values and columns that paths can hold, sorting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faster ways to read that lean on internals of Arrow.
+"""Faster ways to read Parquet that rely on internals of Arrow.
 
-Each has an equal beside it that does not.
+Each has a plain equal outside of this folder, taken where `uses_fast_paths` says no.
 """

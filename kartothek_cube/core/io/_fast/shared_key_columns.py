@@ -1,4 +1,4 @@
-"""Reading files that lie beside each other: columns that both hold in the same bytes have the same values, and are decoded once."""
+"""Key columns that two files store in the same bytes: equal values, which are decoded once."""
 
 from __future__ import annotations
 
@@ -9,23 +9,37 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kartothek_cube.core.io._fast.footer_check import check_chunks
 from kartothek_cube.core.io.parquet import read_source
-from kartothek_cube.core.io.parquet_source import ParquetSource, chunk_spans, column_chunks, open_file
+from kartothek_cube.core.io.parquet_source import ParquetSource, chunk_spans, open_file
 from kartothek_cube.core.io.reader import FileRequest, with_constants
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 from kartothek_cube.core.runtime.telemetry import record
 from kartothek_cube.core.stores.contract import Span, Store
 
 __all__ = ["EncodedColumns", "read_rest", "read_with"]
 
-# Decoding fewer rows takes less time than looking at how they are encoded.
+# Decoding fewer rows takes less time than comparing their bytes.
 _FEW_ROWS = 16_384
-# Early files of another writer have column chunks that are longer than they say.
+# Early files of another writer have column chunks that are longer than their footer says.
 _WRITER = "parquet-cpp"
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedColumns:
-    """Columns as they lie in a file: the rows of each row group, what else says how bytes are decoded, and the bytes of the column chunks."""
+    """Columns as a file stores them.
+
+    Attributes
+    ----------
+    columns : tuple[str, ...]
+        Their names.
+    rows : list[int]
+        The rows of each row group.
+    layout : tuple[Any, ...]
+        All else that says how the bytes are decoded.
+    chunks : list[bytes]
+        The bytes of the column chunks, row group by row group.
+    """
 
     columns: tuple[str, ...]
     rows: list[int]
@@ -36,19 +50,26 @@ class EncodedColumns:
 def read_with(
     store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], columns: Sequence[str]
 ) -> tuple[pa.Table, EncodedColumns | None]:
-    """All rows of a Parquet file, and how some of the columns lie in it; None where these are no help to `read_rest`."""
+    """All rows of a Parquet file, and some of its columns as they are stored.
+
+    None instead of the columns where these are of no use to `read_rest`.
+    """
     with open_file(store, key, request.dataset) as source:
         table = _read(source, key, request, request.columns, constants)
-        return table, _encoded(source, tuple(columns)) if constants.keys().isdisjoint(columns) else None
+        is_useful = uses_fast_paths() and constants.keys().isdisjoint(columns)
+        return table, _encoded(source, tuple(columns)) if is_useful else None
 
 
 def read_rest(
-    store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], known: EncodedColumns
+    store: Store, key: str, request: FileRequest, constants: Mapping[str, Any], encoded: EncodedColumns
 ) -> tuple[pa.Table, bool]:
-    """All rows of a Parquet file, without the known columns where these have the same values in it row by row; and whether they have."""
+    """All rows of a Parquet file, and whether it stores the encoded columns in the same bytes.
+
+    If so, the table lacks them: row by row, they have the values of the other file.
+    """
     with open_file(store, key, request.dataset) as source:
-        alike = constants.keys().isdisjoint(known.columns) and _holds(source, known)
-        columns = [c for c in request.columns if c not in known.columns] if alike else request.columns
+        alike = constants.keys().isdisjoint(encoded.columns) and _has_same_bytes(source, encoded)
+        columns = [c for c in request.columns if c not in encoded.columns] if alike else request.columns
         return _read(source, key, request, columns, constants), alike
 
 
@@ -61,51 +82,44 @@ def _read(
 
 
 def _encoded(source: ParquetSource, columns: tuple[str, ...]) -> EncodedColumns | None:
-    """How columns lie in a file. They have been read of it, so that their chunks are sound."""
-    rows, places = _rows(source), _places(source, columns)
-    if places is None or sum(rows) < _FEW_ROWS:
+    rows, positions = _rows(source), _positions(source, columns)
+    if positions is None or sum(rows) < _FEW_ROWS:
         return None
-    groups = [[source.metadata.row_group(g).column(place) for place in places] for g in range(len(rows))]
-    layout, spans = _layout(source, columns, places, groups)
-    if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow takes another start
+    # The chunks are not checked: these columns have just been read.
+    layout, spans = _layout(source, columns, positions)
+    if min(layout[-1])[0] < 0:  # a dictionary behind its data: Arrow assumes another start
         return None
     return EncodedColumns(columns, rows, layout, [source.packed(span) for span in spans])
 
 
-def _holds(source: ParquetSource, known: EncodedColumns) -> bool:
-    """Whether the known columns lie in a file in the same way.
-
-    Where one of them is damaged they do not: reading it says what is wrong.
-    """
-    rows, places = _rows(source), _places(source, known.columns)
-    if rows != known.rows or places is None:
+def _has_same_bytes(source: ParquetSource, encoded: EncodedColumns) -> bool:
+    rows, positions = _rows(source), _positions(source, encoded.columns)
+    if rows != encoded.rows or positions is None:
         return False
     try:
-        return _is_alike(source, known, places, range(len(rows)))
-    except (pa.ArrowException, OSError):
+        check_chunks(source.metadata, source.size, range(len(rows)), positions)
+        layout, spans = _layout(source, encoded.columns, positions)
+        return layout == encoded.layout and all(
+            source.packed(span) == chunk for span, chunk in zip(spans, encoded.chunks, strict=True)
+        )
+    except (pa.ArrowException, OSError):  # a damaged column: reading it raises the error that users see
         return False
-
-
-def _is_alike(source: ParquetSource, known: EncodedColumns, places: Sequence[int], groups: Sequence[int]) -> bool:
-    layout, spans = _layout(source, known.columns, places, column_chunks(source.metadata, source.size, groups, places))
-    return layout == known.layout and all(
-        source.packed(span) == chunk for span, chunk in zip(spans, known.chunks, strict=True)
-    )
 
 
 def _rows(source: ParquetSource) -> list[int]:
     return [source.rows([g]) for g in range(source.metadata.num_row_groups)]
 
 
-def _places(source: ParquetSource, columns: Sequence[str]) -> list[int] | None:
-    """Where the columns are in a row group; None for columns whose bytes are not at hand or do not say it all."""
-    places = [source.positions.get(c, range(0)) for c in columns]
-    is_plain = source.is_near and _writer(source).startswith(_WRITER) and all(len(own) == 1 for own in places)
-    return [place for (place,) in places] if is_plain else None
+def _positions(source: ParquetSource, columns: Sequence[str]) -> list[int] | None:
+    """Positions of the columns in a row group; None if their bytes cannot be compared."""
+    positions = [source.positions.get(c, range(0)) for c in columns]
+    is_plain = source.is_near and _writer(source).startswith(_WRITER) and all(len(p) == 1 for p in positions)
+    return [position for (position,) in positions] if is_plain else None
 
 
 def _writer(source: ParquetSource) -> str:
-    """What has written the file, without the version: Arrow reads compressed pages of old writers otherwise."""
+    """The program that wrote the file, without its version."""
+    # It matters: Arrow reads compressed pages of old writers in another way.
     try:
         return str(source.metadata.created_by).partition(" ")[0]
     except UnicodeDecodeError:
@@ -113,34 +127,27 @@ def _writer(source: ParquetSource) -> str:
 
 
 def _layout(
-    source: ParquetSource, columns: Sequence[str], places: Sequence[int], groups: Sequence[Sequence[Any]]
+    source: ParquetSource, columns: Sequence[str], positions: Sequence[int]
 ) -> tuple[tuple[Any, ...], list[Span]]:
-    """How columns are encoded, and where their chunks are, row group by row group."""
-    chunks = [chunk for group in groups for chunk in group]
+    """How columns are encoded, and the spans of their chunks, row group by row group."""
+    groups = map(source.metadata.row_group, range(source.metadata.num_row_groups))
+    chunks = [group.column(position) for group in groups for position in positions]
     spans = list(chunk_spans(chunks))
-    types, kinds = (
-        [source.schema.field(c).type for c in columns],
-        [_kind(source.metadata.schema.column(place)) for place in places],
-    )
-    return (
-        _writer(source),
-        types,
-        kinds,
-        [_shape(chunk, start) for chunk, (start, _) in zip(chunks, spans, strict=True)],
-    ), spans
+    types = [source.schema.field(c).type for c in columns]
+    descriptions = [_description(source.metadata.schema.column(position)) for position in positions]
+    shapes = [_shape(chunk, start) for chunk, (start, _) in zip(chunks, spans, strict=True)]
+    return (_writer(source), types, descriptions, shapes), spans
 
 
-def _kind(column: Any) -> tuple[Any, ...]:
-    """What the schema of a file says of a column."""
+def _description(column: pq.ColumnSchema) -> tuple[Any, ...]:
+    """What the schema of a file says about a column."""
     levels = column.max_definition_level, column.max_repetition_level
     return column.path, column.physical_type, column.length, str(column.logical_type), column.converted_type, *levels
 
 
 def _shape(chunk: pq.ColumnChunkMetaData, start: int) -> tuple[Any, ...]:
-    """What the footer says of a column chunk, with places counted from its start.
-
-    It is not asked for the codec: Arrow ends the process for one that it does not know, and what
-    another codec makes of values of this size are other bytes.
-    """
+    """What the footer says about a column chunk, with offsets relative to its start."""
+    # Not the codec: Arrow ends the process at one that it does not know. Another codec makes other
+    # bytes of values of these sizes anyway.
     sizes = chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size
     return chunk.data_page_offset - start, *sizes, chunk.has_dictionary_page, chunk.physical_type, chunk.encodings

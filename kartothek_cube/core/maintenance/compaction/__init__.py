@@ -1,1 +1,1 @@
-"""Compaction: fewer, larger files for the same rows."""
+"""Compaction of one dataset: small files of a physical partition become fewer, larger ones."""

@@ -1,4 +1,4 @@
-"""The plan of a compaction and what came of it, as values that show themselves. Pure."""
+"""The plan and the result of a compaction, as values that explain themselves. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_PARTITIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class FileFigures:
-    """What is known of one file before it is read: rows, bytes, about the bytes of its rows in memory, and the codec of a Parquet file."""
+    """Figures of a file from its footer: rows, bytes, estimated bytes in memory, and codec."""
 
     rows: int
     size: int
@@ -39,9 +39,9 @@ class Merge:
     inputs : tuple of str
         Labels of the partitions that it replaces, in their order.
     files : Mapping[str, tuple of str]
-        Table → keys of their files, in the same order; a partition may lack a table.
+        Table → keys of the input files, in the same order. A partition may lack a table.
     figures : Mapping[str, tuple of FileFigures]
-        Table → what is known of these files.
+        Table → figures of these files.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Merge:
 
     @property
     def folder(self) -> str:
-        """The physical partition, as its folder is called; empty for a dataset without partition keys."""
+        """Folder of the physical partition; empty for a dataset without partition keys."""
         return self.label.rpartition("/")[0]
 
     @property
@@ -67,7 +67,7 @@ class Merge:
 
     @property
     def unpacked(self) -> int:
-        """About the bytes of the rows in memory, of the table that has most."""
+        """Estimated bytes of the rows in memory, of the largest table."""
         return max((sum(f.unpacked for f in figures) for figures in self.figures.values()), default=0)
 
     def _all(self) -> Iterator[FileFigures]:
@@ -76,26 +76,27 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionPlan:
-    """Which files of a dataset become which. Nothing has happened yet.
+    """The files of a dataset that a compaction is to merge. Nothing has been written yet.
 
     Attributes
     ----------
     uuid : str
         The dataset.
     target_rows : int
-        Most rows of a merged file; files of half as many rows or more stay as they are.
+        Maximum of rows in a merged file. Files of half as many rows or more stay as they are.
     merges : tuple of Merge
-        What is to be done.
+        The merges, one for each new partition.
     total, selected, neighbouring : int
-        Stored partitions of the dataset; those in the physical partitions that were asked for;
-        those of them beside which another one of the same physical partition lies.
+        Number of stored partitions: of the dataset, of the selected physical partitions, and of
+        those with a neighbour in the same physical partition.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> from kartothek_cube import open_store
     >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
-    >>> store, sales = open_store("hmemory://"), pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
     >>> _ = store_dataframes_as_dataset(store, "sales", [sales.slice(0, 1), sales.slice(1)])
     >>> from kartothek_cube.api.dataset import compact_dataset
     >>> plan = compact_dataset("sales", store, dry_run=True)
@@ -112,7 +113,7 @@ class CompactionPlan:
 
     @property
     def partitions(self) -> list[str]:
-        """Folders of the physical partitions that change; an empty text for a dataset without partition keys."""
+        """Folders of the physical partitions that change; one, ``""``, without partition keys."""
         return list(dict.fromkeys(m.folder for m in self.merges))
 
     @property
@@ -122,7 +123,7 @@ class CompactionPlan:
 
     @property
     def files_after(self) -> int:
-        """Files that they become."""
+        """Files after the merge."""
         return sum(len(m.files) for m in self.merges)
 
     @property
@@ -140,9 +141,9 @@ class CompactionPlan:
         return [key for m in self.merges for keys in m.files.values() for key in keys]
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
-        """What is considered, and which physical partitions get how many files, as ``"text"``, ``"html"`` or ``"json"``.
+        """Explain the selection and the merges, as ``"text"``, ``"html"`` or ``"json"``.
 
-        JSON has all partitions and files, the others the first few.
+        JSON has all partitions and files, the other formats the first few.
 
         Raises
         ------
@@ -163,16 +164,16 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionReport:
-    """What a compaction did, or with ``dry_run`` would do.
+    """The result of a compaction, or of its ``dry_run``.
 
     Attributes
     ----------
     plan : CompactionPlan
-        Which files became which.
+        The files that were merged.
     dry_run : bool
         Nothing was written.
     commit : str or None
-        Id of the commit; None if nothing was written, also because there was nothing to do.
+        Id of the commit; None if nothing was written, or there was nothing to do.
     rows_after, bytes_after : int or None
         Rows and size of the new files; None if none was written.
 
@@ -190,7 +191,7 @@ class CompactionReport:
 
     @property
     def partitions(self) -> list[str]:
-        """Folders of the physical partitions that changed; an empty text for a dataset without partition keys."""
+        """Folders of the physical partitions that changed; one, ``""``, without partition keys."""
         return self.plan.partitions
 
     @property
@@ -200,7 +201,7 @@ class CompactionReport:
 
     @property
     def files_after(self) -> int:
-        """Files that they became."""
+        """Files after the merge."""
         return self.plan.files_after
 
     @property
@@ -214,78 +215,61 @@ class CompactionReport:
         return self.plan.bytes_before
 
     def explain(self, format: str = "text") -> str:  # noqa: A002 - the name users know from data frames
-        """As `CompactionPlan.explain`, with what came of it."""
-        return render(_explanation(self.plan, _outcome(self), None if format == "json" else _SHOWN_PARTITIONS), format)
+        """Explain the plan, as `CompactionPlan.explain` does, and its result."""
+        if self.commit is None:
+            outcome = [("commit", "none, a dry run" if self.dry_run else "none, nothing to do")]
+        else:
+            outcome = [("commit", self.commit), ("rows after", f"{self.rows_after:,}")]
+            outcome.append(("bytes after", f"{self.bytes_after:,}"))
+        return render(_explanation(self.plan, outcome, None if format == "json" else _SHOWN_PARTITIONS), format)
 
     def __repr__(self) -> str:
-        return f"CompactionReport({self.plan.uuid!r}: {'would be ' if self.dry_run and self.plan.merges else ''}{_summary(self.plan)}{_written(self)})"
+        text = f"{'would be ' if self.dry_run and self.plan.merges else ''}{_summary(self.plan)}"
+        if self.bytes_after is not None:
+            text = f"{text}, {self.bytes_before:,} → {self.bytes_after:,} bytes; commit {self.commit}"
+        return f"CompactionReport({self.plan.uuid!r}: {text})"
 
     def _repr_html_(self) -> str:
         return self.explain("html")
 
 
-# --- what to say about it ---------------------------------------------------------------------------------------------
+# --- what to say about it -------------------------------------------------------------------------
 
 
 def _summary(plan: CompactionPlan) -> str:
     if not plan.merges:
         return f"nothing to do for {pluralize(plan.total, 'partition')}"
-    where = pluralize(len(plan.partitions), "physical partition")
-    return f"{plan.files_before:,} files → {plan.files_after:,} in {where}, {pluralize(plan.rows_before, 'row')}"
+    partitions = pluralize(len(plan.partitions), "physical partition")
+    return f"{plan.files_before:,} files → {plan.files_after:,} in {partitions}, {pluralize(plan.rows_before, 'row')}"
 
 
-def _written(report: CompactionReport) -> str:
-    return (
-        ""
-        if report.bytes_after is None
-        else f", {report.bytes_before:,} → {report.bytes_after:,} bytes; commit {report.commit}"
-    )
-
-
-def _outcome(report: CompactionReport) -> tuple[tuple[str, str], ...]:
-    if report.commit is None:
-        return (("commit", "none, a dry run" if report.dry_run else "none, nothing to do"),)
-    return (
-        ("commit", report.commit),
-        ("rows after", f"{report.rows_after:,}"),
-        ("bytes after", f"{report.bytes_after:,}"),
-    )
-
-
-def _explanation(plan: CompactionPlan, outcome: tuple[tuple[str, str], ...], shown: int | None) -> Explanation:
+def _explanation(plan: CompactionPlan, outcome: Sequence[tuple[str, str]], shown: int | None) -> Explanation:
     facts = (
         ("rows per file", f"at most {plan.target_rows:,}"),
         ("rows", f"{plan.rows_before:,}"),
         ("bytes", f"{plan.bytes_before:,}"),
         *outcome,
     )
-    return Explanation(
-        f"Compaction of dataset {plan.uuid!r}", facts, (_search(plan), _merging(plan, shown)), tuple(plan.files())
-    )
-
-
-def _search(plan: CompactionPlan) -> Step:
     merged = sum(len(m.inputs) for m in plan.merges)
     half = f"with less than {-(-plan.target_rows // 2):,} rows, beside another such one"
-    rows = (
+    search = (
         StepRow("asked for", plan.total, plan.selected, "whole physical partitions"),
         StepRow("neighbours", plan.selected, plan.neighbouring, "beside one of the same physical partition"),
         StepRow("small", plan.neighbouring, merged, half),
     )
-    return Step("Search", "stored partitions", rows)
+    steps = (Step("Search", "stored partitions", search), Step("Merging", "files", _merge_rows(plan, shown)))
+    return Explanation(f"Compaction of dataset {plan.uuid!r}", facts, steps, tuple(plan.files()))
 
 
-def _merging(plan: CompactionPlan, shown: int | None) -> Step:
+def _merge_rows(plan: CompactionPlan, shown: int | None) -> tuple[StepRow, ...]:
     folders: dict[str, list[Merge]] = {}
     for merge in plan.merges:
         folders.setdefault(merge.folder, []).append(merge)
-    rows = [_folder_row(folder, merges) for folder, merges in list(folders.items())[:shown]]
+    rows = []
+    for folder, merges in list(folders.items())[:shown]:
+        before, after = sum(sum(map(len, m.files.values())) for m in merges), sum(len(m.files) for m in merges)
+        note = f"{pluralize(sum(m.rows for m in merges), 'row')}, {sum(m.bytes for m in merges):,} bytes"
+        rows.append(StepRow(folder or "all rows", before, after, note))
     more = len(folders) - len(rows)
     rest = [StepRow(f"… and {more:,} more", None, None)] if more else []
-    return Step("Merging", "files", (*rows, *rest))
-
-
-def _folder_row(folder: str, merges: Sequence[Merge]) -> StepRow:
-    before, after = (sum(map(len, m.files.values())) for m in merges), (len(m.files) for m in merges)
-    note = f"{pluralize(sum(m.rows for m in merges), 'row')}, {sum(m.bytes for m in merges):,} bytes"
-    return StepRow(folder or "all rows", sum(before), sum(after), note)
+    return (*rows, *rest)

@@ -1,4 +1,4 @@
-"""Carrying out a compaction: footers are read for the plan, merged files are staged and published by one commit."""
+"""A compaction: reads footers for the plan, writes the merged files, publishes by one commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kartothek_cube.core.expressions.predicates import Predicates, columns_of
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.file_format import DATA_SUFFIX, FileFormat
 from kartothek_cube.core.io.parquet import CODECS, AdaptiveParquetFormat, ParquetFormat, are_small_chunks
-from kartothek_cube.core.io.parquet_source import ParquetSource, first_codec, open_file, unpacked_bytes
+from kartothek_cube.core.io.parquet_source import first_codec, open_file, unpacked_bytes
 from kartothek_cube.core.io.reader import FileRequest, file_rows, read_rows
 from kartothek_cube.core.maintenance.compaction.plan import (
     CellOrder,
@@ -42,27 +42,26 @@ from kartothek_cube.errors import InvalidRequest
 
 __all__ = ["Compaction", "MergeSpec", "plan_files", "run_compaction", "selected_partitions"]
 
-# Packed text takes a multiple of its file in memory.
+# Compressed CSV takes a multiple of its size in memory.
 _TEXT_FACTOR = 8
-# Shares of the bytes in flight: rows that are read, that wait for their row group, that are
-# encoded, and what is encoded.
+# Shares of the bytes in flight: rows that are read, rows that wait for their row group, rows that
+# are encoded, and encoded bytes.
 _SHARES = 4
 
 
 def selected_partitions(store: Store, base: Snapshot, predicates: Predicates | None) -> Mask:
-    """The stored partitions of the physical partitions in which the predicates may hold."""
+    """The stored partitions of all physical partitions in which the predicates may hold."""
     everything: Mask = np.ones(len(base.partitions), dtype=bool)
     if predicates is None:
         return everything
     names = dict.fromkeys(name for schema in base.schemas.values() for name in schema.names)
-    check_predicate_columns(
-        predicates, pa.schema([(name, type_of_column(base.schemas, name, base.uuid)) for name in names]), base.uuid
-    )
-    foreign = sorted(columns_of(predicates) - base.indexed_columns)
-    if foreign:
+    types = [(name, type_of_column(base.schemas, name, base.uuid)) for name in names]
+    check_predicate_columns(predicates, pa.schema(types), base.uuid)
+    unindexed = sorted(columns_of(predicates) - base.indexed_columns)
+    if unindexed:
         raise InvalidRequest(
-            f"The predicates on {foreign} select no whole partitions of dataset {base.uuid!r}: name columns that are partition keys or have "
-            f"a secondary index; these are {sorted(base.indexed_columns)}."
+            f"The predicates on {unindexed} select no whole partitions of dataset {base.uuid!r}: name columns "
+            f"that are partition keys or have a secondary index; these are {sorted(base.indexed_columns)}."
         )
     masks, _ = conjunction_masks(base, predicates, indices_for(store, base, predicates), everything)
     return whole_partitions(base, np.logical_or.reduce(masks))
@@ -78,63 +77,55 @@ def plan_files(
 ) -> CompactionPlan:
     """Plan the compaction of some physical partitions.
 
-    Only footers of files are read that have a neighbour.
+    Reads the footers of files that have a neighbour, and no others.
 
     Raises
     ------
     InvalidRequest
-        If the document lists no partitions: then every file is a partition, and none can be taken
-        back.
+        If the document lists no partitions. Every file is one then, so none can be replaced.
     """
     if base.document.partitions is None:
         raise InvalidRequest(
-            f"The document of dataset {base.uuid!r} lists no partitions: whatever lies there is a partition, so files cannot be replaced. "
+            f"The document of dataset {base.uuid!r} lists no partitions: whatever lies there is a partition, "
+            "so files cannot be replaced. "
             "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
         )
     runs = neighbours(base, selected, order)
-    keys = [
-        key
-        for run_ in runs
-        for files in base.partitions.take(run_).files.values()
-        for key in files.drop_null().to_pylist()
-    ]
-    figures = map_files(partial(_figures, store, base.uuid), keys, executor=executor, store=store)
+    columns = [files for run in runs for files in base.partitions.take(run).files.values()]
+    keys = [key for files in columns for key in files.drop_null().to_pylist()]
+    figures = map_files(partial(_file_figures, store, base.uuid), keys, executor=executor, store=store)
     return plan_compaction(base, runs, dict(zip(keys, figures, strict=True)), target_rows, selected)
 
 
-def _figures(store: Store, uuid: str, key: str) -> FileFigures:
+def _file_figures(store: Store, uuid: str, key: str) -> FileFigures:
     if not key.endswith(DATA_SUFFIX):
         size = store.tail(key, 0)[1]
         return FileFigures(file_rows(store, key, uuid), size, _TEXT_FACTOR * size)
     with open_file(store, key, uuid) as source:
-        return _footer_figures(source)
+        metadata = source.metadata
+        chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
+        # 12 bytes: the magic numbers at both ends and the length of the footer.
+        size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
+        return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(source))
 
 
-def _footer_figures(source: ParquetSource) -> FileFigures:
-    metadata = source.metadata
-    chunks = list(chain.from_iterable(source.chunks(range(metadata.num_row_groups), set(source.schema.names))))
-    # What lies before, between and behind the chunks are the marks of the format and the footer.
-    size = sum(c.total_compressed_size for c in chunks) + metadata.serialized_size + 12
-    return FileFigures(metadata.num_rows, size, unpacked_bytes(chunks), first_codec(metadata, source.size))
-
-
-# --- doing it ---------------------------------------------------------------------------------------------------------
+# --- execution ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A plan with all that is needed to carry it out.
+    """A plan with everything that its execution needs.
 
     Attributes
     ----------
     base : Snapshot
-        The dataset as it was when the plan was made.
+        The snapshot that was planned.
     plan : CompactionPlan
-        What is to be done.
+        The files to merge.
     order : CellOrder | None
-        Of a dataset of a cube: how its rows are sorted, and where a newer row wins.
+        For a dataset of a cube: the order of its rows, and which files override each other.
     serializer : FileFormat | None
-        How files are written; None: as the newest of the merged ones.
+        The format of the merged files; None for that of the newest input.
     """
 
     base: Snapshot
@@ -144,17 +135,14 @@ class Compaction:
 
     @property
     def spec(self) -> MergeSpec:
-        """What each of the merges needs to know."""
-        base, columns = self.base, tuple(sorted(self.base.secondary_columns))
-        return MergeSpec(base.uuid, base.schemas, base.partition_keys, columns, self.order, self.serializer)
+        """The settings that all merges share."""
+        base, index_columns = self.base, tuple(sorted(self.base.secondary_columns))
+        return MergeSpec(base.uuid, base.schemas, base.partition_keys, index_columns, self.order, self.serializer)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSpec:
-    """How the merged files of a dataset are made; small and picklable, so that merges can be made elsewhere.
-
-    Attributes are those of the dataset and of its `Compaction`.
-    """
+    """Settings of the merges of a dataset; small and picklable, for executors elsewhere."""
 
     dataset: str
     schemas: Mapping[str, pa.Schema]
@@ -164,19 +152,18 @@ class MergeSpec:
     serializer: FileFormat | None
 
     def format(self, merge: Merge, table: str) -> FileFormat:
-        """How the merged file of a table is written.
-
-        Only Parquet carries everything, so one such file is enough for it.
-        """
+        """The format of the merged file of a table."""
         if self.serializer is not None:
             return self.serializer
         keys, figures = merge.files[table], merge.figures[table]
+        # CSV cannot hold all types, so one Parquet file among the inputs decides for Parquet.
         if not any(key.endswith(DATA_SUFFIX) for key in keys):
             return CsvFormat(compress=keys[-1].endswith(".gz"))
         newest = next((f for f in reversed(figures) if f.codec is not None), figures[-1])
         codec = (newest.codec or "SNAPPY").replace("UNCOMPRESSED", "NONE")
         if codec == "SNAPPY" and self.order is not None and are_small_chunks(newest.unpacked, len(self.stored(table))):
-            return AdaptiveParquetFormat()  # as cubes write: what they choose for a small file is none for a large one
+            # The format of cubes chooses the codec by size: that of a small file says nothing.
+            return AdaptiveParquetFormat()
         return ParquetFormat(codec if codec in CODECS else "SNAPPY")
 
     def stored(self, table: str) -> pa.Schema:
@@ -184,25 +171,21 @@ class MergeSpec:
         return pa.schema([f for f in self.schemas[table] if f.name not in self.partition_keys])
 
 
-def run_compaction(store: Store, work: Compaction, *, dry_run: bool, executor: Executor = THREADS) -> CompactionReport:
-    """Write the merged files and publish them in place of their inputs.
+def run_compaction(
+    store: Store, compaction: Compaction, *, dry_run: bool, executor: Executor = THREADS
+) -> CompactionReport:
+    """Write the merged files and replace their inputs by one commit.
 
-    With ``dry_run``, or where there is nothing to merge, nothing is written.
+    With ``dry_run``, or with nothing to merge, nothing is written.
     """
-    base, merges, spec = work.base, work.plan.merges, work.spec
+    base, merges, spec = compaction.base, compaction.plan.merges, compaction.spec
     if dry_run or not merges:
-        return CompactionReport(work.plan, dry_run)
+        return CompactionReport(compaction.plan, dry_run)
     for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
         serializer.check(spec.stored(table))
-    weight = partial(_weight, work.order is not None)
-    staged = map_files(
-        partial(_stage, store, spec),
-        merges,
-        executor=executor,
-        heavy=True,
-        weight=weight,
-        phase=Phase("write", "merges"),
-    )
+    work, weight = partial(_stage, store, spec), partial(_weight, compaction.order is not None)
+    phase = Phase("write", "merges")
+    staged = map_files(work, merges, executor=executor, heavy=True, weight=weight, phase=phase)
     receipts = tuple(chain.from_iterable(staged))
     change = Change(
         base.uuid,
@@ -211,14 +194,12 @@ def run_compaction(store: Store, work: Compaction, *, dry_run: bool, executor: E
         base.partition_keys,
         spec.index_columns,
         removed=pa.array([label for m in merges for label in m.inputs], type=pa.string()),
-        # Where the newest of the merged files was, so that rows are overridden in the same order as
-        # before.
+        # The position of the newest input, so that rows override each other as before.
         places={m.label: m.inputs[-1] for m in merges},
     )
     commit_change(store, change, base)
-    return CompactionReport(
-        work.plan, False, change.commit, sum(r.rows for r in receipts), sum(r.size for r in receipts)
-    )
+    rows, size = sum(r.rows for r in receipts), sum(r.size for r in receipts)
+    return CompactionReport(compaction.plan, False, change.commit, rows, size)
 
 
 def _share() -> int:
@@ -226,19 +207,20 @@ def _share() -> int:
 
 
 def _weight(sorts: bool, merge: Merge) -> int:
-    """Bytes that a merge takes. Rows of a cube are sorted, and so are in memory all at once."""
+    """The bytes of memory that a merge takes."""
+    # Sorting takes all rows of a merge at once; without it they stream.
     return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, _share()))
 
 
 def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:
-    write = _stage_stream if spec.order is None else _stage_cells
-    return [write(store, spec, merge, table) for table in merge.files]
+    if spec.order is None:
+        return [_stage_stream(store, spec, merge, table) for table in merge.files]
+    return [_stage_sorted(store, spec, merge, table, spec.order.dimensions) for table in merge.files]
 
 
-def _stage_cells(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:
-    """The merged file of a dataset of a cube: its rows are sorted, and of a cell the newest row stays."""
-    assert spec.order is not None
-    keys, dimensions = merge.files[table], spec.order.dimensions
+def _stage_sorted(store: Store, spec: MergeSpec, merge: Merge, table: str, dimensions: tuple[str, ...]) -> Receipt:
+    """The merged file of a dataset of a cube: sorted by cell, with the newest row of each."""
+    keys = merge.files[table]
     request = FileRequest(spec.dataset, spec.schemas[table], tuple(spec.stored(table).names))
     tables = list(map_in_threads(lambda key: read_rows(store, key, request), keys))
     rows = newest_cells(tables, keys, dimensions, spec.dataset)
@@ -248,7 +230,7 @@ def _stage_cells(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Rec
 
 
 def _stage_stream(store: Store, spec: MergeSpec, merge: Merge, table: str) -> Receipt:
-    """The merged file of any other dataset: rows keep their order, and memory holds a row group."""
+    """The merged file of any other dataset: rows keep their order; memory holds one row group."""
     stored, figures = spec.stored(table), merge.figures[table]
     rows, nbytes = sum(f.rows for f in figures), sum(f.unpacked for f in figures)
     serializer = bounded_groups(spec.format(merge, table), rows, nbytes, _share())

@@ -1,1 +1,1 @@
-"""Garbage collection: what no document and no history names, how old it is, and its removal."""
+"""Garbage collection: which unreferenced files may go, how old they are, and their removal."""

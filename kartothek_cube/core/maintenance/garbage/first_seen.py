@@ -1,4 +1,4 @@
-"""Marks: for stores that do not know when an object was written, what earlier collections of garbage have seen, and when."""
+"""Marks: when a garbage collection first saw a file, for stores that keep no modification times."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _MARK = re.compile(rf"[^/]+/{MARKS_FOLDER}/[^/]+\.json")
 
 @dataclass(frozen=True, slots=True)
 class FirstSeen:
-    """At this time (UTC, by the clock of who collected garbage) nobody named these keys.
+    """A mark: at ``time`` (UTC, clock of the collecting process) no document named these keys.
 
-    ``key`` is where the mark itself lies.
+    ``key`` is the key of the mark itself.
     """
 
     key: str
@@ -44,7 +44,7 @@ class FirstSeen:
 
 @dataclass(frozen=True, slots=True)
 class FirstSeenPlan:
-    """Marks to be written, as new ones or in place of themselves, and keys of those to be removed."""
+    """Marks to write, new or rewritten, and keys of marks to delete."""
 
     written: tuple[FirstSeen, ...]
     dropped: tuple[str, ...]
@@ -55,61 +55,57 @@ def is_mark_key(key: str) -> bool:
     return _MARK.fullmatch(key) is not None
 
 
-def _in_order(marks: Iterable[FirstSeen], now: datetime) -> list[FirstSeen]:
-    # One that lies in the future, of a clock that is wrong, says nothing.
+def _by_age(marks: Iterable[FirstSeen], now: datetime) -> list[FirstSeen]:
+    # A mark from the future comes from a wrong clock: it proves no age.
     return sorted((m for m in marks if m.time <= now), key=lambda m: (m.time, m.key))
 
 
 def marked_since(marks: Iterable[FirstSeen], now: datetime) -> dict[str, datetime]:
-    """Since when each key is marked."""
-    return {key: mark.time for mark in reversed(_in_order(marks, now)) for key in mark.keys}
+    """The time of the oldest mark of each key."""
+    return {key: mark.time for mark in reversed(_by_age(marks, now)) for key in mark.keys}
 
 
 def plan_marks(
     marks: Sequence[FirstSeen], pending: AbstractSet[str], now: datetime, is_ours: Callable[[str], bool], home: str
 ) -> FirstSeenPlan:
-    """The marks that there should be.
+    """Plan which marks to write and to delete.
 
     A key has one mark, the oldest, and only while it is pending: garbage of unknown age that stays.
-    One that is about to be removed, or that somebody names again, loses its mark, so that a later
-    file of the same key is not taken for an old one.
+    A key that is about to be removed, or is named again, loses its mark, so that a later file of
+    the same key does not inherit the age.
 
     Parameters
     ----------
     marks : sequence of FirstSeen
-        Those that are there.
+        The marks in the store.
     pending : set of str
         Keys that need a mark.
     now : datetime
-        For new marks.
+        Time of new marks.
     is_ours : Callable
-        Whether this collection looked at a key; what marks say of others stays.
+        Whether this collection examined a key; marks of other keys stay.
     home : str
         Uuid of the dataset that keeps the marks of keys outside of any folder.
     """
     seen: set[str] = set()
     live: dict[str, frozenset[str]] = {}
-    for mark in _in_order(marks, now):
+    for mark in _by_age(marks, now):
         live[mark.key] = frozenset(k for k in mark.keys if not is_ours(k) or (k in pending and k not in seen))
         seen |= live[mark.key]
-    rewritten = [replace(m, keys=live[m.key]) for m in marks if live.get(m.key) and live[m.key] != m.keys]
-    dropped = tuple(m.key for m in marks if not live.get(m.key))
-    return FirstSeenPlan((*rewritten, *_new_marks(pending - seen, now, home)), dropped)
-
-
-def _new_marks(keys: AbstractSet[str], now: datetime, home: str) -> list[FirstSeen]:
-    """One for each dataset."""
+    # One new mark for each dataset, so that it is deleted together with the dataset.
     owners: dict[str, list[str]] = {}
-    for key in keys:
+    for key in pending - seen:
         owner, slash, _ = key.partition("/")
         owners.setdefault(owner if slash else home, []).append(key)
-    return [
-        FirstSeen(f"{owner}/{MARKS_FOLDER}/{new_id()}.json", now, frozenset(group))
-        for owner, group in sorted(owners.items())
+    created = [
+        FirstSeen(f"{owner}/{MARKS_FOLDER}/{new_id()}.json", now, frozenset(keys))
+        for owner, keys in sorted(owners.items())
     ]
+    rewritten = [replace(m, keys=live[m.key]) for m in marks if live.get(m.key) and live[m.key] != m.keys]
+    return FirstSeenPlan((*rewritten, *created), tuple(m.key for m in marks if not live.get(m.key)))
 
 
-# --- in the store -----------------------------------------------------------------------------------------------------
+# --- in the store ---------------------------------------------------------------------------------
 
 
 class _Mark(msgspec.Struct):
@@ -118,26 +114,27 @@ class _Mark(msgspec.Struct):
 
 
 def read_marks(store: Store, keys: Iterable[str]) -> list[FirstSeen]:
-    """The marks among these keys, read in parallel; one that cannot be read marks nothing."""
-    found = map_in_threads(lambda key: _read(store, key), [key for key in keys if is_mark_key(key)])
-    return [mark for mark in found if mark is not None]
+    """Read the marks among these keys in parallel; an unreadable mark marks nothing."""
+    marks = map_in_threads(lambda key: _read_mark(store, key), [key for key in keys if is_mark_key(key)])
+    return [mark for mark in marks if mark is not None]
 
 
-def _read(store: Store, key: str) -> FirstSeen | None:
+def _read_mark(store: Store, key: str) -> FirstSeen | None:
     try:
-        plain = msgspec.json.decode(store.get(key), type=_Mark)
-        return FirstSeen(key, plain.time.astimezone(UTC), frozenset(plain.keys))
+        mark = msgspec.json.decode(store.get(key), type=_Mark)
+        return FirstSeen(key, mark.time.astimezone(UTC), frozenset(mark.keys))
     except KeyNotFound:
-        return None
+        return None  # deleted since the listing
     except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+        # Without keys the plan deletes it.
         return FirstSeen(key, datetime.max.replace(tzinfo=UTC), frozenset())
 
 
 def write_marks(store: Store, plan: FirstSeenPlan) -> None:
-    """Carry the plan out: one call for each mark."""
-    list(
-        map_in_threads(
-            lambda mark: store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys)))), plan.written
-        )
-    )
+    """Carry out the plan: one call for each mark."""
+
+    def put(mark: FirstSeen) -> None:
+        store.put(mark.key, msgspec.json.encode(_Mark(mark.time, sorted(mark.keys))))
+
+    list(map_in_threads(put, plan.written))
     list(map_in_threads(store.delete, plan.dropped))

@@ -1,10 +1,10 @@
-"""Which files are garbage and old enough to go: what history protects, ages, and the order of removal."""
+"""Which garbage may be removed: references of the history, age of each file, order of removal."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -26,16 +26,37 @@ from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Entry, Store
 from kartothek_cube.errors import KeyNotFound
 
-__all__ = ["GarbagePlan", "HistoryInfo", "RetentionPolicy", "is_entry_key", "plan_garbage", "read_past"]
+__all__ = [
+    "GarbagePlan",
+    "HistoryInfo",
+    "RetentionPolicy",
+    "is_entry_key",
+    "is_schema_key",
+    "plan_garbage",
+    "read_history",
+]
 
 _ENTRY = re.compile(rf"[^/]+/{HISTORY_FOLDER}/[^/]+\.json\.zst")
 
 
+def is_entry_key(key: str) -> bool:
+    """Whether a key is that of a history entry of some dataset."""
+    return _ENTRY.fullmatch(key) is not None
+
+
+def is_schema_key(key: str) -> bool:
+    """Whether a key is that of the schema file of a table of some dataset."""
+    return key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryInfo:
-    """A history entry: the later of its own time and the object's (None if neither is known), and the keys that it names.
+    """The keys that a history entry names, and its time; an unreadable entry protects nothing.
 
-    One that cannot be read protects nothing.
+    ``moment`` is the later of the entry's own time and the object's; None if neither is known.
     """
 
     moment: datetime | None
@@ -44,40 +65,37 @@ class HistoryInfo:
     readable: bool = True
 
 
-def is_entry_key(key: str) -> bool:
-    """Whether a key is that of a history entry of some dataset."""
-    return _ENTRY.fullmatch(key) is not None
+def read_history(store: Store, entries: Iterable[Entry], cached: Mapping[str, HistoryInfo]) -> dict[str, HistoryInfo]:
+    """Read the history entries among these objects in parallel, one call each; return all by key.
 
+    Entries that ``cached`` has, readable, are not read again.
+    """
 
-def read_past(store: Store, entries: Iterable[Entry], known: Mapping[str, HistoryInfo]) -> dict[str, HistoryInfo]:
-    """The history entries among these objects by key, read in parallel; one call each, none for those that were read before."""
-    wanted = [e for e in entries if is_entry_key(e.key) and not (e.key in known and known[e.key].readable)]
-    found = map_in_threads(lambda entry: _read(store, entry), wanted, store=store)
-    return {**known, **{entry.key: past for entry, past in zip(wanted, found, strict=True) if past is not None}}
+    def read(entry: Entry) -> HistoryInfo | None:
+        try:
+            decoded = decode_entry(store.get(entry.key), entry.key)
+        except KeyNotFound:
+            return None  # deleted since the listing
+        except (ValueError, OverflowError, pa.ArrowException):  # also `CorruptDocument`; not an error of the store
+            return HistoryInfo(entry.modified, readable=False)
+        moment = decoded.time if entry.modified is None else max(decoded.time, entry.modified)
+        return HistoryInfo(moment, tuple(decoded.files), tuple(decoded.index_files))
 
-
-def _read(store: Store, entry: Entry) -> HistoryInfo | None:
-    """None if it has gone since it was listed."""
-    try:
-        found = decode_entry(store.get(entry.key), entry.key)
-    except KeyNotFound:
-        return None
-    except (ValueError, OverflowError, pa.ArrowException):  # also `CorruptDocument`; not an error of the store
-        return HistoryInfo(entry.modified, readable=False)
-    moment = found.time if entry.modified is None else max(found.time, entry.modified)
-    return HistoryInfo(moment, tuple(found.files), tuple(found.index_files))
+    unread = [e for e in entries if is_entry_key(e.key) and not (e.key in cached and cached[e.key].readable)]
+    infos = map_in_threads(read, unread, store=store)
+    return {**cached, **{entry.key: info for entry, info in zip(unread, infos, strict=True) if info is not None}}
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How old is old: ``now`` is UTC, by the clock of this machine; ``grace`` and ``retain`` as in the options."""
+    """When a file is old enough: options ``grace`` and ``retain``, ``now`` (UTC, this machine)."""
 
     now: datetime
     grace: timedelta
     retain: timedelta
 
     def before(self, age: timedelta) -> datetime:
-        """The moment since when a file has this age."""
+        """The latest modification time of a file of this age."""
         try:
             return self.now - age
         except OverflowError:
@@ -89,25 +107,28 @@ class RetentionPolicy:
         return max(self.retain, self.grace)
 
     def is_old(self, moment: datetime | None, age: timedelta) -> bool:
-        """Whether a file of this moment has this age; an unknown moment is not old, and one in the future neither."""
+        """Whether a file of this moment has this age; no moment and a future one are never old."""
         return not age or (moment is not None and moment <= self.before(age))
 
-    def keeps(self, past: HistoryInfo) -> bool:
-        """Whether a history entry is kept: it can be read, and is younger than the longer of the two periods."""
-        return past.readable and not self.is_old(past.moment, self.longest)
+    def keeps(self, info: HistoryInfo) -> bool:
+        """Whether a history entry is kept: readable, and younger than the longer period."""
+        return info.readable and not self.is_old(info.moment, self.longest)
 
-    def protected(self, past: Iterable[HistoryInfo]) -> set[str]:
-        """Keys that kept history entries name; superseded index files only for the time of grace."""
-        kept = [p for p in past if self.keeps(p)]
-        recent = [p for p in kept if not self.is_old(p.moment, self.grace)]
-        return {key for p in kept for key in p.files} | {key for p in recent for key in p.index_files}
+    def protected(self, history: Iterable[HistoryInfo]) -> set[str]:
+        """Keys that kept history entries name; superseded index files for ``grace`` only."""
+        kept = [info for info in history if self.keeps(info)]
+        recent = [info for info in kept if not self.is_old(info.moment, self.grace)]
+        return {key for info in kept for key in info.files} | {key for info in recent for key in info.index_files}
+
+
+# --- the plan -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class GarbagePlan:
-    """What may go and what waits.
+    """Files to remove (``old``) and files that wait.
 
-    ``pending`` are those of the waiting keys whose age only a mark can tell.
+    ``pending`` are the keys of waiting files whose age only a mark can prove.
     """
 
     old: Sequence[GarbageFile]
@@ -115,71 +136,61 @@ class GarbagePlan:
     pending: frozenset[str]
 
     def phases(self) -> list[list[str]]:
-        """Keys that go together: history entries, then the files that they named, then schema files, by which the folders of old tables are known."""
+        """Keys that are removed together: history entries, files, schema files, in this order."""
+        # A history entry goes before its files, so that a crash leaves no history of missing files.
+        # A schema file goes last, because it proves that a folder belongs to a former table.
         phases: list[list[str]] = [[], [], []]
         for file in self.old:
-            phases[0 if is_entry_key(file.key) else 2 if _is_schema(file.key) else 1].append(file.key)
+            phases[0 if is_entry_key(file.key) else 2 if is_schema_key(file.key) else 1].append(file.key)
         return phases
 
 
 def plan_garbage(
-    found: Iterable[Entry], past: Mapping[str, HistoryInfo], marked: Mapping[str, datetime], policy: RetentionPolicy
+    unnamed: Iterable[Entry],
+    history: Mapping[str, HistoryInfo],
+    marked: Mapping[str, datetime],
+    policy: RetentionPolicy,
 ) -> GarbagePlan:
-    """What becomes of each object that no document names.
+    """Decide on each object that no document names.
 
     Parameters
     ----------
-    found : iterable of Entry
-        Objects that no current document names; also history entries, and marks, of which nothing is
-        said.
-    past : Mapping[str, HistoryInfo]
-        History entries by key, also of keys that are not among ``found``.
+    unnamed : iterable of Entry
+        Objects that no current document names, history entries included; marks are ignored.
+    history : Mapping[str, HistoryInfo]
+        History entries by key, also of keys that are not among ``unnamed``.
     marked : Mapping[str, datetime]
         Since when keys are marked.
     policy : RetentionPolicy
-        How old is old.
+        The periods.
     """
-    protected = policy.protected(past.values())
+    protected = policy.protected(history.values())
     old: list[GarbageFile] = []
     waiting: list[GarbageFile] = []
-    for entry in found:
+    for entry in unnamed:
         moment = marked.get(entry.key) if entry.modified is None else entry.modified
-        why = KEPT if entry.key in protected else _why(entry.key, past, policy)
-        if why is not None:
-            goes = why == HISTORY or (
-                why != KEPT and policy.is_old(moment, policy.longest if why == DAMAGED_HISTORY else policy.grace)
-            )
-            file = GarbageFile(
-                entry.key, entry.size, entry.modified, why, None if moment is None else policy.now - moment
-            )
-            (old if goes else waiting).append(file)
-    old, held = _without_busy_schemas(old, waiting)
-    waiting += held
+        why = KEPT if entry.key in protected else _reason(entry.key, history, policy)
+        if why is None:
+            continue
+        age = None if moment is None else policy.now - moment
+        needed_age = policy.longest if why == DAMAGED_HISTORY else policy.grace
+        # The age of a history entry was decided by its own time, in `_reason`.
+        removable = why == HISTORY or (why != KEPT and policy.is_old(moment, needed_age))
+        (old if removable else waiting).append(GarbageFile(entry.key, entry.size, entry.modified, why, age))
+    # The schema file of a dropped table stays as long as any file of the table waits: without it
+    # the next collection would not recognize the folder.
+    busy = {"/".join([*file.key.split("/")[:2], SCHEMA_FILE]) for file in waiting}
+    waiting += [file for file in old if file.key in busy and is_schema_key(file.key)]
+    old = [file for file in old if not (file.key in busy and is_schema_key(file.key))]
     return GarbagePlan(old, waiting, frozenset(f.key for f in waiting if f.modified is None and f.why != KEPT))
 
 
-def _why(key: str, past: Mapping[str, HistoryInfo], policy: RetentionPolicy) -> str | None:
-    """Why a key is garbage; None if it is not, or has gone already."""
+def _reason(key: str, history: Mapping[str, HistoryInfo], policy: RetentionPolicy) -> str | None:
+    """Why a key is garbage; None if it is none, or has been removed meanwhile."""
     if is_mark_key(key):
         return None
     if not is_entry_key(key):
-        return INDEX if key.endswith(INDEX_SUFFIX) else SCHEMA if _is_schema(key) else UNNAMED
-    if key not in past or policy.keeps(past[key]):
+        return INDEX if key.endswith(INDEX_SUFFIX) else SCHEMA if is_schema_key(key) else UNNAMED
+    if key not in history or policy.keeps(history[key]):
         return None
-    return HISTORY if past[key].readable else DAMAGED_HISTORY
-
-
-def _is_schema(key: str) -> bool:
-    return key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2
-
-
-def _without_busy_schemas(
-    old: list[GarbageFile], waiting: Sequence[GarbageFile]
-) -> tuple[list[GarbageFile], list[GarbageFile]]:
-    """A table that a dataset has no more is known by its schema file, which stays as long as any file of the table."""
-    schemas = {f.key.removesuffix(SCHEMA_FILE): f for f in old if _is_schema(f.key)}
-    if not schemas:
-        return old, []
-    busy = {folder for f in waiting if (folder := "/".join([*f.key.split("/")[:2], ""])) in schemas}
-    held = {schemas[folder].key for folder in busy}
-    return [f for f in old if f.key not in held], [replace(f) for f in old if f.key in held]
+    return HISTORY if history[key].readable else DAMAGED_HISTORY

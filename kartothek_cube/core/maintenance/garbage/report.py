@@ -1,8 +1,7 @@
-"""What garbage is, and what became of it: values that a collection of garbage returns."""
+"""The result of a garbage collection: removed and waiting files, each with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -45,10 +44,10 @@ _TABLE = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class GarbageFile(Entry):
-    """One file that is garbage, or will be.
+    """A file that is garbage, or will be.
 
-    ``why`` says what it is. ``age`` is the time since it was written or, where the store does not
-    know that, since a collection of garbage first saw it; None if none has seen it before.
+    ``why`` is the reason. ``age`` is the time since the file was written or, in a store without
+    modification times, since a garbage collection first saw it; None if this is the first one.
     """
 
     why: str = UNNAMED
@@ -57,15 +56,15 @@ class GarbageFile(Entry):
 
 @dataclass(frozen=True, slots=True)
 class GarbageReport:
-    """What a collection of garbage removed, or would remove.
+    """The files that a garbage collection removed, or would remove, and those that wait.
 
-    ``removed`` are the files that went, ``waiting`` those that no document names either, but that
-    stay: too young, so that a write that is under way keeps its files, or needed by older
-    snapshots. Each is a `GarbageFile`.
+    ``waiting`` are files that no document names either, but that stay: too young, so that a
+    running write keeps its files, or needed by older snapshots. Each file is a `GarbageFile`.
 
     Examples
     --------
-    >>> GarbageReport((GarbageFile("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200),), (), dry_run=True)
+    >>> file = GarbageFile("sales/table/COUNTRY_CODE=DE/1.parquet", 1_200)
+    >>> GarbageReport((file,), (), dry_run=True)
     GarbageReport(would remove 1 file of 1,200 bytes; 0 files of 0 bytes wait)
     """
 
@@ -80,35 +79,32 @@ class GarbageReport:
 
     @property
     def bytes(self) -> int:
-        """Size of what was removed; what the store gives no size of counts as nothing."""
-        return _size(self.removed)
+        """Size of the removed files; a file of unknown size counts as 0."""
+        return sum(e.size or 0 for e in self.removed)
 
     @property
     def bytes_waiting(self) -> int:
-        """Size of what waits."""
-        return _size(self.waiting)
+        """Size of the waiting files."""
+        return sum(e.size or 0 for e in self.waiting)
 
     @property
     def kept(self) -> tuple[Entry, ...]:
-        """Those of the waiting files that older snapshots need."""
+        """The waiting files that older snapshots need."""
         return tuple(e for e in self.waiting if isinstance(e, GarbageFile) and e.why == KEPT)
 
     def to_arrow(self) -> pa.Table:
-        """One row for each file: ``key``, ``size`` in bytes, ``modified``, ``age``, ``why``, and whether it ``waits``."""
+        """One row a file: ``key``, ``size`` (bytes), ``modified``, ``age``, ``why``, ``waits``."""
         rows = [_row(e, waits=False) for e in self.removed] + [_row(e, waits=True) for e in self.waiting]
         columns = zip(*rows, strict=True) if rows else [()] * len(_TABLE)
-        return pa.table(
-            [pa.array(column, type=field.type) for column, field in zip(columns, _TABLE, strict=True)], schema=_TABLE
-        )
+        arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _TABLE, strict=True)]
+        return pa.table(arrays, schema=_TABLE)
 
     def __repr__(self) -> str:
         verb, kept = "would remove" if self.dry_run else "removed", len(self.kept)
-        counts = f"{verb} {pluralize(len(self.removed), 'file')} of {self.bytes:,} bytes; {pluralize(len(self.waiting), 'file')} of {self.bytes_waiting:,} bytes wait"
-        return f"{type(self).__name__}({counts}{f', {kept:,} of them for older snapshots' if kept else ''})"
-
-
-def _size(entries: Iterable[Entry]) -> int:
-    return sum(e.size or 0 for e in entries)
+        removed = f"{verb} {pluralize(len(self.removed), 'file')} of {self.bytes:,} bytes"
+        waiting = f"{pluralize(len(self.waiting), 'file')} of {self.bytes_waiting:,} bytes wait"
+        snapshots = f", {kept:,} of them for older snapshots" if kept else ""
+        return f"{type(self).__name__}({removed}; {waiting}{snapshots})"
 
 
 def _row(entry: Entry, *, waits: bool) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Collecting garbage: the files that neither a dataset nor its kept history names, and removing those that are old enough."""
+"""Garbage collection of a dataset: find unreferenced files, remove those that are old enough."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from kartothek_cube.core.maintenance.garbage.plan import (
     HistoryInfo,
     RetentionPolicy,
     is_entry_key,
+    is_schema_key,
     plan_garbage,
-    read_past,
+    read_history,
 )
 from kartothek_cube.core.maintenance.garbage.report import LEFTOVER, GarbageFile, GarbageReport
 from kartothek_cube.core.metadata.history_entry import HISTORY_FOLDER
@@ -38,47 +39,47 @@ __all__ = [
     "GarbageScope",
     "collect_garbage",
     "is_bookkeeping",
-    "leftovers_of",
     "own_folders",
-    "remove_leftovers",
+    "remove_temporary_files",
     "sweep",
+    "temporary_files",
     "tracked_keys",
     "unnamed_entries",
 ]
 
 
-# --- what no document names: pure -------------------------------------------------------------------------------------
+# --- what no document names: pure -----------------------------------------------------------------
 
 
 def tracked_keys(snapshot: Snapshot) -> set[str]:
-    """All keys that belong to a dataset as it is: both documents, schema files, indices, data."""
+    """All keys of the current dataset: both documents, schema files, index files, data files."""
     keys = {document_key(snapshot.uuid), document_key(snapshot.uuid, msgpack=True)}
-    keys |= {schema_key(snapshot.uuid, table) for table in _known_tables(snapshot)}
+    keys |= {schema_key(snapshot.uuid, table) for table in _table_names(snapshot)}
     keys |= {str(k) for k in snapshot.document.indices.values() if isinstance(k, str)}
     return keys | {k for files in snapshot.partitions.files.values() for k in files.to_pylist() if k is not None}
 
 
-def _known_tables(snapshot: Snapshot) -> set[str]:
+def _table_names(snapshot: Snapshot) -> set[str]:
     # A table may occur in some of the partitions only.
     return {*snapshot.tables, *snapshot.partitions.files}
 
 
 def own_folders(uuid: str, tables: Iterable[str], keys: Iterable[str]) -> tuple[str, ...]:
-    """The folders whose content is a dataset's: indices, known tables, and tables of an earlier life, which left their schema files."""
-    left = {key.removesuffix(SCHEMA_FILE) for key in keys if key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2}
-    return tuple(sorted({f"{uuid}/indices/", *(f"{uuid}/{table}/" for table in tables), *left}))
+    """The folders of a dataset: indices, current tables, and former tables with a schema file."""
+    former = {key.removesuffix(SCHEMA_FILE) for key in keys if is_schema_key(key)}
+    return tuple(sorted({f"{uuid}/indices/", *(f"{uuid}/{table}/" for table in tables), *former}))
 
 
 def is_bookkeeping(key: str) -> bool:
-    """Whether a key is that of a history entry, or of a mark that a collection of garbage left."""
+    """Whether a key is that of a history entry or of a garbage collection's mark."""
     return is_entry_key(key) or is_mark_key(key)
 
 
 def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]:
-    """Those of the objects below ``<uuid>/`` that the document does not name, history entries and marks included.
+    """The objects below ``<uuid>/`` that the document does not name, bookkeeping included.
 
-    Of an implicit dataset, whose partitions are whatever files exist, these are only index files
-    that it does not name. Folders that are no table's and hold no schema file are somebody else's.
+    The partitions of an implicit dataset are whatever data files exist: only its index files can
+    be unnamed. A folder that belongs to no table and has no schema file is foreign.
     """
     tracked = tracked_keys(snapshot)
     if snapshot.document.partitions is None:
@@ -87,12 +88,12 @@ def unnamed_entries(snapshot: Snapshot, entries: Sequence[Entry]) -> list[Entry]
             e for e in entries if (e.key.startswith(indices) and e.key.endswith(INDEX_SUFFIX)) or is_bookkeeping(e.key)
         ]
     else:
-        folders = own_folders(snapshot.uuid, _known_tables(snapshot), (e.key for e in entries))
+        folders = own_folders(snapshot.uuid, _table_names(snapshot), (e.key for e in entries))
         ours = [e for e in entries if e.key.startswith(folders) or is_bookkeeping(e.key)]
     return [e for e in ours if e.key not in tracked]
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
+# --- the run --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,116 +102,112 @@ class GarbageScope:
 
     Attributes
     ----------
-    look : Callable
-        Reads the current documents and gives those of the listed objects that none of them names.
+    list_unnamed : Callable
+        Reads the current documents and returns the listed objects that no document names.
     prefixes : tuple of str
-        What the keys of the scope start with; temporary files of crashed writers are looked for
-        there.
+        Prefixes of the keys of the scope, and of the temporary files of crashed writers.
     is_ours : Callable
-        Whether a key that starts so belongs to the scope.
+        Whether a key with such a prefix belongs to the scope.
     home : str
         Uuid of the dataset that keeps the marks of keys outside of any folder.
     """
 
-    look: Callable[[], list[Entry]]
+    list_unnamed: Callable[[], list[Entry]]
     prefixes: tuple[str, ...]
     is_ours: Callable[[str], bool]
     home: str
 
 
 def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
-    """Remove the garbage of one dataset: what neither its document nor its kept history names and is older than the option ``grace``.
+    """Remove files that neither document nor kept history names and that are older than ``grace``.
 
     Calls of the store: one listing of ``<uuid>/``; the document; one for each history entry and
     each mark; two for temporary files. If anything is to be removed, once more the document, one
-    listing of ``<uuid>/_history/`` and one call for each entry that is new; then one for each key.
-    Where the store does not know times, one to write marks; one for each mark that is rewritten or
-    removed.
+    listing of ``<uuid>/_history/`` and one call for each new entry; then one for each key. In a
+    store without modification times, one to write marks and one for each mark that is rewritten or
+    deleted.
 
     Raises
     ------
     DatasetNotFound
         If the dataset does not exist.
     CorruptDocument
-        If its document or a schema cannot be read: nobody knows then what is garbage, so nothing is
-        removed.
+        If the document or a schema cannot be read. Garbage is unknown then; nothing is removed.
     """
     entries = store.list(f"{uuid}/", recursive=True).entries
     prefixes = (f"{uuid}/", f"{uuid}.")
-    scope = GarbageScope(
-        lambda: unnamed_entries(_readable(store, uuid), entries), prefixes, lambda key: key.startswith(prefixes), uuid
-    )
+
+    def list_unnamed() -> list[Entry]:
+        try:
+            snapshot = load_snapshot(store, uuid)
+        except DatasetNotFound:
+            raise
+        except (KeyNotFound, CorruptDocument, Unsupported) as error:
+            text = f"Dataset {uuid!r} cannot be read, so its files cannot be told from garbage: {error}"
+            raise CorruptDocument(text) from error
+        return unnamed_entries(snapshot, entries)
+
+    scope = GarbageScope(list_unnamed, prefixes, lambda key: key.startswith(prefixes), uuid)
     return sweep(store, scope, dry_run=dry_run, executor=executor)
 
 
-def _readable(store: Store, uuid: str) -> Snapshot:
-    try:
-        return load_snapshot(store, uuid)
-    except DatasetNotFound:
-        raise
-    except (KeyNotFound, CorruptDocument, Unsupported) as error:
-        raise CorruptDocument(
-            f"Dataset {uuid!r} cannot be read, so its files cannot be told from garbage: {error}"
-        ) from error
-
-
 def sweep(store: Store, scope: GarbageScope, *, dry_run: bool, executor: Executor = THREADS) -> GarbageReport:
-    """Remove what no document and no kept history names and what crashed writers left, as far as it is older than the option ``grace``.
-
-    Documents and history are read again right before anything is deleted: somebody may have named a
-    file since the first look. History entries go before the files that they named, so that a crash
-    leaves files that nobody names and no history of files that are gone.
-    """
+    """Remove unnamed files and temporary files of crashed writers that are older than ``grace``."""
     policy = RetentionPolicy(_now(), current_options().grace, current_options().retain)
-    found = scope.look()
-    past = read_past(store, found, {})
-    marks = read_marks(store, (e.key for e in found))
+    unnamed = scope.list_unnamed()
+    history = read_history(store, unnamed, {})
+    marks = read_marks(store, (e.key for e in unnamed))
     marked = marked_since(marks, policy.now)
-    plan = plan_garbage(found, past, marked, policy)
-    left = [e for e in leftovers_of(store, scope.prefixes, policy.before(policy.grace)) if scope.is_ours(e.key)]
+    plan = plan_garbage(unnamed, history, marked, policy)
+    grace_start = policy.before(policy.grace)
+    temporary = [e for e in temporary_files(store, scope.prefixes, grace_start) if scope.is_ours(e.key)]
     if not dry_run:
         write_marks(store, plan_marks(marks, plan.pending, policy.now, scope.is_ours, scope.home))
         if plan.old:
-            plan = _confirmed(store, scope, plan, past, marked, policy)
+            plan = _plan_again(store, scope, plan, history, marked, policy)
         for phase in plan.phases():
             list(map_files(store.delete, phase, executor=executor, store=store, phase=DELETE_FILES))
-        remove_leftovers(store, left, policy.before(policy.grace))
-    dead = [
+        remove_temporary_files(store, temporary, grace_start)
+    removed = [
         GarbageFile(e.key, e.size, e.modified, LEFTOVER, None if e.modified is None else policy.now - e.modified)
-        for e in left
+        for e in temporary
     ]
-    return GarbageReport((*plan.old, *dead), tuple(plan.waiting), dry_run)
+    return GarbageReport((*plan.old, *removed), tuple(plan.waiting), dry_run)
 
 
 def _now() -> datetime:
+    # Tests of ages replace this clock.
     return datetime.now(UTC)
 
 
-def _confirmed(
+def _plan_again(
     store: Store,
     scope: GarbageScope,
     first: GarbagePlan,
-    past: Mapping[str, HistoryInfo],
+    history: Mapping[str, HistoryInfo],
     marked: Mapping[str, datetime],
     policy: RetentionPolicy,
 ) -> GarbagePlan:
-    """The plan for what was to be removed, after documents and history were read again."""
-    found = scope.look()
+    """The first plan, less the files that a document or a history entry names by now."""
+    # Right before the deletion: a commit may have named a file since the first pass. Documents are
+    # read before history, as a commit that supersedes a file writes its history entry first.
+    unnamed = scope.list_unnamed()
     owners = sorted({f.key.partition("/")[0] for f in first.old if "/" in f.key})
-    listed = map_in_threads(
+    listings = map_in_threads(
         lambda owner: store.list(f"{owner}/{HISTORY_FOLDER}/", recursive=True).entries, owners, store=store
     )
-    second = plan_garbage(found, read_past(store, [e for entries in listed for e in entries], past), marked, policy)
-    doomed = {f.key for f in first.old}
-    return GarbagePlan([f for f in second.old if f.key in doomed], second.waiting, second.pending)
+    history = read_history(store, [e for entries in listings for e in entries], history)
+    second = plan_garbage(unnamed, history, marked, policy)
+    candidates = {f.key for f in first.old}
+    return GarbagePlan([f for f in second.old if f.key in candidates], second.waiting, second.pending)
 
 
-def leftovers_of(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:
-    """Temporary files of local writers that died before this time."""
+def temporary_files(store: Store, prefixes: Iterable[str], before: datetime) -> list[Entry]:
+    """Temporary files that local writers left before this time by crashing."""
     return [entry for prefix in prefixes for entry in store.leftovers(prefix, before)]
 
 
-def remove_leftovers(store: Store, left: Iterable[Entry], before: datetime) -> None:
+def remove_temporary_files(store: Store, files: Iterable[Entry], before: datetime) -> None:
     """Remove these temporary files."""
-    for entry in left:
+    for entry in files:
         store.leftovers(entry.key, before, remove=True)

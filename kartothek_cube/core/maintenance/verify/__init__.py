@@ -1,1 +1,1 @@
-"""Verification of one dataset: each module looks at one thing and gives findings."""
+"""Verification of one dataset: each module checks one part of it and yields findings."""

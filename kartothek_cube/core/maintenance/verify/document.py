@@ -1,4 +1,4 @@
-"""Findings about the labels of partitions and about the schema files of a dataset."""
+"""Checks of partition labels and of schema files, as far as metadata shows. Pure."""
 
 from __future__ import annotations
 
@@ -18,60 +18,69 @@ from kartothek_cube.core.metadata.schema_file import is_plain
 
 __all__ = ["label_findings", "raw_schema", "schema_findings"]
 
-# Empty, with a control character, an empty, "." or ".." segment, or one that is too long for a name
-# of a file.
-_ABSURD = r"^$|[\x00-\x1f\x7f]|(^|/)\.{0,2}(/|$)|[^/]{256}"
+# --- labels -------------------------------------------------------------------------------------
+
+# Empty; a control character; an empty, "." or ".." segment; a segment too long for a file name.
+_INVALID_LABEL = r"^$|[\x00-\x1f\x7f]|(^|/)\.{0,2}(/|$)|[^/]{256}"
 
 
 def label_findings(subject: Inspection) -> Iterator[Finding]:
-    """Labels that make no file names, that contradict the path of their file, or that have no file, or not one of each table."""
-    yield from _absurd(subject)
-    yield from _contradictions(subject)
-    yield from _without_files(subject)
-    yield from _tables(subject)
-
-
-def _absurd(subject: Inspection) -> Iterator[Finding]:
+    """Labels that are no file names, contradict their path or lack files; misnamed tables."""
     labels = subject.snapshot.partitions.labels
-    for label in labels.filter(pc.match_substring_regex(labels, _ABSURD)).to_pylist():
+    for label in labels.filter(pc.match_substring_regex(labels, _INVALID_LABEL)).to_pylist():
         text = f"The label {label!r} makes no file name."
         yield Finding("warning", "absurd-label", subject.uuid, text, label=label)
+    yield from _path_contradictions(subject)
+    yield from _partitions_without_files(subject)
+    for table in subject.snapshot.partitions.files:
+        if table == "indices" or table.startswith("_") or "/" in table or not table:
+            text = (
+                f"A table called {table!r} shares its folder with other things of the dataset: "
+                "kartothek's garbage collection may remove its data."
+            )
+            yield Finding("warning", "table-name", subject.uuid, text)
 
 
-def _contradictions(subject: Inspection) -> Iterator[Finding]:
-    """Where the folders of label and file differ, their pairs are compared; the path is what readers believe. Slashes may be quoted in one of them."""
+def _path_contradictions(subject: Inspection) -> Iterator[Finding]:
+    """Labels whose partition values differ from those in the path of their file."""
     labels, keys = subject.snapshot.partitions.labels, subject.snapshot.partition_keys
     for files in subject.snapshot.partitions.files.values() if keys else ():
-        places = _unslashed(pc.replace_substring_regex(files, r"^[^/]*/[^/]*/|[^/]*$", ""))
-        same = pc.equal(places, _unslashed(pc.replace_substring_regex(labels, r"[^/]*$", "")))
-        for i in np.flatnonzero(~pc.fill_null(same, True).to_numpy(zero_copy_only=False)):
-            yield from _compared(subject.uuid, labels[int(i)].as_py(), files[int(i)].as_py(), keys)
+        # Only pairs of different folders are decoded, as that is slow. Either may quote slashes.
+        file_folders = _with_slashes(pc.replace_substring_regex(files, r"^[^/]*/[^/]*/|[^/]*$", ""))
+        label_folders = _with_slashes(pc.replace_substring_regex(labels, r"[^/]*$", ""))
+        is_same = pc.fill_null(pc.equal(file_folders, label_folders), True)
+        for i in np.flatnonzero(~is_same.to_numpy(zero_copy_only=False)):
+            yield from _compare_path(subject.uuid, labels[int(i)].as_py(), files[int(i)].as_py(), keys)
 
 
-def _unslashed(paths: pa.Array) -> pa.Array:
+def _with_slashes(paths: pa.Array) -> pa.Array:
     return pc.replace_substring(paths, "%2F", "/")
 
 
-def _compared(uuid: str, label: str, key: str, columns: Sequence[str]) -> Iterator[Finding]:
+def _compare_path(uuid: str, label: str, key: str, columns: Sequence[str]) -> Iterator[Finding]:
     try:
-        said, stored = (dict(decode_key(text).pairs) for text in (f"-/-/{label}", key))
+        in_label, in_path = (dict(decode_key(text).pairs) for text in (f"-/-/{label}", key))
     except UnicodeDecodeError:
-        return  # the values say so themselves
+        return  # the check of partition values reports it
     for column in columns:
-        if column in said and said[column] != stored.get(column):
-            text = f"The label says {said[column]!r}, the path of the file {stored.get(column)!r}. The path counts; kartothek believes it, too."
+        if column in in_label and in_label[column] != in_path.get(column):
+            text = (
+                f"The label says {in_label[column]!r}, the path of the file {in_path.get(column)!r}. "
+                "The path counts; kartothek believes it, too."
+            )
             yield Finding("warning", "label-path", uuid, text, key=key, label=label, column=column)
 
 
-def _without_files(subject: Inspection) -> Iterator[Finding]:
+def _partitions_without_files(subject: Inspection) -> Iterator[Finding]:
     partitions = subject.snapshot.partitions
-    present = [pc.is_valid(files) for files in partitions.files.values()]
-    count = sum((mask.cast(pa.int64()).to_numpy() for mask in present), np.zeros(len(partitions), dtype=np.int64))
+    masks = [pc.is_valid(files) for files in partitions.files.values()]
+    count = sum((mask.cast(pa.int64()).to_numpy() for mask in masks), np.zeros(len(partitions), dtype=np.int64))
+    no_file, some_tables = np.flatnonzero(count == 0), np.flatnonzero((count > 0) & (count < len(masks)))
     for check, positions, text in (
-        ("no-file", np.flatnonzero(count == 0), "partitions have no file at all, so they have no rows"),
+        ("no-file", no_file, "partitions have no file at all, so they have no rows"),
         (
             "some-tables",
-            np.flatnonzero((count > 0) & (count < len(present))),
+            some_tables,
             "partitions lack a file of some tables and have no rows there; kartothek cannot read that",
         ),
     ):
@@ -80,55 +89,55 @@ def _without_files(subject: Inspection) -> Iterator[Finding]:
             yield Finding("info", check, subject.uuid, f"{len(positions):,} {text}.", label=label, count=len(positions))
 
 
-def _tables(subject: Inspection) -> Iterator[Finding]:
-    for table in subject.snapshot.partitions.files:
-        if table == "indices" or table.startswith("_") or "/" in table or not table:
-            text = f"A table called {table!r} shares its folder with other things of the dataset: kartothek's garbage collection may remove its data."
-            yield Finding("warning", "table-name", subject.uuid, text)
-
+# --- schema files -------------------------------------------------------------------------------
 
 _MEND = "any commit of this library brings the file up to date"
 
 
 def schema_findings(subject: Inspection) -> Iterator[Finding]:
-    """What kartothek and plateau, who read only the schema files, see differently."""
+    """What kartothek and plateau, which read only the schema files, see differently."""
     for table, (data, schema) in subject.schema_files.items():
         key = schema_key(subject.uuid, table)
-        if schema is not None:
-            embedded = subject.embedded.get(table)
-            yield from () if embedded is None else _drift(subject.uuid, key, schema, normal_schema(embedded))
-            yield from _spelling(subject.uuid, key, data)
+        if schema is None:
+            continue
+        embedded = subject.embedded.get(table)
+        if embedded is not None:
+            yield from _schema_drift(subject.uuid, key, schema, normal_schema(embedded))
+        if not is_plain(data):
+            text = (
+                "The schema file spells types as plateau does (large strings, list children called 'element'); "
+                "kartothek cannot add to the dataset."
+            )
+            yield Finding("info", "schema-spelling", subject.uuid, text, key=key, mend=_MEND)
+        metadata = raw_schema(data).metadata
+        if not metadata or b"pandas" not in metadata:
+            text = "The schema file has no pandas metadata; kartothek cannot add to the dataset."
+            yield Finding("info", "schema-without-pandas", subject.uuid, text, key=key)
 
 
-def _drift(uuid: str, key: str, file: pa.Schema, document: pa.Schema) -> Iterator[Finding]:
+def _schema_drift(uuid: str, key: str, file: pa.Schema, document: pa.Schema) -> Iterator[Finding]:
     lost, surplus = sorted(set(document.names) - set(file.names)), sorted(set(file.names) - set(document.names))
     if lost or surplus:
-        text = f"The schema file lacks {lost} and has {surplus} more than the document, which counts. kartothek and plateau see the file."
+        text = (
+            f"The schema file lacks {lost} and has {surplus} more than the document, which counts. "
+            "kartothek and plateau see the file."
+        )
         yield Finding("warning", "schema-drift", uuid, text, key=key, column=(lost or surplus)[0], mend=_MEND)
     for field in document:
-        if field.name in file.names:
-            yield from _typed(uuid, key, field, file.field(field.name).type)
-
-
-def _typed(uuid: str, key: str, field: pa.Field, kind: pa.DataType) -> Iterator[Finding]:
-    common = common_type(kind, field.type)
-    if common is not None and common.equals(kind):
-        return  # the same, or wider: a commit that came later may have been the first to write the file
-    what = "contradicts it" if common is None else "is narrower"
-    text = f"The document, which counts, says {field.type}; the schema file says {kind} and {what}. kartothek and plateau see the file."
-    yield Finding("warning", "schema-drift", uuid, text, key=key, column=field.name, mend=_MEND)
-
-
-def _spelling(uuid: str, key: str, data: bytes) -> Iterator[Finding]:
-    raw = raw_schema(data)
-    if not is_plain(data):
-        text = "The schema file spells types as plateau does (large strings, list children called 'element'); kartothek cannot add to the dataset."
-        yield Finding("info", "schema-spelling", uuid, text, key=key, mend=_MEND)
-    if not raw.metadata or b"pandas" not in raw.metadata:
-        text = "The schema file has no pandas metadata; kartothek cannot add to the dataset."
-        yield Finding("info", "schema-without-pandas", uuid, text, key=key)
+        if field.name not in file.names:
+            continue
+        file_type = file.field(field.name).type
+        common = common_type(file_type, field.type)
+        # A wider type is no fault: a later commit may have been the first to write the file.
+        if common is None or not common.equals(file_type):
+            relation = "contradicts it" if common is None else "is narrower"
+            text = (
+                f"The document, which counts, says {field.type}; the schema file says {file_type} and {relation}. "
+                "kartothek and plateau see the file."
+            )
+            yield Finding("warning", "schema-drift", uuid, text, key=key, column=field.name, mend=_MEND)
 
 
 def raw_schema(data: bytes) -> pa.Schema:
-    """The schema of a file as it is."""
+    """The schema of a file with its types as stored."""
     return pq.read_schema(pa.BufferReader(data))

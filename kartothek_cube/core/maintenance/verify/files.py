@@ -1,8 +1,9 @@
-"""Checks of the files that a document names against one listing: missing, misplaced and shared ones, and those that nobody names."""
+"""Checks of files against one listing: those that the document names, and all others."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,25 +20,27 @@ from kartothek_cube.errors import InvalidInput
 __all__ = ["file_findings", "leftover_findings", "named_files", "readable_files"]
 
 _SUFFIXES = (DATA_SUFFIX, CSV_SUFFIX, CSV_GZIP_SUFFIX)
-# What `check_key` lets pass, but for the length of segments.
+# A first filter in Arrow: only keys that fail it are given to `check_key`, one by one.
 _VALID = r"""^[`!"#$%&'()+,\-./<=>?@\[\]^_{}~0-9a-zA-Z ]+$"""
-_ODD = r"(^|/)\.{0,2}(/|$)|~$|[^/]{256}"
+_SUSPICIOUS = r"(^|/)\.{0,2}(/|$)|~$|[^/]{256}"
+
+# --- files that the document names --------------------------------------------------------------
 
 
 def named_files(subject: Inspection) -> pa.Table:
-    """One row for each data file: its key, the position of its partition and its table."""
+    """One row for each data file: its key, the position of its partition, and its table."""
     schema = pa.schema([("key", pa.string()), ("partition", pa.int64()), ("table", pa.string())])
     positions = pa.array(range(len(subject.snapshot.partitions)), type=pa.int64())
     pieces = [
         pa.table([keys, positions, pa.repeat(table, len(keys))], schema=schema)
         for table, keys in subject.snapshot.partitions.files.items()
     ]
-    found = pa.concat_tables([schema.empty_table(), *pieces])
-    return found.filter(pc.is_valid(found.column("key")))
+    files = pa.concat_tables([schema.empty_table(), *pieces])
+    return files.filter(pc.is_valid(files.column("key")))
 
 
 def file_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
-    """Data files: keys that no store may hold, unknown formats, files elsewhere, missing ones, and those that two partitions name."""
+    """Data files with an invalid key or unknown format, and foreign, missing and shared ones."""
     files = named_files(subject)
     invalid = _invalid(files.column("key"))
     is_invalid = pc.is_in(files.column("key"), value_set=invalid)
@@ -49,15 +52,22 @@ def file_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
         text = f"Nobody can read a data file of this name; it ends in {', '.join(_SUFFIXES)}."
         yield Finding("error", "file-format", subject.uuid, text, key=key, label=label)
     for key, label in _each(subject, valid.filter(pc.invert(pc.starts_with(valid.column("key"), f"{subject.uuid}/")))):
-        text = f"The file lies outside of {subject.uuid}/: its owner may delete it, and deleting this dataset in kartothek deletes it."
+        text = (
+            f"The file lies outside of {subject.uuid}/: its owner may delete it, "
+            "and deleting this dataset in kartothek deletes it."
+        )
         mend = f"copy_dataset({subject.uuid!r}, store, ...) copies it, too"
         yield Finding("warning", "foreign-file", subject.uuid, text, key=key, label=label, mend=mend)
-    yield from _missing(subject, valid, _present(store, subject, valid.column("key")))
-    yield from _shared(subject, files)
+    present = _present(store, subject, valid.column("key"))
+    for key, label in _each(subject, valid.filter(pc.invert(pc.is_in(valid.column("key"), value_set=present)))):
+        text = "The document names a file that is not in the store. Its rows are lost, and reading fails."
+        mend = "restore the file, or go back with undo(...), or remove its partition with a delete scope"
+        yield Finding("error", "missing-file", subject.uuid, text, key=key, label=label, mend=mend)
+    yield from _shared_files(subject, files)
 
 
 def readable_files(store: Store, subject: Inspection) -> pa.Table:
-    """The `named_files` that are there and can be asked for."""
+    """The `named_files` that exist and have a valid key and a known format."""
     files = named_files(subject)
     keys = files.column("key")
     present = _present(store, subject, keys.filter(pc.invert(pc.is_in(keys, value_set=_invalid(keys)))))
@@ -65,12 +75,15 @@ def readable_files(store: Store, subject: Inspection) -> pa.Table:
 
 
 def _invalid(keys: pa.ChunkedArray) -> pa.Array:
-    """Keys that a store refuses, each once."""
-    odd = pc.or_(pc.invert(pc.match_substring_regex(keys, _VALID)), pc.match_substring_regex(keys, _ODD))
-    return pa.array([key for key in pc.unique(keys.filter(odd)).to_pylist() if _reason(key)], type=pa.string())
+    """The distinct keys that a store refuses."""
+    is_suspicious = pc.match_substring_regex(keys, _SUSPICIOUS)
+    is_suspicious = pc.or_(pc.invert(pc.match_substring_regex(keys, _VALID)), is_suspicious)
+    suspects = pc.unique(keys.filter(is_suspicious)).to_pylist()
+    return pa.array([key for key in suspects if _reason(key)], type=pa.string())
 
 
 def _reason(key: str) -> str:
+    """Why a store refuses a key; empty if it does not."""
     try:
         check_key(key)
     except InvalidInput as error:
@@ -84,13 +97,11 @@ def _has_format(keys: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _present(store: Store, subject: Inspection, keys: pa.ChunkedArray) -> pa.Array:
-    """Those of the keys that are in the store: one listing of the dataset, and one of each folder elsewhere."""
+    """The keys below ``<uuid>/``, and below each other top-level folder that these keys name."""
     outside = keys.filter(pc.invert(pc.starts_with(keys, f"{subject.uuid}/")))
     owners = pc.unique(pc.replace_substring_regex(outside, r"/.*", "/")).to_pylist()
-    listed = [
-        key for found in map_in_threads(lambda owner: store.list(owner, recursive=True).keys, owners) for key in found
-    ]
-    return pa.array([*subject.entries, *listed], type=pa.string())
+    listings = map_in_threads(lambda owner: store.list(owner, recursive=True).keys, owners)
+    return pa.array([*subject.entries, *chain.from_iterable(listings)], type=pa.string())
 
 
 def _each(subject: Inspection, files: pa.Table) -> Iterator[tuple[str, str]]:
@@ -99,14 +110,7 @@ def _each(subject: Inspection, files: pa.Table) -> Iterator[tuple[str, str]]:
     return zip(files.column("key").to_pylist(), labels.to_pylist(), strict=True)
 
 
-def _missing(subject: Inspection, files: pa.Table, present: pa.Array) -> Iterator[Finding]:
-    for key, label in _each(subject, files.filter(pc.invert(pc.is_in(files.column("key"), value_set=present)))):
-        text = "The document names a file that is not in the store. Its rows are lost, and reading fails."
-        mend = "restore the file, or go back with undo(...), or remove its partition with a delete scope"
-        yield Finding("error", "missing-file", subject.uuid, text, key=key, label=label, mend=mend)
-
-
-def _shared(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
+def _shared_files(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
     counts = files.group_by("key").aggregate([("partition", "count")])
     shared = counts.filter(pc.greater(counts.column("partition_count"), 1)).column("key")
     repeated = files.filter(pc.is_in(files.column("key"), value_set=shared.combine_chunks()))
@@ -114,44 +118,38 @@ def _shared(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
     for key, label in _each(subject, repeated):
         owners.setdefault(key, []).append(label)
     for key, labels in owners.items():
-        text = f"{len(labels)} entries of the document name this file ({', '.join(map(repr, labels[:3]))}); its rows are read as often."
+        examples = ", ".join(map(repr, labels[:3]))
+        text = f"{len(labels)} entries of the document name this file ({examples}); its rows are read as often."
         yield Finding("error", "shared-file", subject.uuid, text, key=key, label=labels[0])
 
 
-# --- files that nobody names ------------------------------------------------------------------------------------------
+# --- files that nobody names ----------------------------------------------------------------------
 
 
 def leftover_findings(subject: Inspection, kept: Collection[str]) -> Iterator[Finding]:
-    """What lies below ``<uuid>/`` and is not named by the document: for older snapshots, as garbage, or somebody else's."""
+    """Files below ``<uuid>/`` that the document does not name: of history, garbage, unknown."""
     tracked, uuid = tracked_keys(subject.snapshot), subject.uuid
-    others = [
-        e
-        for e in subject.entries.values()
-        if e.key not in tracked and not e.key.startswith((f"{uuid}/_history/", f"{uuid}/_gc/"))
-    ]
-    folders = _folders(subject)
-    spare = [e for e in others if e.key in kept]
-    garbage = [
-        e
-        for e in others
-        if e.key not in kept and e.key.startswith(folders) and (subject.is_explicit or e.key.endswith(INDEX_SUFFIX))
-    ]
-    waste = {e.key for e in garbage}
-    unknown = [e for e in others if e.key not in kept and e.key not in waste]
-    yield from _leftover(uuid, "kept-for-snapshots", spare, "Named by kept history only, for older snapshots")
+    folders: tuple[str, ...] = (f"{uuid}/indices/",)
+    if subject.is_explicit:
+        folders = own_folders(uuid, {*subject.snapshot.tables, *subject.snapshot.partitions.files}, subject.entries)
+    of_history, garbage, unknown = list[Entry](), list[Entry](), list[Entry]()
+    for entry in subject.entries.values():
+        key = entry.key
+        if key in tracked or key.startswith((f"{uuid}/_history/", f"{uuid}/_gc/")):
+            continue
+        if key in kept:
+            of_history.append(entry)
+        elif key.startswith(folders) and (subject.is_explicit or key.endswith(INDEX_SUFFIX)):
+            garbage.append(entry)
+        else:
+            unknown.append(entry)
+    yield from _leftover(uuid, "kept-for-snapshots", of_history, "Named by kept history only, for older snapshots")
     yield from _leftover(uuid, "garbage", garbage, "Named by nobody", f"garbage_collect_dataset({uuid!r}, store)")
     yield from _leftover(uuid, "unknown-files", unknown, "In no table and no index, read and removed by nobody")
 
 
-def _folders(subject: Inspection) -> tuple[str, ...]:
-    if not subject.is_explicit:
-        return (f"{subject.uuid}/indices/",)
-    return own_folders(subject.uuid, {*subject.snapshot.tables, *subject.snapshot.partitions.files}, subject.entries)
-
-
 def _leftover(uuid: str, check: str, entries: Sequence[Entry], what: str, mend: str = "") -> Iterator[Finding]:
     if entries:
-        text = (
-            f"{what}: {pluralize(len(entries), 'file')}, {pluralize(sum(e.size or 0 for e in entries), 'byte')} in all."
-        )
+        size = pluralize(sum(e.size or 0 for e in entries), "byte")
+        text = f"{what}: {pluralize(len(entries), 'file')}, {size} in all."
         yield Finding("info", check, uuid, text, key=entries[0].key, mend=mend, count=len(entries))

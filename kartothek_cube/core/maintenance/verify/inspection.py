@@ -1,4 +1,4 @@
-"""What can be read of a dataset that may be damaged: its documents, schemas, partitions and the listing of its folder, with findings for what cannot."""
+"""Reads a dataset that may be damaged, as far as possible; unreadable parts become findings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.schema import normal_schema, ordered, stored_schema
 from kartothek_cube.core.arrow.sort_keys import empty_rows
-from kartothek_cube.core.maintenance.verify.report import Finding
+from kartothek_cube.core.maintenance.garbage.plan import is_schema_key
+from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.metadata.commit_log import SCHEMA_KEY, is_foreign
 from kartothek_cube.core.metadata.document import Document
-from kartothek_cube.core.metadata.naming import SCHEMA_FILE, schema_key
+from kartothek_cube.core.metadata.naming import schema_key
 from kartothek_cube.core.metadata.partition_values import partition_table
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata, parse_embedded_schemas
@@ -21,12 +22,11 @@ from kartothek_cube.core.metadata.snapshot import Snapshot, with_key_types
 from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document
 from kartothek_cube.core.snapshots.loader import resolve_document
 from kartothek_cube.core.stores.contract import Entry, Store
-from kartothek_cube.errors import CorruptDocument, DatasetNotFound, KartothekCubeError, KeyNotFound, Unsupported
+from kartothek_cube.errors import DatasetNotFound, KartothekCubeError, KeyNotFound, Unsupported
 
 __all__ = ["DAMAGE", "Inspection", "documents_of", "inspect_dataset"]
 
-# What reading damaged bytes may raise. The store's own errors are no damage of the dataset: they
-# are raised.
+# What reading damaged bytes may raise. Errors of the store itself are no damage: they pass.
 DAMAGE = (
     KartothekCubeError,
     ValueError,
@@ -38,25 +38,29 @@ DAMAGE = (
     pa.ArrowException,
 )
 
-_MOST_TRIED = 10_000
+# Undecodable partition values are located one by one, at one call each.
+_MAX_DECODED = 10_000
+
+
+_RESTORE_DOCUMENT = "restore the document from a backup of the store"
+_RESTORE_SCHEMA = "restore the schema file from a backup of the store"
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A dataset as far as it can be read.
+    """The readable parts of a dataset.
 
     Attributes
     ----------
     snapshot : Snapshot
-        The dataset; without partition values where they cannot be decoded, with the schemas that
-        can be read.
+        The dataset, with the readable schemas, without partition values that cannot be decoded.
     entries : Mapping[str, Entry]
         The objects below ``<uuid>/`` by key.
     schema_files : Mapping[str, tuple[bytes, pyarrow.Schema | None]]
-        Table → the bytes of its schema file, and its types if it can be read; without those that
-        are missing.
+        Table → the bytes of its schema file, and the schema if it can be read. Missing files are
+        left out.
     embedded : Mapping[str, pyarrow.Schema]
-        Table → the schema inside the document, where a writer of ours came last.
+        Table → the schema inside the document, if this library committed last.
     decoded : bool
         Whether the partition values could be decoded.
     """
@@ -69,7 +73,7 @@ class Inspection:
 
     @property
     def uuid(self) -> str:
-        """The dataset."""
+        """Uuid of the dataset."""
         return self.snapshot.uuid
 
     @property
@@ -78,176 +82,115 @@ class Inspection:
         return self.snapshot.document.partitions is not None
 
 
-# --- documents --------------------------------------------------------------------------------------------------------
+# --- documents ------------------------------------------------------------------------------------
 
 
 def documents_of(store: Store, uuid: str) -> tuple[StoredDocument | None, list[Finding]]:
-    """The document that counts, None if it cannot be read, and what is wrong with the two.
+    """The document that counts, None if it cannot be read, and the faults of both documents.
 
     Raises
     ------
     DatasetNotFound
-        If there is none.
+        If there is no document.
     """
-    found, findings = _first_document(store, uuid)
+    stored, findings = _first_document(store, uuid)
     json_key, msgpack_key = document_keys(uuid)
-    if found is None and not findings:
+    if stored is None and not findings:
         raise DatasetNotFound(f"Dataset does not exist. Tried {json_key} and {msgpack_key} in the store {store.name}.")
-    has_json = found.key == json_key if found is not None else findings[0].key == json_key
+    has_json = stored.key == json_key if stored is not None else findings[0].key == json_key
     if has_json and store.contains(msgpack_key):
-        text = "Both documents are there. The one in JSON counts; the other is left from an update by another library, or belongs to one under way."
-        findings.append(
-            Finding(
-                "warning",
-                "two-documents",
-                uuid,
-                text,
-                key=msgpack_key,
-                mend=f"convert_metadata_format({uuid!r}, store, 'json')",
-            )
+        text = (
+            "Both documents are there. The one in JSON counts; "
+            "the other is left from an update by another library, or belongs to one under way."
         )
-    if found is not None and found.document.uuid != uuid:
-        text = f"The document says that its dataset is {found.document.uuid!r}, but its key says {uuid!r}. Nobody can read the dataset."
-        findings.append(
-            Finding(
-                "error",
-                "document-uuid",
-                uuid,
-                text,
-                key=found.key,
-                mend="copy the files of a dataset with copy_dataset or rename_dataset only",
-            )
+        mend = f"convert_metadata_format({uuid!r}, store, 'json')"
+        findings.append(Finding("warning", "two-documents", uuid, text, key=msgpack_key, mend=mend))
+    if stored is not None and stored.document.uuid != uuid:
+        text = (
+            f"The document says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}. "
+            "Nobody can read the dataset."
         )
-        found = replace(found, document=replace(found.document, uuid=uuid))
-    return found, findings
+        mend = "copy the files of a dataset with copy_dataset or rename_dataset only"
+        findings.append(Finding("error", "document-uuid", uuid, text, key=stored.key, mend=mend))
+        stored = replace(stored, document=replace(stored.document, uuid=uuid))
+    return stored, findings
 
 
 def _first_document(store: Store, uuid: str) -> tuple[StoredDocument | None, list[Finding]]:
     for key in document_keys(uuid):
         try:
-            found = find_document(store, key)
+            stored = find_document(store, key)
         except Unsupported as error:
             return None, [Finding("error", "document-version", uuid, str(error), key=key)]
         except DAMAGE as error:
-            return None, [
-                Finding(
-                    "error",
-                    "document-unreadable",
-                    uuid,
-                    str(error),
-                    key=key,
-                    mend="restore the document from a backup of the store",
-                )
-            ]
-        if found is not None:
-            return found, []
+            return None, [Finding("error", "document-unreadable", uuid, str(error), key=key, mend=_RESTORE_DOCUMENT)]
+        if stored is not None:
+            return stored, []
     return None, []
 
 
-# --- everything else --------------------------------------------------------------------------------------------------
+# --- everything else ------------------------------------------------------------------------------
 
 
 def inspect_dataset(store: Store, stored: StoredDocument) -> tuple[Inspection, list[Finding]]:
-    """What the document, the schemas and one listing say.
+    """Read what the document, the schemas and one listing say.
 
-    Errors are what readers would fail with.
+    A finding is an error where readers would fail.
     """
     findings: list[Finding] = []
-    document, partitions = _resolved(store, stored.document, findings)
-    entries = {e.key: e for e in store.list(f"{document.uuid}/", recursive=True).entries}
-    files = _schema_files(store, document, _tables(document, partitions, entries), findings)
-    embedded = _embedded(document, findings)
+    try:
+        document, partitions = resolve_document(store, stored.document)
+    except DAMAGE as error:
+        document = replace(stored.document, partition_keys=stored.document.partition_keys or ())
+        partitions = document.partitions or empty_partitions()
+        text = f"What the document leaves to the paths of the files does not follow from them. {error}"
+        findings.append(Finding("error", "implicit-files", document.uuid, text))
+    prefix = f"{document.uuid}/"
+    entries = {e.key: e for e in store.list(prefix, recursive=True).entries}
+    listed_tables = sorted({key.removeprefix(prefix).split("/")[0] for key in entries if is_schema_key(key)})
+    files = _schema_files(store, document, list(partitions.files) or listed_tables, findings)
+    embedded = _embedded_schemas(document, findings)
     schemas = _schemas(document, partitions, files, embedded, findings)
-    values, decoded = _values(document, partitions, schemas, findings)
+    values, decoded = _partition_values(document, partitions, schemas, findings)
     keys = document.partition_keys or ()
     snapshot = Snapshot(document.uuid, stored.key, stored.token, document, schemas, keys, partitions, values)
     return Inspection(snapshot, entries, files, embedded, decoded), findings
 
 
-def _resolved(store: Store, document: Document, findings: list[Finding]) -> tuple[Document, PartitionColumns]:
-    try:
-        return resolve_document(store, document)
-    except DAMAGE as error:
-        findings.append(
-            Finding(
-                "error",
-                "implicit-files",
-                document.uuid,
-                f"What the document leaves to the paths of the files does not follow from them. {error}",
-            )
-        )
-        return replace(
-            document, partition_keys=document.partition_keys or ()
-        ), document.partitions or empty_partitions()
-
-
-def _tables(document: Document, partitions: PartitionColumns, entries: Mapping[str, Entry]) -> list[str]:
-    start = f"{document.uuid}/"
-    listed = sorted(
-        {
-            key.removeprefix(start).split("/")[0]
-            for key in entries
-            if key.endswith(f"/{SCHEMA_FILE}") and key.count("/") == 2
-        }
-    )
-    return list(partitions.files) or listed
-
-
 def _schema_files(
     store: Store, document: Document, tables: list[str], findings: list[Finding]
 ) -> dict[str, tuple[bytes, pa.Schema | None]]:
-    found: dict[str, tuple[bytes, pa.Schema | None]] = {}
+    files: dict[str, tuple[bytes, pa.Schema | None]] = {}
+    # The document of our last commit has the types itself.
     is_needed = is_foreign(document.metadata, document.partitions)
     for table in tables:
         key = schema_key(document.uuid, table)
         try:
             data = store.get(key)
-            found[table] = (data, None)
-            found[table] = (data, normal_schema(parse_common_metadata(data, key)))
+            files[table] = (data, None)
+            files[table] = (data, normal_schema(parse_common_metadata(data, key)))
         except DAMAGE as error:
-            findings.append(_schema_fault(document.uuid, key, error, is_needed=is_needed))
-    return found
+            is_missing = isinstance(error, KeyNotFound)
+            check = "schema-file-missing" if is_missing else "schema-file-unreadable"
+            text = "The schema file is missing." if is_missing else f"The schema file cannot be read. {error}"
+            if is_needed:
+                text, mend = f"{text} Its types are written nowhere else.", _RESTORE_SCHEMA
+            else:
+                text = f"{text} The document has the types, so only kartothek and plateau need it."
+                mend = "any commit of this library writes it again"
+            severity: Severity = "error" if is_needed else "warning"
+            findings.append(Finding(severity, check, document.uuid, text, key=key, mend=mend))
+    return files
 
 
-def _schema_fault(uuid: str, key: str, error: Exception, *, is_needed: bool) -> Finding:
-    missing = isinstance(error, KeyNotFound)
-    what = "The schema file is missing." if missing else f"The schema file cannot be read. {error}"
-    who = (
-        "Its types are written nowhere else."
-        if is_needed
-        else "The document has the types, so only kartothek and plateau need it."
-    )
-    mend = (
-        "restore the schema file from a backup of the store"
-        if is_needed
-        else "any commit of this library writes it again"
-    )
-    return Finding(
-        "error" if is_needed else "warning",
-        "schema-file-missing" if missing else "schema-file-unreadable",
-        uuid,
-        f"{what} {who}",
-        key=key,
-        mend=mend,
-    )
-
-
-def _embedded(document: Document, findings: list[Finding]) -> dict[str, pa.Schema]:
+def _embedded_schemas(document: Document, findings: list[Finding]) -> dict[str, pa.Schema]:
     text = document.metadata.get(SCHEMA_KEY)
     if text is None or is_foreign(document.metadata, document.partitions):
         return {}
     try:
         return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(text), document.uuid).items()}
     except DAMAGE as error:
-        findings.append(
-            Finding(
-                "error",
-                "embedded-schema",
-                document.uuid,
-                str(error),
-                mend="restore the document from a backup of the store",
-            )
-        )
+        findings.append(Finding("error", "embedded-schema", document.uuid, str(error), mend=_RESTORE_DOCUMENT))
         return {}
 
 
@@ -258,29 +201,24 @@ def _schemas(
     embedded: Mapping[str, pa.Schema],
     findings: list[Finding],
 ) -> dict[str, pa.Schema]:
+    """The schema of each table: of the document, else of the schema files."""
     keys = document.partition_keys or ()
-    found = dict(embedded) or {t: schema for t, (_, schema) in files.items() if schema is not None}
+    schemas = dict(embedded) or {t: schema for t, (_, schema) in files.items() if schema is not None}
     lost = sorted(set(partitions.files) - set(embedded)) if embedded else []
     if lost:
-        findings.append(
-            Finding(
-                "error",
-                "embedded-schema",
-                document.uuid,
-                f"The schema inside the document lacks the tables {lost}, which have files.",
-            )
-        )
+        text = f"The schema inside the document lacks the tables {lost}, which have files."
+        findings.append(Finding("error", "embedded-schema", document.uuid, text))
     try:
-        return with_key_types({t: ordered(s, keys) for t, s in found.items()}, keys, document.uuid)
+        return with_key_types({t: ordered(s, keys) for t, s in schemas.items()}, keys, document.uuid)
     except DAMAGE as error:
         findings.append(Finding("error", "schema-columns", document.uuid, f"The schema contradicts itself. {error}"))
-        return found
+        return schemas
 
 
-def _values(
+def _partition_values(
     document: Document, partitions: PartitionColumns, schemas: Mapping[str, pa.Schema], findings: list[Finding]
 ) -> tuple[pa.Table, bool]:
-    """The typed partition values; rows without columns where they cannot be decoded."""
+    """The typed partition values, and whether they could be decoded; if not, no columns."""
     keys, schema = document.partition_keys or (), next(iter(schemas.values()), pa.schema([]))
     if not keys or not len(partitions) or not schemas:
         return empty_rows(len(partitions)), not keys or not len(partitions)
@@ -293,30 +231,19 @@ def _values(
     try:
         return partition_table(files, keys, schema, document.uuid), True
     except DAMAGE as error:
-        findings.extend(
-            _undecodable(document.uuid, partitions, files, keys, schema)
-            or [Finding("error", "partition-value", document.uuid, str(error))]
-        )
+        located = _undecodable_values(document.uuid, partitions, files, keys, schema)
+        findings.extend(located or [Finding("error", "partition-value", document.uuid, str(error))])
         return empty_rows(len(partitions)), False
 
 
-def _undecodable(
+def _undecodable_values(
     uuid: str, partitions: PartitionColumns, files: pa.Array, keys: tuple[str, ...], schema: pa.Schema
 ) -> list[Finding]:
-    """Which labels it is; only of the first ones, as this is one call for each."""
     findings: list[Finding] = []
-    for i in range(min(len(files), _MOST_TRIED)):
+    for i in range(min(len(files), _MAX_DECODED)):
         try:
             partition_table(files[i : i + 1], keys, schema, uuid)
-        except (CorruptDocument, *DAMAGE) as error:
-            findings.append(
-                Finding(
-                    "error",
-                    "partition-value",
-                    uuid,
-                    str(error),
-                    key=files[i].as_py(),
-                    label=partitions.labels[i].as_py(),
-                )
-            )
+        except DAMAGE as error:
+            key, label = files[i].as_py(), partitions.labels[i].as_py()
+            findings.append(Finding("error", "partition-value", uuid, str(error), key=key, label=label))
     return findings

@@ -1,10 +1,10 @@
-"""What a verification found, as values: findings, counts, and a report that shows itself as text, HTML, JSON and a table. Pure."""
+"""The result of a verification: findings, counts, and a report as text, HTML, JSON or table."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
@@ -19,37 +19,36 @@ __all__ = ["SEVERITIES", "Counts", "Finding", "Severity", "VerifyReport", "alike
 Severity: TypeAlias = Literal["error", "warning", "info"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-# So many findings of one kind are shown one by one; for what is only to be known, one example will
-# do.
+# Findings of one check that are listed one by one. A remark needs no more than one example.
 _SHOWN = {"error": 20, "warning": 20, "info": 1}
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a verification found.
+    """One result of a check.
 
     Attributes
     ----------
     severity : str
-        ``"error"``: answers are wrong, or reading fails. ``"warning"``: something is not as it
-        should be, but can be read. ``"info"``: good to know.
+        ``"error"``: answers are wrong, or reading fails. ``"warning"``: a fault that readers
+        tolerate. ``"info"``: good to know.
     check : str
         Short stable name of the check.
     dataset : str
-        Uuid of the dataset; of a finding about several datasets of a cube its prefix.
+        Uuid of the dataset. If the finding concerns several datasets of a cube, the cube's prefix.
     message : str
-        What was found, in a sentence.
+        The finding in a sentence.
     key, label, column : str | None
-        What it is about, as far as it is about one.
+        The file, partition and column concerned, if it is a single one.
     mend : str
-        The call that mends it, or what else to do; empty if nothing need or can be done.
+        The call that mends it, or other advice; empty if nothing need or can be done.
     count : int
-        How many of its kind it stands for.
+        The number of findings of its kind that it stands for.
 
     Examples
     --------
-    >>> Finding("error", "missing-file", "sales", "The file is not in the store.", key="sales/table/COUNTRY_CODE=DE/1.parquet").check
+    >>> Finding("error", "missing-file", "sales", "It is gone.", key="sales/table/1.parquet").check
     'missing-file'
     """
 
@@ -66,10 +65,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was looked at.
+    """The extent of a verification.
 
-    ``bytes`` are those of the data files, as far as the listing says them; ``rows`` are stored
-    rows, None unless data was read.
+    ``bytes`` is the size of the data files, as far as the listing has sizes. ``rows`` counts the
+    stored rows; None unless data was read.
     """
 
     datasets: int = 0
@@ -80,35 +79,31 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         rows = None if self.rows is None and other.rows is None else (self.rows or 0) + (other.rows or 0)
-        sums = (
-            self.datasets + other.datasets,
-            self.partitions + other.partitions,
-            self.files + other.files,
-            self.bytes + other.bytes,
-        )
-        return Counts(*sums, rows)
+        files, nbytes = self.files + other.files, self.bytes + other.bytes
+        return Counts(self.datasets + other.datasets, self.partitions + other.partitions, files, nbytes, rows)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class VerifyReport:
-    """What a verification found: errors first.
+    """The findings of a verification, errors first.
 
-    It prints as text, shows as a table in notebooks, and turns into JSON, Arrow and pandas.
+    A report prints as text, shows as a table in notebooks, and converts to JSON, Arrow and pandas.
 
     Attributes
     ----------
     subject : str
-        What was verified.
+        What was verified: a dataset or a cube.
     findings : tuple of Finding
         Sorted by severity, dataset and check.
     counts : Counts
-        What was looked at.
+        The extent of the verification.
     deep : bool
         Whether data was read.
 
     Examples
     --------
-    >>> report = VerifyReport("dataset 'sales'", (), Counts(datasets=1, partitions=2, files=2, bytes=2_400))
+    >>> counts = Counts(datasets=1, partitions=2, files=2, bytes=2_400)
+    >>> report = VerifyReport("dataset 'sales'", (), counts)
     >>> report
     Verified dataset 'sales' without reading data: 1 dataset, 2 partitions, 2 files, 2,400 bytes.
     Nothing was found.
@@ -123,12 +118,12 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error."""
+        """Whether there are no errors."""
         return not self.errors
 
     @property
     def clean(self) -> bool:
-        """Whether there is no error and no warning."""
+        """Whether there are neither errors nor warnings."""
         return self.ok and not self.warnings
 
     @property
@@ -147,14 +142,13 @@ class VerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain dicts and lists."""
-        found = [asdict(f) for f in self.findings]
         return {
             "subject": self.subject,
             "deep": self.deep,
             "ok": self.ok,
             "clean": self.clean,
             "counts": asdict(self.counts),
-            "findings": found,
+            "findings": [asdict(f) for f in self.findings],
         }
 
     def to_json(self) -> str:
@@ -162,9 +156,14 @@ class VerifyReport:
         return json.dumps(self.to_dict(), indent=2)
 
     def to_arrow(self) -> pa.Table:
-        """One row a finding; the columns are the attributes of `Finding`."""
+        """The findings as rows; the columns are the attributes of `Finding`."""
         schema = pa.schema([(f.name, pa.int64() if f.name == "count" else pa.string()) for f in fields(Finding)])
-        rows = [{name: _storable(value) for name, value in asdict(f).items()} for f in self.findings]
+
+        def storable(value: object) -> object:
+            # Arrow holds UTF-8: a lone surrogate, from bytes that are no text, becomes an escape.
+            return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+        rows = [{name: storable(value) for name, value in asdict(f).items()} for f in self.findings]
         return pa.Table.from_pylist(rows, schema=schema)
 
     def to_pandas(self) -> Any:
@@ -172,66 +171,52 @@ class VerifyReport:
         return self.to_arrow().to_pandas()
 
     def __repr__(self) -> str:
-        return "\n".join([self._headline(), *(line for f in self.findings for line in _lines(f))])
+        lines = list(self._headline())
+        for f in self.findings:
+            lines.append(f"{_MARKS[f.severity]} {f.severity} {f.check} [{_location(f)}]: {f.message}")
+            lines += [f"    mend: {f.mend}"] if f.mend else []
+        return "\n".join(lines)
 
-    def _headline(self) -> str:
-        how = "with all data" if self.deep else "without reading data"
-        c = self.counts
-        rows = "" if c.rows is None else f", {pluralize(c.rows, 'row')}"
-        size = f"{pluralize(c.datasets, 'dataset')}, {pluralize(c.partitions, 'partition')}, {pluralize(c.files, 'file')}, {c.bytes:,} bytes{rows}"
-        return f"Verified {self.subject} {how}: {size}.\n{self._verdict()}"
-
-    def _verdict(self) -> str:
-        found = Counter(f.severity for f in self.findings)
+    def _headline(self) -> tuple[str, str]:
+        """The extent of the verification, and its verdict."""
+        how, c = "with all data" if self.deep else "without reading data", self.counts
+        extent = [pluralize(c.datasets, "dataset"), pluralize(c.partitions, "partition"), pluralize(c.files, "file")]
+        extent += [f"{c.bytes:,} bytes", *([] if c.rows is None else [pluralize(c.rows, "row")])]
+        number = Counter(f.severity for f in self.findings)
         words = {"error": "error", "warning": "warning", "info": "remark"}
-        return (
-            ", ".join(pluralize(found[s], words[s]) for s in SEVERITIES if found[s]) + ":"
-            if found
-            else "Nothing was found."
-        )
+        verdict = ", ".join(pluralize(number[s], words[s]) for s in SEVERITIES if number[s])
+        verdict = f"{verdict}:" if verdict else "Nothing was found."
+        return f"Verified {self.subject} {how}: {', '.join(extent)}.", verdict
 
     def _repr_html_(self) -> str:
-        verified, verdict = self._headline().split("\n", 1)
+        verified, verdict = self._headline()
         head = Markup(f"<strong>{escape(verified)}</strong><br>{escape(verdict)}")
-        found = table(("severity", "check", "what and where", "mend"), map(_cells, alike(self.findings)))
-        return in_notebook(head, found) if self.findings else in_notebook(head)
+        rows = table(("severity", "check", "what and where", "mend"), map(_table_row, alike(self.findings)))
+        return in_notebook(head, rows) if self.findings else in_notebook(head)
 
 
-def _storable(value: object) -> Any:
-    """Arrow holds UTF-8: a stray half of a surrogate pair is shown as an escape."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def _lines(finding: Finding) -> Iterator[str]:
-    yield f"{_MARKS[finding.severity]} {finding.severity} {finding.check} [{_where(finding)}]: {finding.message}"
-    if finding.mend:
-        yield f"    mend: {finding.mend}"
-
-
-def _where(finding: Finding) -> str:
+def _location(finding: Finding) -> str:
     parts = (finding.dataset, finding.column, finding.key or finding.label)
     return ", ".join(part for part in parts if part)
 
 
-def _cells(group: Sequence[Finding]) -> tuple[str, ...]:
-    """One row for findings that are alike."""
+def _table_row(group: Sequence[Finding]) -> tuple[str, ...]:
+    """One row of HTML for findings that are alike."""
     first = group[0]
     mark = Markup(f'<span class="{first.severity}">{_MARKS[first.severity]}&nbsp;{first.severity}</span>')
     check = first.check if len(group) == 1 else f"{first.check}, {pluralize(sum(f.count for f in group), 'time')}"
     message = escape(first.message).replace("\n", "<br>")
-    where, *others = [
-        Markup(f'<span class="q w">{escape(text)}</span>')
-        for text in (_where(first), *(f.key or f.label or _where(f) for f in group[1:]))
-    ]
+    texts = (_location(first), *(f.key or f.label or _location(f) for f in group[1:]))
+    location, *others = [Markup(f'<span class="q w">{escape(text)}</span>') for text in texts]
     more = details(f"{len(others):,} more of them", Markup("<br>".join(others))) if others else ""
-    return mark, check, Markup(f"{message}<br>{where}{more}"), code(first.mend)
+    return mark, check, Markup(f"{message}<br>{location}{more}"), code(first.mend)
 
 
-# --- making reports ---------------------------------------------------------------------------------------------------
+# --- making reports -------------------------------------------------------------------------------
 
 
 def report_of(subject: str, findings: Iterable[Finding], counts: Counts, *, deep: bool) -> VerifyReport:
-    """A report of these findings, in its order."""
+    """A report of these findings, condensed and sorted."""
     return VerifyReport(subject, tuple(sorted(condensed(findings), key=_rank)), counts, deep)
 
 
@@ -240,43 +225,37 @@ def _rank(finding: Finding) -> tuple[int, str, str, str]:
 
 
 def condensed(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, but of many of one kind the first ones, the last of which says how many more there are."""
-    order = sorted(findings, key=_rank)
-    groups = [list(group) for _, group in groupby(order, key=_rank)]
-    return [finding for group in groups for finding in _shortened(group)]
+    """Sort the findings and keep the first of each kind; the last of them counts the rest."""
+    kept: list[Finding] = []
+    for _, group in groupby(sorted(findings, key=_rank), key=_rank):
+        members = list(group)
+        shown = _SHOWN[members[0].severity]
+        kept += members[:shown]
+        rest = sum(f.count for f in members[shown:])
+        if rest:
+            last = kept.pop()
+            message = f"{last.message} And {rest:,} more of this kind."
+            kept.append(replace(last, message=message, count=last.count + rest))
+    return kept
 
 
 def alike(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """The findings of a report, those together that say the same of several files or partitions of a dataset.
+    """Group the findings of a report that differ in their file or partition only.
 
     Examples
     --------
-    >>> one, other = (Finding("error", "missing-file", "sales", "It is gone.", key=key) for key in ("1.parquet", "2.parquet"))
-    >>> [len(group) for group in alike([one, other, Finding("warning", "two-documents", "sales", "There are two.")])]
+    >>> one, two = (Finding("error", "missing-file", "sales", "Gone.", key) for key in ("1", "2"))
+    >>> other = Finding("warning", "two-documents", "sales", "There are two.")
+    >>> [len(group) for group in alike([one, two, other])]
     [2, 1]
     """
     groups: list[list[Finding]] = []
     for finding in findings:
-        if groups and _is_like(finding, groups[-1][0]):
+        first = groups[-1][0] if groups else finding
+        # The last of a kind may end with the number of the rest.
+        has_same_text = finding.message == first.message or finding.message.startswith(f"{first.message} And ")
+        if groups and has_same_text and _rank(finding) == _rank(first) and finding.mend == first.mend:
             groups[-1].append(finding)
         else:
             groups.append([finding])
     return groups
-
-
-def _is_like(finding: Finding, first: Finding) -> bool:
-    # The last one of a kind may say how many more there are.
-    same_words = finding.message == first.message or finding.message.startswith(f"{first.message} And ")
-    return same_words and _rank(finding) == _rank(first) and finding.mend == first.mend
-
-
-def _shortened(group: Sequence[Finding]) -> list[Finding]:
-    shown = _SHOWN[group[0].severity]
-    more = sum(f.count for f in group[shown:])
-    if not more:
-        return list(group)
-    last = group[shown - 1]
-    return [
-        *group[: shown - 1],
-        replace(last, message=f"{last.message} And {more:,} more of this kind.", count=last.count + more),
-    ]

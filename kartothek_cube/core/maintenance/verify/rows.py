@@ -1,4 +1,4 @@
-"""The deep part of a verification: every data file is read, in pieces and in threads."""
+"""The deep checks: every data file is read once, in pieces, and the partitions in parallel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kartothek_cube.core.io.reader import FileRequest, open_rows, read_rows
 from kartothek_cube.core.maintenance.verify.files import readable_files
 from kartothek_cube.core.maintenance.verify.indices import Indices, labelled_values, rebuild
 from kartothek_cube.core.maintenance.verify.inspection import DAMAGE, Inspection
-from kartothek_cube.core.maintenance.verify.report import Finding
+from kartothek_cube.core.maintenance.verify.report import Finding, Severity
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
@@ -28,53 +28,49 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.errors import Unsupported
 
-__all__ = ["CellPass", "Contradictions", "DistinctValues", "examples", "known_values", "piece_bytes", "row_findings"]
+__all__ = ["CellPass", "Contradictions", "DistinctValues", "distinct_index_values", "piece_bytes", "row_findings"]
 
-_EXAMPLES = 3
-
-_LONGEST = 60
+# --- figures of rows, added up piece by piece: pure ---------------------------------------------
 
 
-def examples(values: pa.Array | pa.ChunkedArray) -> str:
-    """The first values as text."""
-    shown = [repr(v)[:_LONGEST] for v in values.slice(0, _EXAMPLES).to_pylist()]
-    return ", ".join(shown) + (", …" if len(values) > _EXAMPLES else "")
-
-
-def known_values(column: pa.ChunkedArray | pa.Array, kind: pa.DataType) -> pa.Array:
+def distinct_index_values(values: pa.ChunkedArray | pa.Array, data_type: pa.DataType) -> pa.Array:
     """The distinct values in the type of an index, without null and NaN."""
-    values = pc.unique(column.cast(kind)).drop_null()
-    if not pt.is_floating(kind):
-        return values
-    values = pc.unique(pc.add(values, 0.0))  # -0.0 and 0.0 are one value
-    return values.filter(pc.invert(pc.is_nan(values)))
+    distinct = pc.unique(values.cast(data_type)).drop_null()
+    if not pt.is_floating(data_type):
+        return distinct
+    distinct = pc.unique(pc.add(distinct, 0.0))  # -0.0 and 0.0 are one value
+    return distinct.filter(pc.invert(pc.is_nan(distinct)))
+
+
+def _null_count(values: pa.ChunkedArray) -> int:
+    return int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
 
 
 class DistinctValues:
-    """The distinct values of indexed columns that some rows have, and how many rows have none."""
+    """The distinct values of indexed columns, and the number of nulls in each."""
 
-    def __init__(self, kinds: Mapping[str, pa.DataType]) -> None:
-        self._kinds = kinds
-        self.values = {column: pa.array([], type=kind) for column, kind in kinds.items()}
-        self.nulls = dict.fromkeys(kinds, 0)
+    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        self._types = types
+        self.values = {column: pa.array([], type=data_type) for column, data_type in types.items()}
+        self.nulls = dict.fromkeys(types, 0)
 
     def add(self, rows: pa.Table) -> None:
-        """Look at more rows."""
-        for column in self._kinds.keys() & set(rows.column_names):
-            kind, values = self._kinds[column], rows.column(column)
-            self.values[column] = pc.unique(pa.concat_arrays([self.values[column], known_values(values, kind)]))
-            self.nulls[column] += int(pc.sum(pc.is_null(values, nan_is_null=True)).as_py() or 0)
+        """Add more rows."""
+        for column in self._types.keys() & set(rows.column_names):
+            distinct = distinct_index_values(rows.column(column), self._types[column])
+            self.values[column] = pc.unique(pa.concat_arrays([self.values[column], distinct]))
+            self.nulls[column] += _null_count(rows.column(column))
 
 
 class Contradictions:
-    """Rows whose partition columns inside the file say something else than its path."""
+    """The number of rows whose partition columns inside the file differ from its path."""
 
     def __init__(self, constants: Mapping[str, pa.Scalar]) -> None:
         self._constants = constants
         self.rows = dict.fromkeys(constants, 0)
 
     def add(self, rows: pa.Table) -> None:
-        """Look at more rows."""
+        """Add more rows."""
         for column, value in self._constants.items():
             same = pc.fill_null(pc.equal(rows.column(column).cast(value.type), value), False)
             self.rows[column] += rows.num_rows - int(pc.sum(same).as_py() or 0)
@@ -82,10 +78,10 @@ class Contradictions:
 
 @dataclass(slots=True)
 class CellPass:
-    """Whether the cells of a file are sorted, how many rows repeat the one before, and how many have a null in each column.
+    """Order, repetitions and nulls of the cells of one file, whose rows come in pieces.
 
-    Rows come in pieces. In a sorted file the repetitions are all of them; in another one more may
-    lie apart.
+    ``repeated`` counts the rows that repeat the one before. In a sorted file these are all
+    repetitions; the others need `count_all`.
     """
 
     columns: Sequence[str]
@@ -96,10 +92,13 @@ class CellPass:
     _last: pa.Table | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Look at more rows."""
+        """Add more rows."""
         cells = rows.select(list(self.columns))
-        for column, count in _null_counts(cells):
-            self.nulls[column] = self.nulls.get(column, 0) + count
+        for column in cells.column_names:
+            nulls = _null_count(cells.column(column))
+            if nulls:
+                self.nulls[column] = self.nulls.get(column, 0) + nulls
+        # The last row of the piece before, so that repetitions across the border count.
         joined = cells if self._last is None else pa.concat_tables([self._last, cells])
         keys = pack_one(joined, self.columns)
         self.is_sorted = self.is_sorted and bool(np.all(keys[1:] >= keys[:-1]))
@@ -107,7 +106,7 @@ class CellPass:
         self._last = cells.slice(max(0, cells.num_rows - 1))
 
     def count_all(self, cells: pa.Table) -> None:
-        """The repetitions in the cells of the whole file, which are not sorted."""
+        """Count the repetitions anew, in all cells of a file that is not sorted."""
         keys = pack_one(cells, self.columns)
         order = np.argsort(keys, kind="stable")
         self.repeated = 0
@@ -119,25 +118,21 @@ class CellPass:
             self.example = cells.slice(int(positions[0]), 1).to_pylist()[0]
 
 
-def _null_counts(cells: pa.Table) -> Iterator[tuple[str, int]]:
-    for column in cells.column_names:
-        count = int(pc.sum(pc.is_null(cells.column(column), nan_is_null=True)).as_py() or 0)
-        if count:
-            yield column, count
+# --- the run ------------------------------------------------------------------------------------
 
-
-_LEAST_PIECE = 2**16
+# Smaller pieces spend their time on the calls, not on the rows.
+_MIN_PIECE_BYTES = 2**16
 
 
 def piece_bytes() -> int:
-    """Bytes of a piece of a file, so that those of all threads stay within the option ``bytes_in_flight``."""
+    """Bytes of a piece, so that the pieces of all threads stay within ``bytes_in_flight``."""
     settings = current_options()
-    return max(_LEAST_PIECE, settings.bytes_in_flight // (4 * settings.thread_count))
+    return max(_MIN_PIECE_BYTES, settings.bytes_in_flight // (4 * settings.thread_count))
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """One data file, and what is known of it before it is opened."""
+    """One data file, as the document describes it."""
 
     key: str
     table: str
@@ -147,8 +142,8 @@ class _File:
 
 
 @dataclass(slots=True)
-class _Rows:
-    """What was found in the files of one partition."""
+class _PartitionPass:
+    """What the files of one partition hold."""
 
     distinct: DistinctValues
     rows: int = 0
@@ -157,32 +152,39 @@ class _Rows:
 
 
 def row_findings(
-    store: Store, subject: Inspection, indices: Indices, cells: Sequence[str]
+    store: Store, subject: Inspection, indices: Indices, dimensions: Sequence[str]
 ) -> tuple[list[Finding], int]:
-    """What is wrong with the rows of a dataset, and how many there are.
+    """Check the rows of a dataset; return the findings and the number of rows.
 
-    ``cells`` are the dimension columns, in order, of a dataset of a cube.
+    ``dimensions`` are the dimension columns, in order, of a dataset of a cube.
     """
     listed = {c: (index.values.type, *labelled_values(subject, index)) for c, index in indices.loaded.items()}
-    partitions = _by_partition(store, subject)
 
-    def check(files: list[_File]) -> _Rows:
-        found = _Rows(DistinctValues({c: kind for c, (kind, _, _) in listed.items()}))
+    def check(files: list[_File]) -> _PartitionPass:
+        partition = _PartitionPass(DistinctValues({c: data_type for c, (data_type, _, _) in listed.items()}))
         for file in files:
-            _check_file(store, subject, file, cells, found)
-        if found.complete:
-            found.findings.extend(_index_faults(subject, files[0], found, listed))
-        return found
+            try:
+                _check_file(store, subject, file, dimensions, partition)
+            except DAMAGE as error:
+                partition.complete = False
+                text = str(error)
+                partition.findings.append(
+                    Finding("error", "file-unreadable", subject.uuid, text, key=file.key, label=file.label)
+                )
+        # Values that were not read would count as surplus entries of the index.
+        if partition.complete:
+            partition.findings.extend(_index_faults(subject, files[0], partition.distinct, listed))
+        return partition
 
     findings, rows = list[Finding](), 0
-    for found in map_in_threads(check, partitions, phase=Phase("verify", "partitions")):
-        findings.extend(found.findings)
-        rows += found.rows
+    for partition in map_in_threads(check, _by_partition(store, subject), phase=Phase("verify", "partitions")):
+        findings.extend(partition.findings)
+        rows += partition.rows
     return findings, rows
 
 
 def _by_partition(store: Store, subject: Inspection) -> list[list[_File]]:
-    """The files that can be read, those of one partition together."""
+    """The readable files, those of one partition together."""
     files, snapshot = readable_files(store, subject).sort_by("partition"), subject.snapshot
     groups: dict[int, list[_File]] = {}
     labels = snapshot.partitions.labels.take(files.column("partition").combine_chunks()).to_pylist()
@@ -193,54 +195,55 @@ def _by_partition(store: Store, subject: Inspection) -> list[list[_File]]:
     return [group for group in groups.values() if all(file.table in snapshot.schemas for file in group)]
 
 
-# --- one file ---------------------------------------------------------------------------------------------------------
+# --- one file -----------------------------------------------------------------------------------
 
 
-def _check_file(store: Store, subject: Inspection, file: _File, cells: Sequence[str], found: _Rows) -> None:
-    try:
-        columns = _columns(store, subject, file, found.findings)
-        _read(store, subject, file, columns, cells, found)
-    except DAMAGE as error:
-        found.complete = False
-        found.findings.append(
-            Finding("error", "file-unreadable", subject.uuid, str(error), key=file.key, label=file.label)
-        )
-
-
-def _read(
-    store: Store, subject: Inspection, file: _File, columns: Sequence[str], cells: Sequence[str], found: _Rows
+def _check_file(
+    store: Store, subject: Inspection, file: _File, dimensions: Sequence[str], partition: _PartitionPass
 ) -> None:
+    columns = _readable_columns(store, subject, file, partition.findings)
     request = FileRequest(subject.uuid, subject.snapshot.schemas[file.table], tuple(columns))
-    inside = Contradictions({c: value for c, value in file.constants.items() if c in columns})
-    passed = CellPass([c for c in cells if c in columns and c not in file.constants])
-    found.complete &= set(found.distinct.values) & set(request.schema.names) <= set(columns)
+    contradictions = Contradictions({c: value for c, value in file.constants.items() if c in columns})
+    cells = CellPass([c for c in dimensions if c in columns and c not in file.constants])
+    partition.complete &= set(partition.distinct.values) & set(request.schema.names) <= set(columns)
     for piece in open_rows(store, file.key, request, piece_bytes())[1]:
-        found.rows += piece.num_rows
-        found.distinct.add(piece)
-        inside.add(piece)
-        if passed.columns:
-            passed.add(piece)
-    if not passed.is_sorted:
-        passed.count_all(read_rows(store, file.key, FileRequest(subject.uuid, request.schema, tuple(passed.columns))))
-    found.findings.extend((*_contradictions(subject.uuid, file, inside), *_cell_faults(subject.uuid, file, passed)))
+        partition.rows += piece.num_rows
+        partition.distinct.add(piece)
+        contradictions.add(piece)
+        if cells.columns:
+            cells.add(piece)
+    if not cells.is_sorted:
+        # Repetitions may be anywhere: the dimension columns are read again, all at once.
+        cells.count_all(read_rows(store, file.key, FileRequest(subject.uuid, request.schema, tuple(cells.columns))))
+    for column, rows in contradictions.rows.items():
+        if rows:
+            text = (
+                f"{pluralize(rows, 'row')} with another value of the partition column than the path, "
+                f"{file.constants[column].as_py()!r}. The path counts."
+            )
+            check = "partition-column-in-file"
+            partition.findings.append(
+                Finding("warning", check, subject.uuid, text, key=file.key, label=file.label, column=column)
+            )
+    partition.findings.extend(_cell_faults(subject.uuid, file, cells))
 
 
-def _columns(store: Store, subject: Inspection, file: _File, findings: list[Finding]) -> list[str]:
-    """The columns that can be read in the types of the dataset; and what the file has otherwise."""
+def _readable_columns(store: Store, subject: Inspection, file: _File, findings: list[Finding]) -> list[str]:
+    """The columns that can be read in the types of the dataset; the others become findings."""
     schema = subject.snapshot.schemas[file.table]
     payload = [c for c in schema.names if c not in subject.snapshot.partition_keys]
     if not file.key.endswith(DATA_SUFFIX):
-        return payload
+        return payload  # CSV has no types of its own
     with open_file(store, file.key, subject.uuid) as source:
         inside = {f.name: f.type for f in source.schema if not f.name.startswith("__index_level_")}
     findings.extend(_column_faults(subject.uuid, file, inside, schema, payload))
-    readable = [c for c in schema.names if c in inside and _fits(inside[c], schema.field(c).type)]
+    readable = [c for c in schema.names if c in inside and _is_readable(inside[c], schema.field(c).type)]
     return [c for c in schema.names if c in readable or (c in payload and c not in inside)]
 
 
-def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_readable(file_type: pa.DataType, data_type: pa.DataType) -> bool:
     try:
-        return compatible(stored_type(kind), wanted)
+        return compatible(stored_type(file_type), data_type)
     except Unsupported:
         return False
 
@@ -248,90 +251,101 @@ def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
 def _column_faults(
     uuid: str, file: _File, inside: Mapping[str, pa.DataType], schema: pa.Schema, payload: Sequence[str]
 ) -> Iterator[Finding]:
-    for column, kind in inside.items():
+    for column, file_type in inside.items():
         if column not in schema.names:
             text = "Files have a column that the schema lacks; readers pass over it."
             yield Finding("info", "surplus-column", uuid, text, key=file.key, label=file.label, column=column)
-        elif not _fits(kind, schema.field(column).type):
-            text = f"The file has {kind}, but the dataset says {schema.field(column).type}. Reading the column fails."
+            continue
+        data_type = schema.field(column).type
+        if not _is_readable(file_type, data_type):
+            text = f"The file has {file_type}, but the dataset says {data_type}. Reading the column fails."
             yield Finding("error", "file-types", uuid, text, key=file.key, label=file.label, column=column)
-        elif column in payload:
-            yield from _narrower(uuid, file, column, stored_type(kind), schema.field(column).type)
+        elif column in payload and _is_narrower(stored_type(file_type), data_type):
+            text = (
+                f"Files have {stored_type(file_type)}, read as {data_type}; kartothek gives each file's own type "
+                '(docs, page "Differences from kartothek", 20).'
+            )
+            yield Finding("info", "narrower-column", uuid, text, key=file.key, label=file.label, column=column)
     for column in payload:
         if column not in inside:
             text = "Files lack a column; it is null in all of their rows."
             yield Finding("info", "lacking-column", uuid, text, key=file.key, label=file.label, column=column)
 
 
-def _narrower(uuid: str, file: _File, column: str, kind: pa.DataType, wanted: pa.DataType) -> Iterator[Finding]:
-    if not kind.equals(wanted) and not pa.types.is_null(kind) and wanted == common_type(kind, wanted):
-        text = f'Files have {kind}, read as {wanted}; kartothek gives each file\'s own type (docs, page "Differences from kartothek", 20).'
-        yield Finding("info", "narrower-column", uuid, text, key=file.key, label=file.label, column=column)
-
-
-def _contradictions(uuid: str, file: _File, inside: Contradictions) -> Iterator[Finding]:
-    for column, rows in inside.rows.items():
-        if rows:
-            text = f"{pluralize(rows, 'row')} with another value of the partition column than the path, {file.constants[column].as_py()!r}. The path counts."
-            yield Finding(
-                "warning", "partition-column-in-file", uuid, text, key=file.key, label=file.label, column=column
-            )
+def _is_narrower(file_type: pa.DataType, data_type: pa.DataType) -> bool:
+    if file_type.equals(data_type) or pt.is_null(file_type):
+        return False
+    return bool(data_type == common_type(file_type, data_type))
 
 
 def _cell_faults(uuid: str, file: _File, cells: CellPass) -> Iterator[Finding]:
     for column, rows in cells.nulls.items():
-        text = f"{pluralize(rows, 'row')} with null in a dimension. Queries take it for one value; kartothek loses such rows from groups."
+        text = (
+            f"{pluralize(rows, 'row')} with null in a dimension. "
+            "Queries take it for one value; kartothek loses such rows from groups."
+        )
         yield Finding("warning", "null-dimension", uuid, text, key=file.key, label=file.label, column=column)
     if cells.repeated:
-        text = f"{pluralize(cells.repeated, 'row')} with a cell that the same file has before, for example {cells.example}. Which of them counts is not defined."
+        text = (
+            f"{pluralize(cells.repeated, 'row')} with a cell that the same file has before, "
+            f"for example {cells.example}. Which of them counts is not defined."
+        )
         yield Finding("error", "duplicate-cells", uuid, text, key=file.key, label=file.label)
     if not cells.is_sorted:
-        text = "Files are not sorted by the dimension columns, as cube verbs write them; queries sort their rows each time."
+        text = (
+            "Files are not sorted by the dimension columns, as cube verbs write them; "
+            "queries sort their rows each time."
+        )
         yield Finding("info", "unsorted-file", uuid, text, key=file.key, label=file.label)
 
 
-# --- rows against indices ---------------------------------------------------------------------------------------------
+# --- rows against indices -----------------------------------------------------------------------
 
-_Listed = tuple[pa.DataType, pa.Array, IntArray]
+# The type of an index, its values sorted by partition, and where each partition starts.
+_ListedValues = tuple[pa.DataType, pa.Array, IntArray]
 
 
-def _index_faults(subject: Inspection, file: _File, found: _Rows, listed: Mapping[str, _Listed]) -> Iterator[Finding]:
-    for column, (kind, values, starts) in listed.items():
+def _index_faults(
+    subject: Inspection, file: _File, distinct: DistinctValues, listed: Mapping[str, _ListedValues]
+) -> Iterator[Finding]:
+    uuid = subject.uuid
+    for column, (data_type, values, starts) in listed.items():
         first, last = int(starts[file.position]), int(starts[file.position + 1])
-        entries = known_values(values.slice(first, last - first), kind)
-        yield from _compared(subject.uuid, file, column, found.distinct.values[column], entries)
-        if found.distinct.nulls[column]:
-            text = 'An indexed column has nulls. In kartothek the index decides whether they match a condition (docs, page "Differences from kartothek", 4).'
-            yield Finding("info", "null-in-index-column", subject.uuid, text, label=file.label, column=column)
-
-
-def _compared(uuid: str, file: _File, column: str, stored: pa.Array, entries: pa.Array) -> Iterator[Finding]:
-    unlisted, empty = _without(stored, entries), _without(entries, stored)
-    if len(unlisted):
-        text = f"The index does not know {len(unlisted):,} values of the file ({examples(unlisted)}): queries for them miss rows."
-        yield Finding(
-            "error",
-            "index-values",
-            uuid,
-            text,
-            key=file.key,
-            label=file.label,
-            column=column,
-            mend=rebuild(uuid, column),
-        )
-    if len(empty):
-        text = f"The index has {len(empty):,} values that no row of the partition has ({examples(empty)}): queries for them read it in vain."
-        yield Finding(
-            "warning",
-            "index-surplus",
-            uuid,
-            text,
-            key=file.key,
-            label=file.label,
-            column=column,
-            mend=rebuild(uuid, column),
-        )
+        entries = distinct_index_values(values.slice(first, last - first), data_type)
+        unlisted, surplus = _without(distinct.values[column], entries), _without(entries, distinct.values[column])
+        faults: list[tuple[Severity, str, str]] = []
+        if len(unlisted):
+            text = (
+                f"The index does not know {len(unlisted):,} values of the file ({_examples(unlisted)}): "
+                "queries for them miss rows."
+            )
+            faults.append(("error", "index-values", text))
+        if len(surplus):
+            text = (
+                f"The index has {len(surplus):,} values that no row of the partition has ({_examples(surplus)}): "
+                "queries for them read it in vain."
+            )
+            faults.append(("warning", "index-surplus", text))
+        for severity, check, text in faults:
+            mend = rebuild(uuid, column)
+            yield Finding(severity, check, uuid, text, key=file.key, label=file.label, column=column, mend=mend)
+        if distinct.nulls[column]:
+            text = (
+                "An indexed column has nulls. In kartothek the index decides whether they match a condition "
+                '(docs, page "Differences from kartothek", 4).'
+            )
+            yield Finding("info", "null-in-index-column", uuid, text, label=file.label, column=column)
 
 
 def _without(values: pa.Array, others: pa.Array) -> pa.Array:
     return values.filter(pc.invert(pc.is_in(values, value_set=others)))
+
+
+_EXAMPLES = 3
+_EXAMPLE_LENGTH = 60
+
+
+def _examples(values: pa.Array) -> str:
+    """The first values as text."""
+    shown = [repr(v)[:_EXAMPLE_LENGTH] for v in values.slice(0, _EXAMPLES).to_pylist()]
+    return ", ".join(shown) + (", …" if len(values) > _EXAMPLES else "")

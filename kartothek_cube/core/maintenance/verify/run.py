@@ -1,4 +1,4 @@
-"""Verifying one dataset: the checks of its metadata, and of its rows."""
+"""Verification of one dataset: the checks of its metadata, and those of its rows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from kartothek_cube.core.maintenance.verify.inspection import Inspection, docume
 from kartothek_cube.core.maintenance.verify.migration import migration_findings
 from kartothek_cube.core.maintenance.verify.report import Counts, Finding
 from kartothek_cube.core.maintenance.verify.rows import row_findings
-from kartothek_cube.core.snapshots.document_store import StoredDocument
 from kartothek_cube.core.stores.contract import Store
 
 __all__ = ["VerifyPass", "verify", "verify_rows"]
 
-_LOOKS = 3
+_MAX_PASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyPass:
-    """What one look at a dataset found; ``subject`` is None if its document cannot be read.
+    """The result of one pass; ``subject`` is None if the document cannot be read.
 
-    ``history`` has the entries that can.
+    ``history`` has the readable entries.
     """
 
     subject: Inspection | None
@@ -38,38 +37,31 @@ class VerifyPass:
 def verify(store: Store, uuid: str, *, deep: bool) -> VerifyPass:
     """Verify the documents, schema files, index files and keys of a dataset; no data file is read.
 
-    ``deep`` leaves to `verify_rows` what only rows can tell. If the dataset is changed meanwhile,
-    what looks like a fault may be the change: then it is looked at again, a few times.
+    ``deep`` leaves the checks that need rows to `verify_rows`.
 
     Raises
     ------
     DatasetNotFound
         If there is no document.
     """
-    look, changed = _look(store, uuid, deep=deep)
-    for _ in range(_LOOKS - 1):
-        if not changed:
+    # A commit during a pass can look like a fault: repeat the pass, a few times.
+    result, is_disturbed = _verify_once(store, uuid, deep=deep)
+    for _ in range(_MAX_PASSES - 1):
+        if not is_disturbed:
             break
-        look, changed = _look(store, uuid, deep=deep)
-    return look
+        result, is_disturbed = _verify_once(store, uuid, deep=deep)
+    return result
 
 
-def _look(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bool]:
-    """One look, and whether it found fault while the document was changed."""
-    stored, findings = documents_of(store, uuid)
+def _verify_once(store: Store, uuid: str, *, deep: bool) -> tuple[VerifyPass, bool]:
+    """One pass, and whether it found a fault while the document was changed."""
+    stored, document_faults = documents_of(store, uuid)
     if stored is None:
-        return VerifyPass(None, Indices(), tuple(findings), Counts(datasets=1)), False
-    look = _looked_at(store, stored, findings)
-    if not deep and look.subject is not None:
-        look = replace(look, findings=(*look.findings, *coverage_findings(look.subject, look.indices)))
-    return look, any(f.severity != "info" for f in look.findings) and store.changed(stored.key, stored.token)
-
-
-def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]) -> VerifyPass:
+        return VerifyPass(None, Indices(), tuple(document_faults), Counts(datasets=1)), False
     subject, damage = inspect_dataset(store, stored)
     indices, history = indices_of(store, subject), history_of(store, subject)
-    found = [
-        *findings,
+    findings = (
+        *document_faults,
         *damage,
         *commit_findings(subject),
         *history_findings(subject, history),
@@ -79,18 +71,26 @@ def _looked_at(store: Store, stored: StoredDocument, findings: Sequence[Finding]
         *index_findings(subject, indices),
         *migration_findings(subject),
         *leftover_findings(subject, history.kept),
-    ]
+        *(() if deep else coverage_findings(subject, indices)),
+    )
     keys = named_files(subject).column("key").to_pylist()
     size = sum(subject.entries[key].size or 0 for key in set(keys) & subject.entries.keys())
     counts = Counts(1, len(subject.snapshot.partitions), len(keys), size)
-    return VerifyPass(subject, indices, tuple(found), counts, history)
+    has_fault = any(f.severity != "info" for f in findings)
+    return VerifyPass(subject, indices, findings, counts, history), (
+        has_fault and store.changed(stored.key, stored.token)
+    )
 
 
-def verify_rows(store: Store, look: VerifyPass, cells: Sequence[str] = ()) -> VerifyPass:
-    """The same with the checks that read all data; ``cells`` are the dimension columns, in order, of a dataset of a cube."""
-    subject = look.subject
+def verify_rows(store: Store, metadata_pass: VerifyPass, dimensions: Sequence[str] = ()) -> VerifyPass:
+    """Add the checks that read all data.
+
+    ``dimensions`` are the dimension columns, in order, of a dataset of a cube.
+    """
+    subject = metadata_pass.subject
     if subject is None or not subject.decoded:
-        return look
-    present = [c for c in cells if c in subject.snapshot.schema.names]
-    findings, rows = row_findings(store, subject, look.indices, present)
-    return replace(look, findings=(*look.findings, *findings), counts=look.counts + Counts(rows=rows))
+        return metadata_pass
+    present = [c for c in dimensions if c in subject.snapshot.schema.names]
+    findings, rows = row_findings(store, subject, metadata_pass.indices, present)
+    counts = metadata_pass.counts + Counts(rows=rows)
+    return replace(metadata_pass, findings=(*metadata_pass.findings, *findings), counts=counts)

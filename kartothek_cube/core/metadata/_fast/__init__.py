@@ -1,4 +1,4 @@
-"""Faster ways through large documents that lean on their form.
+"""Faster ways through large documents that rely on internals of Arrow and on the form of the text.
 
-Each has an equal beside it that does not.
+Each has a plain equal outside of this folder, taken where `uses_fast_paths` says no.
 """

@@ -1,4 +1,4 @@
-"""Labels by a hash of their text: whether all are different, and where some of them stand. Pure."""
+"""Lookup of labels by a hash of their text, which is read through unaligned views."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.runtime.fast_paths import uses_fast_paths
 
 __all__ = ["LabelOrder", "are_distinct", "are_few", "label_order", "positions_among"]
 
@@ -17,18 +18,25 @@ _Hashes: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 _LONGEST_HASHED = 1000
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-# Looking up one label costs about as much as passing this many by.
+# Looking up one label costs about as much as scanning this many.
 _COST = 16
 
 
 def are_distinct(labels: pa.Array) -> bool:
     """Whether no label occurs twice."""
-    return len(labels) < 2 or _have_distinct_hashes(labels) or bool(pc.count_distinct(labels).as_py() == len(labels))
+    if len(labels) < 2:
+        return True
+    if uses_fast_paths() and _can_be_hashed(lengths := _lengths(labels)):
+        hashes = _hashes(labels, int(lengths.max()))
+        hashes.sort()
+        if bool((hashes[1:] != hashes[:-1]).all()):
+            return True  # else two labels are equal, or have the same hash
+    return bool(pc.count_distinct(labels).as_py() == len(labels))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelOrder:
-    """Hashes of labels, ascending and all different, where the label of each stands, and the length of the longest."""
+    """Distinct hashes of labels in ascending order, their positions, and the longest length."""
 
     hashes: _Hashes
     positions: IntArray
@@ -36,42 +44,33 @@ class LabelOrder:
 
 
 def label_order(labels: pa.Array) -> LabelOrder | None:
-    """What `positions_among` searches; None where hashes cannot tell the labels apart."""
-    lengths = _lengths(labels)
-    hashes = _hashes(labels, int(lengths.max())) if _can_be_hashed(lengths) else None
-    if hashes is None:
+    """The order that `positions_among` searches; None where hashes cannot tell the labels apart."""
+    if not uses_fast_paths() or not _can_be_hashed(lengths := _lengths(labels)):
         return None
+    longest = int(lengths.max())
+    hashes = _hashes(labels, longest)
     order = np.argsort(hashes)
-    found = hashes[order]
-    return LabelOrder(found, order, int(lengths.max())) if bool((found[1:] != found[:-1]).all()) else None
+    ascending = hashes[order]
+    return LabelOrder(ascending, order, longest) if bool((ascending[1:] != ascending[:-1]).all()) else None
 
 
 def positions_among(names: pa.Array, labels: pa.Array, order: LabelOrder | None) -> IntArray:
-    """For each name the position of the label that it is, -1 where it is none.
+    """The position of each name among the labels, -1 where it is missing.
 
-    With the order of the labels only a few of them are looked at.
+    With the order of the labels only a few of them are compared.
     """
     if order is None or not _can_be_hashed(_lengths(names)):
         places: IntArray = pc.fill_null(pc.index_in(names, value_set=labels), -1).to_numpy().astype(np.int64)
         return places
     hashes = _hashes(names, order.longest)
-    found = np.minimum(np.searchsorted(order.hashes, hashes), len(labels) - 1)
-    positions = order.positions[found]
+    nearest = np.minimum(np.searchsorted(order.hashes, hashes), len(labels) - 1)
+    positions = order.positions[nearest]
     return np.where(pc.equal(labels.take(pa.array(positions)), names).to_numpy(zero_copy_only=False), positions, -1)
 
 
 def are_few(names: pa.Array, labels: pa.Array) -> bool:
-    """Whether these names are sooner searched in the order of the labels than looked for by passing through all."""
+    """Whether searching these names by their hashes is faster than scanning all labels."""
     return len(names) * _COST < len(labels)
-
-
-def _have_distinct_hashes(labels: pa.Array) -> bool:
-    lengths = _lengths(labels)
-    if not _can_be_hashed(lengths):
-        return False
-    hashes = _hashes(labels, int(lengths.max()))
-    hashes.sort()
-    return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def _lengths(labels: pa.Array) -> IntArray:
@@ -79,9 +78,8 @@ def _lengths(labels: pa.Array) -> IntArray:
 
 
 def _offsets(labels: pa.Array) -> IntArray:
-    return np.frombuffer(labels.buffers()[1], dtype=np.int32)[labels.offset : labels.offset + len(labels) + 1].astype(
-        np.int64
-    )
+    first, count = labels.offset, len(labels) + 1
+    return np.frombuffer(labels.buffers()[1], dtype=np.int32)[first : first + count].astype(np.int64)
 
 
 def _can_be_hashed(lengths: IntArray) -> bool:
@@ -93,6 +91,7 @@ def _hashes(labels: pa.Array, longest: int) -> _Hashes:
     offsets = _offsets(labels)
     starts, ends = offsets[:-1], offsets[1:]
     text = np.frombuffer(labels.buffers()[2], dtype=np.uint8)
+    # The word at every byte, aligned or not, without a copy.
     words = np.lib.stride_tricks.as_strided(text[:8].view(np.uint64), shape=(len(text) - 7,), strides=(1,))
     hashes = np.diff(offsets).astype(np.uint64)
     for position in range(0, longest, 8):

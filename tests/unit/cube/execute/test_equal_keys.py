@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, iter_cube, query_cube_arrow
-from kartothek_cube.core.io._fast import shared_key_columns as beside
+from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.core.io.parquet_source import ParquetSource
 from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.cube.execute.batching import BatchLoader
 from kartothek_cube.testing.stores import CountingStore
+
+pytestmark = pytest.mark.usefixtures("fast_paths")
 
 CUBE = Cube(["x", "y"], ["p"], "cube", index_columns=["i1"], suppress_index_on=["x", "y"])
 CELLS = {"x": [1, 1, 2, 3, 3], "y": ["a", "b", "a", "a", "b"], "p": [0, 0, 0, 1, 1]}
@@ -26,7 +28,7 @@ PART = SAME.rename_columns(["x", "y", "p", "v3"]).take(pa.array([0, 2, 4]))
 
 @pytest.fixture(autouse=True)
 def each_alone(monkeypatch):
-    monkeypatch.setattr(beside, "_FEW_ROWS", 0)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 0)
     monkeypatch.setattr(BatchLoader, "limit", lambda self: 1)
 
 
@@ -53,6 +55,7 @@ def built(appended=()):
     return store
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_keys_are_decoded_once_a_partition(decoded):
     store = built()
     found = query_cube_arrow(CUBE, store, datasets=["seed", "same"])
@@ -60,6 +63,7 @@ def test_keys_are_decoded_once_a_partition(decoded):
     assert sorted(map(sorted, decoded)) == [["i1", "v1", "x", "y"], ["i1", "v1", "x", "y"], ["v2"], ["v2"]]
 
 
+@pytest.mark.usefixtures("only_fast")
 def test_keys_are_decoded_once_for_groups_of_partition_columns(decoded):
     store = built()
     found = [
@@ -101,7 +105,7 @@ QUERIES = {
 def test_rows_are_the_same_without_it(name, appended, monkeypatch):
     store = built(appended)
     found = QUERIES[name](store)
-    monkeypatch.setattr(beside, "_FEW_ROWS", 10**9)
+    monkeypatch.setattr(shared_key_columns, "_FEW_ROWS", 10**9)
     assert found.equals(QUERIES[name](store))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kartothek_cube.cube.execute.join import BuildSide, indices_of, join_cells, newest_rows, positions_of, rows_at
+from kartothek_cube.cube.execute.join import BuildSide, join_cells, newest_rows, positions_of, rows_at, take_indices
 from tests.support.cubes import table
 
 
@@ -185,7 +185,7 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_rows_at_positions_are_null_where_there_is_none(name, positions):
     values = COLUMNS[name].to_pylist()
-    found = rows_at(COLUMNS[name], indices_of(np.array(positions, dtype=np.int32)))
+    found = rows_at(COLUMNS[name], take_indices(np.array(positions, dtype=np.int32)))
     found.validate(full=True)
     assert found.type.equals(COLUMNS[name].type)
     assert found.to_pylist() == [None if at < 0 else values[at] for at in positions]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.sort_keys import pack
 from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells
-from kartothek_cube.cube.execute.sort import in_order, merged_order
+from kartothek_cube.cube.execute.sort import concat_sorted, merged_order
 
 SCHEMA = pa.schema(
     {
@@ -95,7 +95,7 @@ def product_rows(numbers):
 def test_rows_are_those_of_the_parts_one_after_the_other_and_sorted(parts, columns):
     parts = [part for part in parts if part.rows]
     plain = pa.concat_tables([part.table(SCHEMA) for part in parts]) if parts else SCHEMA.empty_table()
-    found = in_order(parts, SCHEMA, columns)
+    found = concat_sorted(parts, SCHEMA, columns)
     found.validate(full=True)
     assert found.schema.equals(SCHEMA)
     order = np.argsort(pack([plain], columns)[0], kind="stable")
@@ -103,5 +103,5 @@ def test_rows_are_those_of_the_parts_one_after_the_other_and_sorted(parts, colum
 
 
 def test_no_parts_are_no_rows():
-    assert in_order([], SCHEMA, ["x"]).equals(SCHEMA.empty_table())
+    assert concat_sorted([], SCHEMA, ["x"]).equals(SCHEMA.empty_table())
     assert JoinedRows().table(SCHEMA).equals(SCHEMA.empty_table())

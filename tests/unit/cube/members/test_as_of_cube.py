@@ -30,7 +30,7 @@ from kartothek_cube.api.dataset import history, undo
 from kartothek_cube.api.discover import discover_cube, discover_datasets
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members import consistent_read as settle
+from kartothek_cube.cube.members import consistent_read
 from kartothek_cube.errors import CubeCommitIncomplete, InvalidInput, InvalidType
 from kartothek_cube.testing.stores import FaultyStore
 from tests.caches import forget
@@ -123,7 +123,10 @@ def test_a_dataset_that_did_not_exist_is_absent(store, moments):
     ):
         with pytest.raises(
             InvalidInput,
-            match=r"Cube 'cube' cannot be read as of 1999-01-01T00:00:00\+00:00: of its datasets e, seed none existed then",
+            match=(
+                r"Cube 'cube' cannot be read as of 1999-01-01T00:00:00\+00:00: "
+                r"of its datasets e, seed none existed then"
+            ),
         ):
             read()
 
@@ -180,7 +183,7 @@ def test_wrong_moments_are_refused(store, moments):
 @pytest.fixture
 def pauses(monkeypatch):
     slept = []
-    monkeypatch.setattr(settle.time, "sleep", slept.append)
+    monkeypatch.setattr(consistent_read.time, "sleep", slept.append)
     return slept
 
 
@@ -204,11 +207,11 @@ def test_a_write_that_stopped_halfway_is_warned_of_once(store, halfway, pauses):
     ):
         found = query_cube_arrow(CUBE, store)
     assert found.num_rows == 4
-    assert len(pauses) == len(settle._PAUSES)
+    assert len(pauses) == len(consistent_read._PAUSES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert query_cube_arrow(CUBE, store).num_rows == 4
-    assert len(pauses) == len(settle._PAUSES)
+    assert len(pauses) == len(consistent_read._PAUSES)
     undo(E_UUID, store, write)
     assert rows(query_cube_arrow(CUBE, store)) == halfway
 
@@ -249,7 +252,7 @@ def test_a_write_that_is_under_way_is_waited_for(store, look, monkeypatch):
         if len(slept) == look:
             store.put_if(*held["put"])
 
-    monkeypatch.setattr(settle.time, "sleep", sleep)
+    monkeypatch.setattr(consistent_read.time, "sleep", sleep)
     found = query_cube_arrow(CUBE, store)
     assert found.num_rows == 5
     assert len(slept) == look

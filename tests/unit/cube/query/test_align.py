@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.cube.query import align as alignment
+from kartothek_cube.cube.query import align as align_module
 from kartothek_cube.cube.query.align import align, start
 from kartothek_cube.cube.query.partitions import _compact
 
@@ -39,7 +39,7 @@ def pairs(left, right, *, inner):
 def test_partitions_meet_as_if_each_were_compared_with_each(left, right, inner, few):
     right = right or left
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignment, "_FEW", few)
+        patch.setattr(align_module, "_FEW", few)
         found = align(start("seed", left), "e", right, inner=inner)
     expected = list(pairs(left, right, inner=inner))
     assert (

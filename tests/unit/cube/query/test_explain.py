@@ -1,4 +1,4 @@
-"""`explain`, pinned for the examples with which the query system is explained and a query of a cube of sales, and the answers that go with it.
+"""`explain` and its answers, pinned: the examples of the guide to queries and a cube of sales.
 
 The snapshots are files; ``REGENERATE=1`` writes them anew.
 """

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube import C, Conjunction, Cube, append_to_cube, build_cube, plan_cube_query
-from kartothek_cube.core.metadata import snapshot as snapshots
+from kartothek_cube.core.metadata import snapshot as snapshot_module
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.open import MemoryStore
-from kartothek_cube.cube.query import align as alignment
+from kartothek_cube.cube.query import align
 from tests.caches import forget
 
 CUBE = Cube(["x"], ["p", "q"], "searched", index_columns=["i1", "i2"])
@@ -95,13 +95,11 @@ def looked(monkeypatch):
     could be searched.
     """
     found = []
-    monkeypatch.setattr(snapshots, "matching_all", lambda *_: found.append("all"))
+    monkeypatch.setattr(snapshot_module, "matching_all", lambda *_: found.append("all"))
     monkeypatch.setattr(
-        alignment,
+        align,
         "pack",
-        lambda tables, columns, pack=alignment.pack: (
-            found.append([t.num_rows for t in tables]) or pack(tables, columns)
-        ),
+        lambda tables, columns, pack=align.pack: found.append([t.num_rows for t in tables]) or pack(tables, columns),
     )
     return found
 
@@ -132,8 +130,8 @@ def test_a_plan_of_everything_is_no_copy_of_what_is_known():
 
 def test_what_is_sorted_once_is_kept_with_the_snapshot(monkeypatch):
     forget(store())
-    made, ascending = [], snapshots._ascending
-    monkeypatch.setattr(snapshots, "_ascending", lambda values: made.append(1) or ascending(values))
+    made, ascending = [], snapshot_module._ascending
+    monkeypatch.setattr(snapshot_module, "_ascending", lambda values: made.append(1) or ascending(values))
     with searching():
         for value in (1, 2, 3):
             plan_cube_query(CUBE, store(), C("p") == value, payload_columns=["i1"])

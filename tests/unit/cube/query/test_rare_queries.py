@@ -24,7 +24,10 @@ def store():
 def test_a_projection_that_fails_names_dataset_dimensions_and_columns(store):  # cube 169
     with pytest.raises(InvalidInput) as caught:
         query_cube(CUBE, store, dimension_columns="x", payload_columns=["v1", "i1", "v2"])
-    text = 'Cannot project dataset "seed" with dimensionality [x, y] to [x] while keeping the following payload intact: i1, v1'
+    text = (
+        'Cannot project dataset "seed" with dimensionality [x, y] to [x] '
+        "while keeping the following payload intact: i1, v1"
+    )
     assert str(caught.value) == text
 
 

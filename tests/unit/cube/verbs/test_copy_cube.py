@@ -536,7 +536,8 @@ def test_after_a_crash_the_copy_is_there_or_not_and_can_be_repeated(source, over
     for n in range(len(counting.calls)):
         for kind in ("crash", "crash_after"):
             target, seen = made(), iter(range(10**6))
-            dying = ColdStore(FaultyStore(target, lambda _: kind if next(seen) == n else None))  # noqa: B023
+            faulty = FaultyStore(target, lambda _, n=n, kind=kind, seen=seen: kind if next(seen) == n else None)
+            dying = ColdStore(faulty)
             with pytest.raises(SimulatedCrash):
                 copy_cube(CUBE, source, dying, overwrite=overwrite, options=options(threads=1))
             found.append(state(target))

@@ -231,10 +231,11 @@ def test_after_a_crash_the_cube_never_answers_with_less_and_the_next_call_ends_t
     for n in range(len(counting.calls)):
         for kind in ("crash", "crash_after"):
             store, seen = made(), iter(range(10**6))
+            faulty = FaultyStore(store, lambda _, n=n, kind=kind, seen=seen: kind if next(seen) == n else None)
             with pytest.raises(SimulatedCrash):
                 delete_cube(
                     CUBE,
-                    ColdStore(FaultyStore(store, lambda _: kind if next(seen) == n else None)),
+                    ColdStore(faulty),
                     options=options(threads=1),
                 )
             found.append(state(store))

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kartothek_cube.api.cube import C, append_to_cube, build_cube, extend_cube, query_cube
-from kartothek_cube.core.commit import apply as apply_module
+from kartothek_cube.core.commit import apply
 from kartothek_cube.core.io.parquet import ParquetFormat
-from kartothek_cube.core.snapshots import loader as snapshots_module
+from kartothek_cube.core.snapshots import loader
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.errors import InvalidInput, InvalidType, MultiTableCommitAborted
@@ -254,14 +254,14 @@ def test_several_datasets_are_checked_before_any_is_published_and_applied_once(m
     forget(store)
     applied, loaded = [], []
     monkeypatch.setattr(
-        apply_module,
+        apply,
         "apply_change",
-        lambda change, *args, real=apply_module.apply_change: (applied.append(change.uuid), real(change, *args))[1],
+        lambda change, *args, real=apply.apply_change: (applied.append(change.uuid), real(change, *args))[1],
     )
     monkeypatch.setattr(
-        snapshots_module,
+        loader,
         "load_index",
-        lambda s, snapshot, column, real=snapshots_module.load_index: (
+        lambda s, snapshot, column, real=loader.load_index: (
             loaded.append(column),
             real(s, snapshot, column),
         )[1],

@@ -12,7 +12,7 @@ import pytest
 from kartothek_cube.api.cube import C
 from kartothek_cube.core.metadata.txn import Txn
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.members import consistent_read as settle
+from kartothek_cube.cube.members import consistent_read
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.verbs.build import existing_for_build
 from kartothek_cube.cube.write.commit import write_tables
@@ -103,7 +103,7 @@ def at_write(n, fault):
 @pytest.mark.filterwarnings("ignore:Cube 'cube'. the write:UserWarning")
 @pytest.mark.parametrize("name", ["build", "append", "extend", "update"])
 def test_after_a_crash_at_any_write_a_replay_leaves_each_row_once(name, monkeypatch):
-    monkeypatch.setattr(settle, "_PAUSES", (0.0,))
+    monkeypatch.setattr(consistent_read, "_PAUSES", (0.0,))
     verb = VERBS[name]
     wanted = start(verb)
     verb(wanted)
@@ -123,7 +123,7 @@ def test_after_a_crash_at_any_write_a_replay_leaves_each_row_once(name, monkeypa
 
 
 def test_a_replay_completes_the_write_that_stopped_halfway(recwarn):
-    """It has the same id in both datasets, so that readers do not miss it in one of them for ever."""
+    """The half write has the same id in both datasets, so that no reader waits for it forever."""
     store = start(append)
     halfway(append, store)
     append(ColdStore(store))
@@ -176,7 +176,7 @@ def halfway(verb, store):
 
 
 def warnings_of_readers(store, recwarn, monkeypatch):
-    monkeypatch.setattr(settle, "_PAUSES", (0.0,))
+    monkeypatch.setattr(consistent_read, "_PAUSES", (0.0,))
     recwarn.clear()
     answers(ColdStore(store))
     return [str(w.message) for w in recwarn]
