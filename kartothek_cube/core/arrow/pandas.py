@@ -129,14 +129,15 @@ def _from_frame(frame: pd.DataFrame, dataset: str) -> pa.Table:
             raise InvalidType(
                 f"Sparse data is not supported: column {name!r} of dataset {dataset!r}. Call .sparse.to_dense() first."
             )
+    labels: list[Any] = list(frame.columns)
     names: list[str] = []
-    for name in frame.columns:
-        if not isinstance(name, (str, bytes)):
+    for label in labels:
+        if not isinstance(label, (str, bytes)):
             raise InvalidType(
-                f"Object of type {type(name).__name__} is not a string: {name}. "
+                f"Object of type {type(label).__name__} is not a string: {label}. "
                 f"Column names of dataset {dataset!r} must be text."
             )
-        names.append(name.decode("utf-8") if isinstance(name, bytes) else str(name))
+        names.append(label.decode("utf-8") if isinstance(label, bytes) else str(label))
     check_names(names, dataset)
     arrays = [_series(series, name, dataset) for name, (_, series) in zip(names, frame.items(), strict=True)]
     return pa.table(arrays, names=names) if arrays else pa.table({})
@@ -280,19 +281,15 @@ def concat_encoded(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Tab
     united = list(tables)
     for name in columns:
         arrays = [_one_array(table.column(name)) for table in tables]
-        values = _categories([a.dictionary for a in arrays], [len(a) for a in arrays])
+        largest = max(arrays, key=len).dictionary
+        others = pc.unique(pa.chunked_array([array.dictionary for array in arrays])).drop_null()
+        rest = others.filter(pc.invert(pc.is_in(others, value_set=largest)))
+        values = pa.concat_arrays([largest, rest.take(pc.array_sort_indices(rest))])
         for i, array in enumerate(arrays):
             codes = pc.index_in(array.dictionary, value_set=values).take(array.indices)
             position = united[i].column_names.index(name)
             united[i] = united[i].set_column(position, name, pa.DictionaryArray.from_arrays(codes, values))
     return pa.concat_tables(united)
-
-
-def _categories(dictionaries: Sequence[pa.Array], sizes: Sequence[int]) -> pa.Array:
-    first = dictionaries[max(range(len(sizes)), key=sizes.__getitem__)]
-    others = pc.unique(pa.chunked_array(dictionaries)).drop_null()
-    rest = others.filter(pc.invert(pc.is_in(others, value_set=first)))
-    return pa.concat_arrays([first, rest.take(pc.array_sort_indices(rest))])
 
 
 def null_count(column: pa.ChunkedArray) -> int:

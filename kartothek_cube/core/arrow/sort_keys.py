@@ -167,7 +167,12 @@ def _neighbours(column: pa.ChunkedArray) -> tuple[Any, Any]:
     return column.slice(0, max(len(column) - 1, 0)), column.slice(1)
 
 
-def _compared(numpy: Callable[[Any, Any], Any], arrow: Callable[[Any, Any], Any], here: Any, there: Any) -> BoolArray:
+def _compared(
+    numpy: Callable[[Any, Any], Any],
+    arrow: Callable[[Any, Any], Any],
+    here: IntArray | pa.ChunkedArray,
+    there: IntArray | pa.ChunkedArray,
+) -> BoolArray:
     """A comparison by NumPy or by Arrow, where it is false for null."""
     result: BoolArray = (
         numpy(here, there) if isinstance(here, np.ndarray) else pc.fill_null(arrow(here, there), False).to_numpy()

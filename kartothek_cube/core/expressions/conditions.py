@@ -244,6 +244,7 @@ class VirtualColumn(NoLiteral):
             "Write brackets: `(C('x') == 1) & (C('y') == 2)`."
         )
 
+    # `C("x") == 1 & C("y") == 2` calls `__rand__` with 1, since `&` binds tighter than `==`.
     __rand__ = __or__ = __ror__ = __and__
 
     def __eq__(self, other: object) -> EqualityCondition:  # type: ignore[override]

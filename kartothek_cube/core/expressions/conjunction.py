@@ -144,6 +144,7 @@ class Condition(Restriction):
         return hash((type(self).__name__, *self._values()))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # By default pickle would set the slots one by one, which frozen classes refuse.
         return type(self), self._values()
 
     def __bool__(self) -> bool:
@@ -399,6 +400,7 @@ def _from_json(item: object) -> Condition:
         raise InvalidType(f"Cannot make a condition of {item!r}: {error}") from error
 
 
+# Filled by `register`: the concrete classes are in a module that imports this one.
 _BY_NAME: dict[str, type[Condition]] = {}
 _BY_OPERATOR: dict[str, type[SimpleCondition]] = {}
 

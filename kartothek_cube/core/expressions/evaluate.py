@@ -76,6 +76,7 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
         return _matching_codes(values, clause)
     opposite = denied(clause)
     if opposite is not None:
+        # The exact negation, so that null satisfies `!=` although it satisfies no order.
         return ~matching_values(values, opposite)
     if clause.op == "in":
         return _is_in(values, clause)
@@ -115,6 +116,7 @@ def _to_numpy(mask: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def _compare(op: str, values: pa.Array | pa.ChunkedArray, literal: pa.Scalar) -> Mask:
+    # Arrow compares a null to null.
     return _to_numpy(pc.fill_null(_COMPARE[op](values, literal), False))
 
 
@@ -189,6 +191,7 @@ def _possible(bounds: Bounds, clause: Clause) -> Mask:
     possible = _unknown(bounds) | (bounds.has_null if accepts_null(clause) else False)
     if clause.op in ("==", "in"):
         return possible | _overlaps(bounds, clause)
+    # An order holds for some value if it holds for the least or the greatest one.
     return possible | matching_values(bounds.minimum if clause.op in ("<", "<=") else bounds.maximum, clause)
 
 

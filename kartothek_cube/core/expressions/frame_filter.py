@@ -48,6 +48,7 @@ def filter_frame(df: pd.DataFrame, columns: Collection[str], clauses: Iterable[C
             f"It has: {', '.join(map(str, df.columns))}."
         )
     names = sorted(columns)
+    # In frames a null satisfies no condition, not even `!=`.
     mask = df[names].notna().all(axis=1).to_numpy(dtype=bool, copy=True)
     if names:
         try:

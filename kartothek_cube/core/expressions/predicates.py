@@ -122,6 +122,7 @@ def parse_predicates(predicates: Any) -> Predicates | None:
     """
     if predicates is None:
         return None
+    # Without a length it may be an iterator, which the first reader would exhaust.
     if not hasattr(predicates, "__len__"):
         raise InvalidType(f"Predicates are a list of lists of (column, operator, value), got {predicates!r}.")
     if len(predicates) == 0:

@@ -137,6 +137,7 @@ def iter_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> Generator
 def load_groups(store: Store, plan: GroupPlan, convert: Convert[T]) -> list[T]:
     """All groups; a file that several of them need is read once."""
     if plan.groups.amplification() > 1:
+        # Without a limit, since all groups will be in memory.
         return list(_load_shared(store, plan, convert, math.inf))
     return list(iter_groups(store, plan, convert))
 
@@ -168,6 +169,7 @@ def _load_shared(store: Store, plan: GroupPlan, convert: Convert[T], limit: floa
 
 def _split_pieces(store: Store, plan: GroupPlan, read: TableRead) -> NumberedRows:
     """The rows of one table, each file read once, with the number of their group."""
+    # The group columns are read to split the rows, and dropped unless they were requested.
     columns, keys = list(read.request.columns), plan.groups.keys
     request = replace(read.request, columns=tuple(dict.fromkeys((*columns, *plan.group_columns))))
 

@@ -185,6 +185,7 @@ def conjunction_masks(
     counts = [int(candidates.sum())]
     masks = [candidates & partition_mask(snapshot, conjunction) for conjunction in conjunctions]
     counts.append(_count(masks))
+    # By name, so that the steps in an explained plan do not vary.
     for column in sorted(indices):
         for i, conjunction in enumerate(conjunctions):
             clauses = indexed_clauses(conjunction, frozenset([column])).get(column)

@@ -184,21 +184,17 @@ def states(store: Store, newest: Snapshot) -> Iterator[PastState]:
         if entry is None or entry.before is None or before is None or entry.parent is None:
             return
         parent = commits.get(entry.parent, Commit(entry.parent, None, ""))
-        if not _leads_to(parent, entry, commit, before):
+        # Checked as far as the chain reaches: an older commit has neither parent nor fingerprint.
+        listed = before.partitions if entry.before.explicit else None
+        leads_to_parent = commit.parent in (None, parent.id) and (
+            not parent.fingerprint or parent.fingerprint == fingerprint(listed)
+        )
+        if not leads_to_parent:
             raise CorruptDocument(
                 f"Dataset {newest.uuid!r}: the history entry of commit {entry.commit} "
                 f"does not lead to commit {entry.parent}."
             )
         document, commit = before, parent
-
-
-def _leads_to(parent: Commit, entry: HistoryEntry, commit: Commit, before: Document) -> bool:
-    """Whether the entry of a commit gives the partitions of its parent."""
-    # Checked as far as the chain reaches: an older commit has neither parent nor fingerprint.
-    if commit.parent not in (None, parent.id):
-        return False
-    listed = before.partitions if entry.before is None or entry.before.explicit else None
-    return not parent.fingerprint or parent.fingerprint == fingerprint(listed)
 
 
 def _entries(store: Store, newest: Snapshot) -> Iterator[HistoryEntry | CorruptDocument | None]:

@@ -33,6 +33,7 @@ def plan_new(
         raise AlreadyExists(
             f"Dataset {uuid!r} already exists and overwrite is not permitted! Say overwrite=True to replace it."
         )
+    # Two documents in different encodings would compete: readers take the JSON one.
     if base is not None and base.key.endswith(".zstd") != msgpack:
         raise InvalidInput(
             f"Dataset {uuid!r} has the document {base.key!r}; "
@@ -61,7 +62,15 @@ def plan_update(
                 f"Incompatible set of partition keys encountered. Input partitioning was {list(keys)} "
                 f"while actual dataset {base.uuid!r} was {list(base.partition_keys)}."
             )
-        keys, indices = base.partition_keys, _maintained_indices(base, indices)
+        new = sorted(set(indices) - base.secondary_columns)
+        # A new index would lack the partitions that there are.
+        if new and len(base.partitions):
+            raise InvalidInput(
+                f"Incorrect indices provided for dataset {base.uuid!r}: {new}. "
+                f"It has {sorted(base.secondary_columns)}; "
+                "build_dataset_indices builds an index for existing partitions."
+            )
+        keys, indices = base.partition_keys, tuple(sorted(base.secondary_columns | set(indices)))
     check_overlap(indices, keys, uuid)
     file_format, add_columns = check_serializer(serializer), check_flag(add_columns, "add_columns")
     return WriteRequest(uuid, base, keys, indices, file_format, sort, add_columns=add_columns)
@@ -76,18 +85,6 @@ def column_names(value: object, argument: str) -> tuple[str, ...]:
     if len(set(columns)) != len(columns):
         raise InvalidInput(f"The argument {argument} names a column twice: {columns}.")
     return tuple(columns)
-
-
-def _maintained_indices(base: Snapshot, given: tuple[str, ...]) -> tuple[str, ...]:
-    """All indices of the dataset, and the new ones."""
-    new = sorted(set(given) - base.secondary_columns)
-    # A new index would lack the partitions that there are.
-    if new and len(base.partitions):
-        raise InvalidInput(
-            f"Incorrect indices provided for dataset {base.uuid!r}: {new}. It has {sorted(base.secondary_columns)}; "
-            "build_dataset_indices builds an index for existing partitions."
-        )
-    return tuple(sorted(base.secondary_columns | set(given)))
 
 
 def check_serializer(serializer: object) -> FileFormat:

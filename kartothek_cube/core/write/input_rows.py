@@ -218,7 +218,7 @@ def as_rows(rows: Any, uuid: str) -> pa.Table:
     return to_table(plain_frame(rows, uuid) if is_frame(rows) else rows, uuid)
 
 
-def as_items(data: Any) -> Iterable[Any]:
+def as_items(data: object) -> Iterable[Any]:
     """The items of an argument: a block of rows, a dict or None is one item."""
     is_text = isinstance(data, (str, bytes))
     if data is None or isinstance(data, Mapping) or (not is_text and is_block(data)):

@@ -205,6 +205,7 @@ def stage_stream(
     """
     key = data_key(request.uuid, request.table, label, request.serializer.file_suffix)
     summary = _StreamSummary([c for c in request.index_columns if c in stored.names], request.sort_columns)
+    # A store takes a file at once, so a large one waits on disk until it is complete.
     with tempfile.SpooledTemporaryFile(max_size=limit) as file:
         # Without partition columns, as in `stage_part`: low and high name columns of the file only.
         observed = summary.observe(piece.select(stored.names) for piece in pieces)
