@@ -72,7 +72,7 @@ def taken_back(
 
 def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
     """Refuse before the first dataset is changed what one of them would refuse."""
-    from kartothek_cube.core.dataset.undo import plan_undo
+    from kartothek_cube.core.dataset.history import plan_undo
     from kartothek_cube.errors import InvalidInput
 
     for row in commits:
@@ -85,7 +85,7 @@ def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _run(session: Session, loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
-    from kartothek_cube.core.dataset.undo import undo
+    from kartothek_cube.core.dataset.history import undo
 
     with working(session):
         for row in commits:
