@@ -7,10 +7,10 @@ from kartothek_cube.core.dataset.distributed import (
     stage_partitions,
     write_single_partition,
 )
-from kartothek_cube.core.dataset.history import history
-from kartothek_cube.core.dataset.indices import build_dataset_indices
+from kartothek_cube.core.dataset.history import history, undo
 from kartothek_cube.core.dataset.inspect import collect_dataset_metadata, hash_dataset, list_datasets
 from kartothek_cube.core.dataset.maintain import (
+    build_dataset_indices,
     convert_metadata_format,
     delete_dataset,
     garbage_collect_dataset,
@@ -25,7 +25,6 @@ from kartothek_cube.core.dataset.read import (
 )
 from kartothek_cube.core.dataset.scan_plan import ScanPlan, plan_table_scan
 from kartothek_cube.core.dataset.staged_partitions import StagedPartitions
-from kartothek_cube.core.dataset.undo import undo
 from kartothek_cube.core.dataset.write import (
     create_empty_dataset_header,
     store_dataframes_as_dataset,

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kartothek_cube.core.dataset.copy import copy_dataset_on
-from kartothek_cube.core.dataset.indices import build_dataset_indices_on
 from kartothek_cube.core.dataset.inspect import collect_dataset_metadata_on, hash_dataset_on
-from kartothek_cube.core.dataset.maintain import delete_dataset_on, garbage_collect_dataset_on
+from kartothek_cube.core.dataset.maintain import build_dataset_indices_on, delete_dataset_on, garbage_collect_dataset_on
 from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.io.file_format import FileFormat
 from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata

@@ -35,7 +35,7 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
     the cube that --commit names, in every dataset that has it. What came after it stays. An undo
     can be undone.
     """
-    from kartothek_cube.core.dataset.undo import undo
+    from kartothek_cube.core.dataset.history import undo
 
     with working(session):
         loaded = load_cube(session)
@@ -75,7 +75,7 @@ def taken_back(
 
 def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
     """Raise before the first dataset changes if one of them cannot be undone."""
-    from kartothek_cube.core.dataset.undo import plan_undo
+    from kartothek_cube.core.dataset.history import plan_undo
     from kartothek_cube.errors import InvalidInput
 
     for row in commits:

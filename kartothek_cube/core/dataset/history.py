@@ -1,26 +1,50 @@
-"""The history of a dataset as a frame."""
+"""Show the history of a dataset, and undo one commit by a new commit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, overload
 
+import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.pandas import to_frame
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.commit.change import Change
+from kartothek_cube.core.commit.commit import check_store_can_commit, commit_change
+from kartothek_cube.core.commit.undo_plan import UndoPlan, check_undoable, old_places, restored_metadata
 from kartothek_cube.core.dataset.reference import dataset_ref
+from kartothek_cube.core.kartothek.dataset_metadata import DatasetMetadata
 from kartothek_cube.core.kartothek.factory import DatasetFactory
-from kartothek_cube.core.runtime.options import Overrides
+from kartothek_cube.core.metadata.history_entry import HistoryEntry, document_before
+from kartothek_cube.core.metadata.index import SecondaryIndex
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.runtime.options import Overrides, current_options
+from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import operation
-from kartothek_cube.core.snapshots.loader import load_snapshot
-from kartothek_cube.core.snapshots.time_travel import states
-from kartothek_cube.errors import CorruptDocument
+from kartothek_cube.core.snapshots.indexing import built_indices, file_entries
+from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
+from kartothek_cube.core.snapshots.time_travel import PastState, is_wanted, known_since, older_snapshot, states
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.write.receipt import Receipt
+from kartothek_cube.errors import (
+    CommitConflict,
+    CorruptDocument,
+    InvalidInput,
+    InvalidRequest,
+    InvalidType,
+    KeyNotFound,
+)
 from kartothek_cube.typing import StoreLike
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["history"]
+__all__ = ["history", "plan_undo", "undo"]
 
 _SCHEMA = pa.schema(
     [
@@ -119,3 +143,258 @@ def history(
         frame = to_frame(pa.Table.from_pylist(columns, schema=_SCHEMA))
         # Nullable integers: with nulls, pandas would return floats.
         return frame.astype({"added": "Int64", "removed": "Int64"})
+
+
+@overload
+def undo(
+    dataset_uuid: str, store: StoreLike, commit: str | None = None, *, options: Overrides | None = None
+) -> DatasetMetadata: ...
+
+
+@overload
+def undo(
+    *, commit: str | None = None, factory: DatasetFactory, options: Overrides | None = None
+) -> DatasetMetadata: ...
+
+
+def undo(
+    dataset_uuid: str | None = None,
+    store: StoreLike | None = None,
+    commit: str | None = None,
+    *,
+    factory: DatasetFactory | None = None,
+    options: Overrides | None = None,
+) -> DatasetMetadata:
+    """Undo one commit by a new commit: remove what it added, restore what it removed, in place.
+
+    Later commits stay. Changed metadata are restored unless a later commit changed them again. No
+    data file is deleted, and none is written unless history is about to expire. An undo can be
+    undone. A commit that changed the schema, the partition keys, or partitions and indices
+    together, can be undone while it is the newest, or after all later commits are undone; schema,
+    keys and indices are restored, too. See the page *History*.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    commit : str, optional
+        Id of the commit, or of the cube write that contains it; by default the newest commit.
+        `history` lists the ids.
+    factory : DatasetFactory, optional
+        Instead of ``dataset_uuid`` and ``store``.
+    options : optional
+        Settings for this call, from `options`.
+
+    Returns
+    -------
+    DatasetMetadata
+        The dataset after the new commit.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the dataset does not exist.
+    InvalidInput
+        If history has no such commit, or the commit has expired.
+    InvalidRequest
+        If the commit created the dataset (`delete_dataset` deletes it), or created its header and
+        later commits exist.
+    CommitConflict
+        If a later or concurrent commit replaced or removed what the commit added, or used a label
+        again that the commit removed.
+    KeyNotFound
+        If files that the commit removed are gone from the store.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from kartothek_cube import open_store
+    >>> from kartothek_cube.api.dataset import read_table, store_dataframes_as_dataset
+    >>> from kartothek_cube.api.dataset import undo, update_dataset_from_dataframes
+    >>> store = open_store("hmemory://")
+    >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales], partition_on=["COUNTRY_CODE"])
+    >>> scope = [{"COUNTRY_CODE": "DE"}]
+    >>> _ = update_dataset_from_dataframes([], store, "sales", delete_scope=scope)
+    >>> _ = undo("sales", store)
+    >>> read_table("sales", store)
+      COUNTRY_CODE  UNITS
+    0           DE      3
+    1           FR      4
+    """
+    with operation("undo", options):
+        if commit is not None and not isinstance(commit, str):
+            raise InvalidType(f"commit is the id of a commit, not {type(commit).__name__}: {commit!r}.")
+        source = dataset_ref(dataset_uuid, store, factory)
+        check_store_can_commit(source.store)
+        # Not the snapshot of the factory, onto which others may have committed.
+        newest = load_snapshot(source.store, source.uuid)
+        plan = plan_undo(source.store, newest, commit)
+        change = _header_change if plan.changes_header else _partial_change
+        return source.committed(commit_change(source.store, change(source.store, plan), newest))
+
+
+# --- which commit ---------------------------------------------------------------------------------
+
+
+def plan_undo(store: Store, newest: Snapshot, commit: str | None) -> UndoPlan:
+    """The commit to be undone, found in history and checked; errors as of `undo`."""
+    older = states(store, newest)
+    later: list[HistoryEntry] = []
+    for state in older:
+        if state.commit is not None and (commit is None or is_wanted(state.commit, None, state.cube, commit)):
+            plan = _plan_of(store, newest, state, older, tuple(later))
+            check_undoable(plan)
+            return plan
+        last = state
+        if state.entry is not None:
+            later.append(state.entry)
+    what = "has no commit that could be undone" if commit is None else f"has no commit {commit!r} in its history"
+    raise InvalidInput(
+        f"Dataset {newest.uuid!r} {what}: {known_since(newest, last)}. `history` lists the commits that are kept."
+    )
+
+
+def _plan_of(
+    store: Store, newest: Snapshot, state: PastState, older: Iterator[PastState], later: tuple[HistoryEntry, ...]
+) -> UndoPlan:
+    entry = state.entry
+    if entry is None:
+        raise InvalidInput(
+            f"Commit {state.commit} of dataset {newest.uuid!r} cannot be undone: "
+            "history does not say any more what it changed."
+        )
+    if entry.before is None:
+        raise InvalidRequest(f"Commit {state.commit} made dataset {newest.uuid!r}; delete_dataset deletes it.")
+    parent = next(older, None)  # `states` also checks that the entry leads to this state
+    before = document_before(entry, state.document) if parent is None else parent.document
+    assert before is not None
+    after = older_snapshot(store, newest, state.document) if later else newest
+    return UndoPlan(entry, older_snapshot(store, newest, before), after, newest, later)
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+def _partial_change(store: Store, plan: UndoPlan) -> Change:
+    """The inverse of the commit, on the newest state."""
+    newest = plan.newest
+    dropped: frozenset[str] = frozenset()
+    built: Mapping[str, SecondaryIndex] = {}
+    if not plan.changes_partitions:  # then the commit may have built and dropped indices
+        before, after = plan.before.secondary_columns, plan.after.secondary_columns
+        present = {name for schema in newest.schemas.values() for name in schema.names}
+        lacking = sorted(((before - after) - newest.secondary_columns) & present)
+        dropped = (after - before) & newest.secondary_columns
+        built = built_indices(store, newest, lacking) if lacking else {}
+    columns = tuple(sorted((newest.secondary_columns - dropped) | built.keys()))
+    merge = partial(_metadata, plan)
+    metadata, forgotten = merge(newest)
+    return Change(
+        plan.uuid,
+        tuple(_receipts(store, plan, plan.restored, columns)),
+        newest.schemas,
+        newest.partition_keys,
+        columns,
+        metadata=metadata,
+        forgotten=forgotten,
+        removed=plan.entry.added,
+        merge=merge,
+        places=old_places(plan),
+        built=built,
+        dropped=dropped,
+    )
+
+
+def _metadata(plan: UndoPlan, state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
+    now = {} if state is None else state.document.user_metadata
+    return restored_metadata(plan.before.document.user_metadata, plan.after.document.user_metadata, now)
+
+
+def _header_change(store: Store, plan: UndoPlan) -> Change:
+    """The whole dataset as it was before the commit."""
+    before = plan.before
+    columns = tuple(sorted(before.secondary_columns))
+    metadata, forgotten = _metadata(plan, plan.newest)
+
+    # The change replaces everything, so it cannot be applied to any other state.
+    def refuse(state: Snapshot | None) -> tuple[dict[str, object], frozenset[str]]:
+        commits = "" if state is None or not state.chain else f" Commit {state.chain[-1].id} came meanwhile."
+        raise CommitConflict(
+            f"Dataset {plan.uuid!r}: commit {plan.entry.commit} is not the newest any more and cannot be undone."
+            f"{commits} Nothing was changed."
+        )
+
+    return Change(
+        plan.uuid,
+        tuple(_receipts(store, plan, np.arange(len(before.partitions)), columns)),
+        before.schemas,
+        before.partition_keys,
+        columns,
+        metadata={**{k: v for k, v in plan.newest.document.user_metadata.items() if k not in forgotten}, **metadata},
+        merge=refuse,
+        replace=True,
+    )
+
+
+# --- files that come back -------------------------------------------------------------------------
+
+
+def _receipts(store: Store, plan: UndoPlan, positions: IntArray, columns: Sequence[str]) -> list[Receipt]:
+    """Receipts of files of the older state, partition by partition."""
+    before = plan.before
+    bare = list(_receipts_without_entries(plan, positions))
+    _check_files_exist(store, plan, [receipt.key for receipt in bare])
+    # If the store still has an index of that state, it has the values of all partitions.
+    listed = sorted(set(columns) & before.pruning_columns) if bare else []
+    values = {c: _values_by_label(store, before, c, positions) for c in listed}
+
+    def with_entries(receipt: Receipt) -> Receipt:
+        indexed = {c: by_label[receipt.label] for c, by_label in values.items() if c in receipt.schema.names}
+        rest = [c for c in columns if c not in values and c in receipt.schema.names]
+        read = file_entries(store, before.uuid, receipt.schema, receipt.key, rest) if rest else {}
+        return replace(receipt, entries={**indexed, **read})
+
+    return list(map_in_threads(with_entries, bare, phase=Phase("index", "files")))
+
+
+def _receipts_without_entries(plan: UndoPlan, positions: IntArray) -> Iterator[Receipt]:
+    before, settings = plan.before, current_options()
+    # History protects the files as long as it keeps the commit. The receipts look as if they were
+    # staged one grace period before that ends, so the commit copies files that are about to expire.
+    when = plan.entry.time + max(settings.retain, settings.grace) - settings.grace
+    partitions = before.partitions.take(positions)
+    rows = before.values.take(pa.array(positions)).to_pylist() if before.values.num_columns else [{}] * len(positions)
+    tables = {table: keys.to_pylist() for table, keys in partitions.files.items()}
+    for i, (label, row) in enumerate(zip(partitions.labels.to_pylist(), rows, strict=True)):
+        for table, keys in tables.items():
+            if keys[i] is not None:
+                schema = before.schemas[table]
+                yield Receipt(plan.uuid, label, keys[i], row, 0, 0, schema, {}, table=table, staged=when)
+
+
+def _check_files_exist(store: Store, plan: UndoPlan, keys: Sequence[str]) -> None:
+    exist = map_in_threads(store.contains, keys, store=store)
+    gone = [key for key, exists in zip(keys, exist, strict=True) if not exists]
+    if gone:
+        raise KeyNotFound(
+            f"Dataset {plan.uuid!r}: commit {plan.entry.commit} cannot be undone. "
+            f"{len(gone)} of {len(keys)} files that would come back are not in the "
+            f"store {store.name} any more, e.g. {gone[0]!r}: garbage collection removed them. Nothing was changed."
+        )
+
+
+def _values_by_label(store: Store, before: Snapshot, column: str, positions: IntArray) -> dict[str, pa.Array]:
+    """Label → index values, for some partitions."""
+    labels = before.partitions.labels.take(pa.array(positions))
+    index = with_indices(store, before, [column]).indices[column]
+    codes = index.positions(labels)
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(labels) + 1))
+    values = index.values.take(pa.array(order))
+    return {
+        label: values[start:end]
+        for label, start, end in zip(labels.to_pylist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    }

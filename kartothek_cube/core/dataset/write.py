@@ -365,9 +365,10 @@ def create_empty_dataset_header(
 
     Parameters
     ----------
-    store, dataset_uuid, partition_on, metadata, overwrite, metadata_storage_format,
-    metadata_version, options
-        As in `store_dataframes_as_dataset`; ``metadata`` is a dict.
+    store, dataset_uuid, partition_on, overwrite, metadata_storage_format, metadata_version, options
+        As in `store_dataframes_as_dataset`.
+    metadata : dict, optional
+        User metadata as JSON values.
     table_meta : dict
         Table → schema: a `pyarrow.Schema`, a `SchemaWrapper`, or rows that have the types. It is
         not changed.

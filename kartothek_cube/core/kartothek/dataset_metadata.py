@@ -11,8 +11,7 @@ from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.kartothek import dataset_parts as kernel
 from kartothek_cube.core.kartothek.dataset_parts import VERSION, DatasetParts
 from kartothek_cube.core.kartothek.index_base import IndexBase
-from kartothek_cube.core.kartothek.index_frame import indices_as_frame, query_labels
-from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex
+from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, indices_as_frame, query_labels
 from kartothek_cube.core.kartothek.partition import Partition, partition_map
 from kartothek_cube.core.kartothek.schema_wrapper import SchemaWrapper
 from kartothek_cube.core.metadata.document import render_document

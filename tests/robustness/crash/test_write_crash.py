@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from kartothek_cube.core.dataset.distributed import commit_dataset, write_single_partition
-from kartothek_cube.core.dataset.indices import build_dataset_indices
+from kartothek_cube.core.dataset.maintain import build_dataset_indices
 from kartothek_cube.core.dataset.write import (
     create_empty_dataset_header,
     store_dataframes_as_dataset,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kartothek_cube.core.dataset.indices import build_dataset_indices
+from kartothek_cube.core.dataset.maintain import build_dataset_indices
 from kartothek_cube.core.dataset.read import read_table
 from kartothek_cube.core.dataset.write import (
     create_empty_dataset_header,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.kartothek.index_frame import indices_as_frame, query_labels
-from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex
+from kartothek_cube.core.kartothek.indices import ExplicitSecondaryIndex, PartitionIndex, indices_as_frame, query_labels
 from kartothek_cube.errors import InvalidInput, InvalidType, UnknownColumn
 
 LABELS = ["p=2/b", "p=1/a", "p=1/c"]
