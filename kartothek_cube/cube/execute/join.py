@@ -1,6 +1,6 @@
 """Joins the rows of an aligned partition by position, and sorts those of several. Pure.
 
-Payload is copied last, and once.
+Payload is copied last, and once. Threads copy columns in parallel.
 """
 
 from __future__ import annotations
@@ -273,9 +273,9 @@ def concat_sorted(parts: Iterable[JoinedRows], schema: pa.Schema, columns: Seque
 
 
 def merged_order(keys: Sequence[IntArray]) -> list[int] | Positions:
-    """The order of several sorted arrays that sorts their concatenation, or else of all values.
+    """The order that sorts several arrays: of whole arrays if that is enough, else of all values.
 
-    The latter is stable. Values are not negative.
+    The order is stable. Values are not negative.
     """
     filled = [i for i, values in enumerate(keys) if len(values)]
     if all(bool((keys[i][1:] >= keys[i][:-1]).all()) for i in filled):
