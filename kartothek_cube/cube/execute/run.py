@@ -1,29 +1,57 @@
-"""Execution of a plan: one table, a table per group, or a stream of groups with bounded memory."""
+"""Execution of a plan: one table, a table per group, or a stream of groups with bounded memory.
+
+Small partitions are read and joined in batches: the fixed cost of each is higher than that of its
+rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
+from kartothek_cube.core.arrow.sort_keys import IntArray
+from kartothek_cube.core.io.batched_reader import TooLarge
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.execute.batching import BatchLoader, JoinedBatch
-from kartothek_cube.cube.execute.join import JoinedRows
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader, is_shared, ordered_rows
-from kartothek_cube.cube.execute.sort import concat_sorted
-from kartothek_cube.cube.query.groups import Group
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, concat_sorted, join_cells, newest_rows
+from kartothek_cube.cube.execute.partition_loader import (
+    PartitionLoader,
+    clauses_of,
+    is_ordered,
+    is_shared,
+    ordered_rows,
+    sorted_by_cell,
+)
+from kartothek_cube.cube.query.groups import DatasetFiles, Group, GroupContext, GroupPartition
+from kartothek_cube.cube.query.intention import DatasetRole
 from kartothek_cube.cube.query.plan import QueryPlan
 
-__all__ = ["grouped_tables", "iter_groups", "load_ahead", "shares_seed_files", "whole_table"]
+__all__ = [
+    "BatchLoader",
+    "JoinedBatch",
+    "grouped_tables",
+    "iter_groups",
+    "load_ahead",
+    "shares_seed_files",
+    "whole_table",
+]
 
 _PARTITIONS, _GROUPS = Phase("read", "partitions"), Phase("read", "groups")
+# Memory and number of the partitions of a batch.
+_BYTES, _LIMIT = 4 * 2**20, 64
+# When the rows of one dataset take this multiple of the memory, its groups are joined singly.
+_SPARE = 4
+_NO_FILES = DatasetFiles((), ())
 
 
 def whole_table(plan: QueryPlan, store: Store) -> pa.Table:
@@ -103,3 +131,136 @@ def _iter_spilled(
                 spill.add(number, rows)
         for number in spill.numbers():
             yield keys.slice(number, 1).to_pylist()[0], ordered_rows(pa.concat_tables(spill.take(number)), order)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedBatch:
+    """Neighbouring groups with their joined rows.
+
+    With ``counts``, the number of rows of each group, all groups are joined in one item of
+    ``parts``. Without, there is one group.
+    """
+
+    groups: Sequence[Group]
+    parts: list[JoinedRows]
+    counts: IntArray | None = None
+
+    def tables(self) -> list[pa.Table]:
+        """One table a group."""
+        context = self.groups[0].context
+        tables = [part.table(context.schema) for part in self.parts]
+        if self.counts is None:
+            return [sorted_by_cell(context, tables)]
+        ends = np.cumsum(self.counts).tolist()
+        return [tables[0].slice(begin, end - begin) for begin, end in pairwise([0, *ends])]
+
+
+class BatchLoader:
+    """Decides how many groups a loader joins at a time, and joins them. Safe for threads.
+
+    Groups are joined one by one if ``single``, or where they are large or filtered.
+    """
+
+    def __init__(self, loader: PartitionLoader, context: GroupContext, *, single: bool) -> None:
+        # Where a filter drops rows, the size of a result does not tell how much was read.
+        filtered = any(
+            role.restricts or any(c.column not in context.partition_columns for c in role.clauses)
+            for role in context.roles
+        )
+        suits = is_ordered(context) and not filtered and bool(context.partition_columns)
+        self._loader, self._single = loader, single or not suits
+        self._largest, self._room = 0, min(_BYTES, current_options().bytes_in_flight // _LIMIT)
+
+    def limit(self) -> int:
+        """The number of groups to take at a time, estimated from the largest one so far."""
+        return 1 if self._single or not self._largest else min(_LIMIT, max(1, self._room // self._largest))
+
+    def join(self, groups: Sequence[Group]) -> Iterator[JoinedBatch]:
+        """Join neighbouring groups lazily, in as few batches as possible."""
+        for run in _runs(groups):
+            batch = self._join_run(run)
+            if batch is not None:
+                yield batch
+            else:
+                yield from map(self._join_single, run)
+
+    def _join_run(self, groups: Sequence[Group]) -> JoinedBatch | None:
+        """All groups in one batch; None if they cannot be joined together."""
+        if self._single or len(groups) == 1 or any(len(group.partitions) != 1 for group in groups):
+            return None
+        try:
+            parts = [group.partitions[0] for group in groups]
+            joined, counts = _join_parts(self._loader, groups[0].context, parts, _SPARE * self._room)
+        except TooLarge:  # unlike the groups before
+            return None
+        return JoinedBatch(groups, [joined], counts)
+
+    def _join_single(self, group: Group) -> JoinedBatch:
+        roles, parts = group.context.roles, self._loader.join(group)
+        sizes = (
+            selection.table.nbytes
+            for joined in parts
+            for role, selection in zip(roles, joined.parts, strict=False)
+            if not is_shared(group.context, role)
+        )
+        self._largest = max(self._largest, sum(sizes))
+        return JoinedBatch([group], parts)
+
+
+def _runs(groups: Sequence[Group]) -> list[list[Group]]:
+    """Runs of neighbours with the same files of shared datasets: these can be joined together."""
+    context = groups[0].context
+    shared = [role.id for role in context.roles if is_shared(context, role)]
+
+    def files(group: Group) -> list[tuple[str, ...]]:
+        return [part.files.get(i, _NO_FILES).keys for part in group.partitions for i in shared]
+
+    return [list(run) for _, run in groupby(groups, files)] if shared and len(groups) > 1 else [list(groups)]
+
+
+def _join_parts(
+    loader: PartitionLoader, context: GroupContext, parts: Sequence[GroupPartition], room: int
+) -> tuple[JoinedRows, IntArray]:
+    """The rows of several partitions, and the number of rows of each."""
+    # The number of the partition is one more key column. It takes the name of a partition column:
+    # these are not read from files, so the name is free.
+    number, cells = context.partition_columns[0], context.cell_columns
+
+    def read(role: DatasetRole) -> pa.Table:
+        table, counts = loader.read_batch(context, role, [part.files.get(role.id, _NO_FILES) for part in parts], room)
+        return table.append_column(number, pa.array(np.repeat(np.arange(len(parts)), counts)))
+
+    def read_other(role: DatasetRole) -> BuildSide:
+        if not is_shared(context, role):
+            return BuildSide(read(role), (number, *role.dimensions))
+        clauses = clauses_of(role, parts[0], {})
+        return loader.read_build_side(context, role, parts[0].files.get(role.id), clauses, shared=True)
+
+    seed_role, *roles = context.roles
+    seed = newest_rows(read(seed_role), (number, *seed_role.dimensions))
+    seed = newest_rows(seed, (number, *cells)) if set(seed_role.dimensions) - set(cells) else seed
+    joined = join_cells(seed, (number, *cells), (), map(read_other, roles), {})
+    numbers = seed.column(number)
+    counts = np.bincount(numbers.to_numpy(), minlength=len(parts))
+    return _with_partition_values(joined, context, parts, numbers), counts
+
+
+def _with_partition_values(
+    joined: JoinedRows, context: GroupContext, parts: Sequence[GroupPartition], numbers: pa.ChunkedArray
+) -> JoinedRows:
+    """The same rows with the values of the partition columns instead of the partition's number."""
+    if not joined.rows:
+        return joined
+    number = context.partition_columns[0]
+    tables = [p.table.drop_columns(number) if number in p.table.column_names else p.table for p in joined.parts]
+    # In the order of the schema, as in groups that are joined singly: the tables are concatenated.
+    columns = [c for c in context.schema.names if c in context.partition_columns]
+    for column in columns:
+        field = context.schema.field(column)
+        values = pc.take(pa.array([part.values[column] for part in parts], field.type), numbers, boundscheck=False)
+        tables[0] = tables[0].append_column(field, values)
+    selections = tuple(RowSelection(table, part.positions) for table, part in zip(tables, joined.parts, strict=True))
+    return JoinedRows(joined.rows, selections, {**joined.owners, **dict.fromkeys(columns, 0)})

@@ -17,10 +17,9 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.metadata.txn import is_applied, write_id
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
-from kartothek_cube.cube.write.buffer import Planner
 from kartothek_cube.cube.write.input_data import InputData
 from kartothek_cube.cube.write.plan import CubeWrite, check_stays_filled
-from kartothek_cube.cube.write.stage import stage_input, stage_tables
+from kartothek_cube.cube.write.staging import Planner, stage_input, stage_tables
 from kartothek_cube.errors import CubeCommitIncomplete
 
 __all__ = ["commit_cube_write", "publish_in_order", "write_input", "write_tables"]

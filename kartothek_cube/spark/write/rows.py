@@ -18,7 +18,7 @@ from kartothek_cube.core.write.prepare import Schemas, WriteRequest, check_final
 from kartothek_cube.core.write.receipt import PartitionRows, Receipt
 from kartothek_cube.core.write.stage import StageRequest, dataset_schema
 from kartothek_cube.cube.write.prepare import DatasetWrite, check_no_nulls, check_repeated, prepare_parts
-from kartothek_cube.cube.write.stage import stage_table
+from kartothek_cube.cube.write.staging import stage_table
 
 __all__ = ["CubeRows", "DatasetRows", "Rows", "checked_schemas", "full_schema", "stored_schema"]
 

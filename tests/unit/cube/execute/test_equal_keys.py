@@ -14,7 +14,7 @@ from kartothek_cube.api.cube import C, Cube, append_to_cube, build_cube, iter_cu
 from kartothek_cube.core.io._fast import shared_key_columns
 from kartothek_cube.core.io.parquet_source import ParquetSource
 from kartothek_cube.core.stores.open import open_store
-from kartothek_cube.cube.execute.batching import BatchLoader
+from kartothek_cube.cube.execute.run import BatchLoader
 from kartothek_cube.testing.stores import CountingStore
 
 pytestmark = pytest.mark.usefixtures("fast_paths")

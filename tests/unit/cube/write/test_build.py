@@ -18,7 +18,7 @@ from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.metadata.schema_file import parse_common_metadata
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.core.stores.wrappers import ReadOnlyView
-from kartothek_cube.cube.write import stage
+from kartothek_cube.cube.write import staging
 from kartothek_cube.errors import (
     AlreadyExists,
     AtomicityRequired,
@@ -624,7 +624,7 @@ def test_the_message_of_duplicate_cells_says_what_differs(store):  # cube 62
 
 
 def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first(store, monkeypatch):
-    found, real = Event(), stage.prepare_parts
+    found, real = Event(), staging.prepare_parts
 
     def prepare(write, *others):
         assert write.id == "e" or found.wait(10)  # the seed only when the other one has failed
@@ -633,7 +633,7 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
         finally:
             found.set()
 
-    monkeypatch.setattr(stage, "prepare_parts", prepare)
+    monkeypatch.setattr(staging, "prepare_parts", prepare)
     data = {"seed": pa.concat_tables([SEED, SEED]), "e": pa.concat_tables([ENRICH, ENRICH])}
     with options(threads=2), refused(store, InvalidInput, '"seed"'):
         build_cube(data, CUBE, store, partition_on={"e": []})
@@ -642,7 +642,7 @@ def test_of_several_wrong_datasets_the_first_is_told_of_whichever_is_found_first
 def test_datasets_that_are_checked_at_a_time_stay_within_the_bytes_in_flight(store, monkeypatch):
     weights = []
     monkeypatch.setattr(
-        stage, "map_in_threads", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
+        staging, "map_in_threads", lambda func, items, weight: weights.extend(map(weight, items)) or map(func, items)
     )
     build_two(store)
     assert weights == [2 * SEED.nbytes, 2 * ENRICH.nbytes]
