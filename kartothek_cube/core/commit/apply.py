@@ -98,9 +98,9 @@ class AppliedChange:
     def snapshot(self, document: Document, token: Hashable) -> Snapshot:
         """The next state, with the document as it was written."""
         # Partition values of the base need not be decoded again.
-        known = self.base.values if self.base is not None and self.next.appends else None
+        decoded = self.base.values if self.base is not None and self.next.appends else None
         key = self.change.key_onto(self.base)
-        return make_snapshot(document, key, token, self.next.schemas, known=known).with_indices(self.indices)
+        return make_snapshot(document, key, token, self.next.schemas, decoded=decoded).with_indices(self.indices)
 
     def unwritten_snapshot(self) -> Snapshot:
         """The next state for a change that shares the swap with this one."""

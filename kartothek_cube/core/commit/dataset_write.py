@@ -56,7 +56,7 @@ class MetadataArguments:
     merger: Merger | None = None
 
 
-def metadata_arguments(metadata: Any, merger: Any, uuid: str) -> MetadataArguments:
+def metadata_arguments(metadata: object, merger: Any, uuid: str) -> MetadataArguments:
     """Both arguments, checked as far as possible before the rows are read."""
     if merger is not None and not callable(merger):
         raise InvalidType(
@@ -159,7 +159,9 @@ class CommitOptions:
         return labels_in_scope(state, parse_scope(list(self.delete_scope), state))
 
 
-def update_options(delete_scope: Any, base: Snapshot | None, on_conflict: Any, txn: Any = None) -> CommitOptions:
+def update_options(
+    delete_scope: object, base: Snapshot | None, on_conflict: object, txn: object = None
+) -> CommitOptions:
     """The options of a write that adds to a dataset, from checked arguments."""
     scopes = as_list(delete_scope, "delete_scope")
     scope, mode = parse_scope(scopes, base), check_on_conflict(on_conflict)
@@ -234,7 +236,7 @@ def merge_metadata(
     return check_user_metadata(changed, f"dataset {uuid!r}"), frozenset(current) - set(after) - {"creation_time"}
 
 
-def user_metadata(metadata: Any, uuid: str) -> dict[str, Any]:
+def user_metadata(metadata: object, uuid: str) -> dict[str, Any]:
     """The argument ``metadata``, called if it is callable, checked."""
     value = metadata() if callable(metadata) else metadata
     return {} if value is None else check_user_metadata(value, f"dataset {uuid!r}")

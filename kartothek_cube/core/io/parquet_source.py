@@ -291,7 +291,7 @@ class _DistantSource(ParquetSource):
 
     is_near = False
 
-    def __init__(self, store: Store, key: str, footer: object, size: int) -> None:
+    def __init__(self, store: Store, key: str, footer: bytes | memoryview, size: int) -> None:
         self._bytes = _DistantFile(store, key, footer, size)
         super().__init__(pa.PythonFile(self._bytes, mode="r"), size)
 
@@ -325,7 +325,7 @@ class _DistantFile:
 
     closed = False
 
-    def __init__(self, store: Store, key: str, footer: Any, size: int) -> None:
+    def __init__(self, store: Store, key: str, footer: bytes | memoryview, size: int) -> None:
         self._store, self._key, self._size = store, key, size
         self._pieces = [(size - len(footer), memoryview(footer))]
         self._position = 0

@@ -105,8 +105,9 @@ def parse_document(data: bytes, key: str) -> Document:
     # Before the partitions, which may have another form in another version.
     _check_members(members, key)
     raw = members.partitions
-    is_implicit = isinstance(raw, msgspec.UnsetType)
-    return _document(members, None if is_implicit else decode_partitions(memoryview(raw), key, msgpack=msgpack))
+    if isinstance(raw, msgspec.UnsetType):
+        return _document(members, None)
+    return _document(members, decode_partitions(memoryview(raw), key, msgpack=msgpack))
 
 
 def document_from_mapping(plain: object, context: str) -> Document:

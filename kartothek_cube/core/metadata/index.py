@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from kartothek_cube.core.arrow.sort_keys import pack_one
+from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
 from kartothek_cube.core.arrow.types import normal_type
 from kartothek_cube.core.expressions.evaluate import Mask, matching_all
 from kartothek_cube.core.expressions.predicates import Clause
@@ -81,17 +81,18 @@ class SecondaryIndex:
             object.__setattr__(self, "_ascends", bool(ascends and not _is_null(self.values).any()))
         return bool(self._ascends)
 
-    def filter(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> SecondaryIndex:
+    def filter(self, mask: Mask) -> SecondaryIndex:
         """The pairs where the mask is true."""
         picked = pa.array(mask)
         return SecondaryIndex(self.column, self.values.filter(picked), self.labels.filter(picked))
 
-    def positions(self, all_labels: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def positions(self, all_labels: pa.Array) -> IntArray:
         """For each pair the position of its label in ``all_labels``, -1 where it is missing."""
         if not len(self):
             return np.zeros(0, dtype=np.int64)
         codes = pc.fill_null(pc.index_in(self.labels.dictionary, value_set=all_labels), -1)
-        return codes.to_numpy().astype(np.int64)[self.labels.indices.to_numpy()]
+        positions: IntArray = codes.to_numpy().astype(np.int64)[self.labels.indices.to_numpy()]
+        return positions
 
 
 def _from_bytes(column: str, data: bytes) -> SecondaryIndex:
@@ -136,7 +137,7 @@ def column_index(column: str, values: pa.Array | pa.ChunkedArray, labels: pa.Arr
 def merge_indices(indices: Sequence[SecondaryIndex]) -> SecondaryIndex:
     """All pairs of several indices on one column; their types must agree."""
     first = indices[0]
-    unified = pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks()
+    unified: Any = pa.chunked_array([i.labels for i in indices]).unify_dictionaries().combine_chunks()
     labels = unified.chunk(0) if isinstance(unified, pa.ChunkedArray) else unified
     values = pa.concat_arrays([i.values.cast(first.values.type) for i in indices])
     return SecondaryIndex(first.column, values, cast("pa.DictionaryArray", labels))
@@ -183,7 +184,7 @@ def index_table(index: SecondaryIndex) -> pa.Table:
     return pa.table([values.take(pa.array(starts)), lists], names=[index.column, _LABELS])
 
 
-def run_starts(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def run_starts(values: pa.Array) -> IntArray:
     """Positions where a run of equal values begins; the values have no nulls."""
     if not len(values):
         return np.zeros(0, dtype=np.int64)
@@ -200,9 +201,8 @@ def index_from_table(table: pa.Table, column: str, data_type: pa.DataType, key: 
         )
     try:
         values = table.column(column).cast(normal_type(data_type))
-        column_of_lists = table.column(_LABELS).combine_chunks()
-        is_chunked = isinstance(column_of_lists, pa.ChunkedArray)
-        lists = pa.concat_arrays(column_of_lists.chunks) if is_chunked else column_of_lists
+        lists: Any = table.column(_LABELS).combine_chunks()
+        lists = pa.concat_arrays(lists.chunks) if isinstance(lists, pa.ChunkedArray) else lists
         counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         labels = lists.flatten().cast(pa.string())
         repeated = values.combine_chunks().take(pa.array(np.repeat(np.arange(len(values)), counts)))

@@ -165,8 +165,8 @@ class Snapshot:
 
 def _ascending(values: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
     """The values that are neither null nor NaN, ascending: their positions, and the values."""
-    known = np.flatnonzero(~pc.is_null(values, nan_is_null=pt.is_floating(values.type)).to_numpy())
-    positions = known[pc.sort_indices(values.take(pa.array(known))).to_numpy()]
+    valid = np.flatnonzero(~pc.is_null(values, nan_is_null=pt.is_floating(values.type)).to_numpy())
+    positions = valid[pc.sort_indices(values.take(pa.array(valid))).to_numpy()]
     return positions, pa.concat_arrays(values.take(pa.array(positions)).chunks)
 
 
@@ -197,7 +197,7 @@ def make_snapshot(
     token: Hashable,
     schemas: Mapping[str, pa.Schema],
     partitions: PartitionColumns | None = None,
-    known: pa.Table | None = None,
+    decoded: pa.Table | None = None,
 ) -> Snapshot:
     """Make a snapshot; partition values are decoded from the file keys.
 
@@ -207,7 +207,7 @@ def make_snapshot(
         As in `Snapshot`.
     partitions : PartitionColumns, optional
         The partitions of an implicit dataset; by default, those of the document.
-    known : pyarrow.Table, optional
+    decoded : pyarrow.Table, optional
         Values of the first partitions, which are not decoded again.
     """
     columns = partitions or document.partitions or empty_partitions()
@@ -216,14 +216,16 @@ def make_snapshot(
     any_schema = next(iter(schemas.values()), pa.schema([]))
     # A partition may lack some of the tables.
     files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())
-    values = _values(files, keys, any_schema, document.uuid, known)
+    values = _values(files, keys, any_schema, document.uuid, decoded)
     return Snapshot(document.uuid, key, token, document, schemas, keys, columns, values)
 
 
-def _values(files: pa.Array, keys: tuple[str, ...], schema: pa.Schema, uuid: str, known: pa.Table | None) -> pa.Table:
+def _values(files: pa.Array, keys: tuple[str, ...], schema: pa.Schema, uuid: str, decoded: pa.Table | None) -> pa.Table:
     types: Any = {k: partition_type(schema.field(k).type) if k in schema.names else pa.string() for k in keys}
     expected = pa.schema(types).empty_table() if types else pa.table({})
-    if known is None or not keys or not known.schema.equals(expected.schema):
+    if decoded is None or not keys or not decoded.schema.equals(expected.schema):
         return partition_table(files, keys, schema, uuid) if len(files) else expected
-    new = files.slice(known.num_rows)
-    return pa.concat_tables([known, partition_table(new, keys, schema, uuid)]).combine_chunks() if len(new) else known
+    new = files.slice(decoded.num_rows)
+    return (
+        pa.concat_tables([decoded, partition_table(new, keys, schema, uuid)]).combine_chunks() if len(new) else decoded
+    )

@@ -31,14 +31,14 @@ _LABEL = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*')
 _LARGEST = 2**31 - 1
 
 
-def _positions_of_byte(data: Any, byte: int) -> _Numbers:
+def _positions_of_byte(data: bytes | memoryview, byte: int) -> _Numbers:
     return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == byte)
 
 
 class _ByteSlices:
     """The bytes between one bound and the next, ``width`` pieces a row."""
 
-    def __init__(self, data: Any, bounds: _Numbers, width: int) -> None:
+    def __init__(self, data: bytes | memoryview | pa.Buffer, bounds: _Numbers, width: int) -> None:
         large = len(data) > _LARGEST
         self._width = width
         offsets = pa.py_buffer(np.ascontiguousarray(bounds, dtype=np.int64 if large else np.int32))
@@ -260,7 +260,7 @@ def cut_keys(keys: pa.Array, columns: Sequence[str]) -> list[pa.Array] | None:
         return None
     _, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    slashes = ends[0] + _positions_of_byte(data[int(ends[0]) : int(ends[-1])], _SLASH)
+    slashes = ends[0] + _positions_of_byte(memoryview(data)[ends[0] : ends[-1]], _SLASH)
     if len(slashes) != len(keys) * (len(columns) + 2):
         return None
     slashes = slashes.reshape(len(keys), -1)
