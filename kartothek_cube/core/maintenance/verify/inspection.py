@@ -118,7 +118,7 @@ def documents_of(store: Store, uuid: str) -> tuple[StoredDocument | None, list[F
     if stored is not None and stored.document.uuid != uuid:
         text = (
             f"The document says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}. "
-            "Nobody can read the dataset."
+            "No library can read the dataset."
         )
         mend = "copy the files of a dataset with copy_dataset or rename_dataset only"
         findings.append(Finding("error", "document-uuid", uuid, text, key=stored.key, mend=mend))
