@@ -9,7 +9,6 @@ import numpy as np
 from kartothek_cube.core.arguments import check_flag, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit
 from kartothek_cube.core.dataset.reference import dataset_ref
-from kartothek_cube.core.expressions.conjunction import Conjunction
 from kartothek_cube.core.expressions.evaluate import Mask
 from kartothek_cube.core.expressions.predicates import parse_predicates
 from kartothek_cube.core.io.file_format import FileFormat
@@ -146,20 +145,16 @@ def compact_cube_on(
     compactions: dict[str, Compaction] = {}
     members = chosen_members(cube, load_cube(cube, opened), names)
     # All masks first: a condition on the wrong column fails before any footer is read.
-    masks = {name: _selected(base, conjunction, is_named=names is not None) for name, base in members.items()}
+    masks: dict[str, Mask] = {}
+    for name, base in members.items():
+        clauses = partition_clauses(conjunction, base)
+        is_left_alone = bool(conjunction.columns) and not clauses and names is None
+        masks[name] = np.zeros(len(base.partitions), dtype=bool) if is_left_alone else partition_mask(base, clauses)
     for name, base in members.items():
         order = cell_order(base, cube.dimension_columns, cube.partition_columns)
         plan = plan_files(opened, base, masks[name], limit, order, executor)
         compactions[name] = Compaction(base, plan, order, serializer)
     return _run_all(opened, cube, compactions, dry_run=dry, executor=executor)
-
-
-def _selected(base: Snapshot, conjunction: Conjunction, *, is_named: bool) -> Mask:
-    """The stored partitions in which the conditions hold."""
-    clauses = partition_clauses(conjunction, base)
-    if conjunction.columns and not clauses and not is_named:
-        return np.zeros(len(base.partitions), dtype=bool)
-    return partition_mask(base, clauses)
 
 
 def _run_all(
