@@ -344,7 +344,7 @@ def publish_copy(copy: PreparedCopy) -> None:
         put_document(target.store, key, copy.data, version, copy.is_included_in)
     except VersionMismatch as error:
         raise (AlreadyExists if replaced is None else CommitConflict)(
-            f"Dataset {target.uuid!r} was written by somebody else while it was being copied to: {error} "
+            f"Dataset {target.uuid!r} was written by another process while it was being copied to: {error} "
             "Nothing of the copy is visible."
         ) from error
     if target.twin is not None:
@@ -374,7 +374,7 @@ def _record_replaced(copy: PreparedCopy, replaced: StoredDocument) -> None:
 
 def _created_meanwhile(target: _Target) -> AlreadyExists:
     return AlreadyExists(
-        f"Dataset {target.uuid!r} was created by somebody else while it was being copied to. "
+        f"Dataset {target.uuid!r} was created by another process while it was being copied to. "
         "Nothing of the copy is visible."
     )
 

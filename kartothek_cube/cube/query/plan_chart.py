@@ -1,4 +1,4 @@
-"""The plan of a query as a drawing: what is drawn as a value, made from a plan's columns, bounded however many partitions there are. Pure."""
+"""The chart of a query plan as a value, of bounded size for any number of partitions. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.predicates import Predicates
 from kartothek_cube.core.text import pluralize
 from kartothek_cube.cube.query.align import Aligned
-from kartothek_cube.cube.query.intention import DatasetRole, Intention
+from kartothek_cube.cube.query.intention import Intention
 from kartothek_cube.cube.query.partitions import DatasetPartitions
 
 __all__ = [
     "BANDS",
     "MOST_DATASETS",
     "MOST_ROWS",
-    "ChartCell",
+    "Box",
     "Column",
     "PlanPicture",
     "Row",
@@ -29,8 +29,7 @@ __all__ = [
     "show_value",
 ]
 
-# What fits on a page; more partitions than rows are drawn as bands of neighbours, more datasets as
-# a number.
+# Limits of a page. More partitions are drawn as bands of neighbours, more datasets as a number.
 MOST_ROWS = 24
 BANDS = 14
 MOST_DATASETS = 10
@@ -38,7 +37,10 @@ MOST_DATASETS = 10
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One dataset: how it joins (``"seed"``, ``"inner"``, ``"left"``), its files, those left by the conditions, and those that are read."""
+    """One dataset: its join, and its files in total, matched by the conditions, and read.
+
+    ``join`` is ``"seed"``, ``"inner"`` or ``"left"``.
+    """
 
     dataset: str
     join: str
@@ -48,8 +50,8 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class ChartCell:
-    """One dataset in one row: its files there, and in how many of the row's partitions it has some."""
+class Box:
+    """A dataset in a row: the number of its files, and of partitions where it has any."""
 
     files: int
     present: int
@@ -57,9 +59,10 @@ class ChartCell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One aligned partition, or a band of neighbouring ones; ``label`` has the values of the first and ``last`` those of the last, if that is another one.
+    """An aligned partition, or a band of neighbouring ones.
 
-    ``short`` and ``short_last`` are the same without the names of the columns.
+    ``label`` has the values of the first partition, ``last`` those of the last one of a band, else
+    nothing. ``short`` and ``short_last`` are the same without column names.
     """
 
     label: str
@@ -67,27 +70,27 @@ class Row:
     short: str
     short_last: str
     partitions: int
-    cells: tuple[ChartCell, ...]
+    boxes: tuple[Box, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPicture:
-    """What a drawing of a plan shows.
+    """The content of a plan's chart.
 
     Attributes
     ----------
     title : str
-        What it is.
+        The cube.
     notes : tuple of str
-        What was asked for and what comes of it, a line each.
+        The conditions and the outcome, a line each.
     by : tuple of str
-        The columns whose values tell the rows apart.
+        The partition columns, whose values label the rows.
     columns : tuple of Column
         The datasets, seed first.
     rows : tuple of Row
         The partitions that are read, in their order.
     more : int
-        Datasets that are not drawn.
+        Number of datasets that are not drawn.
     """
 
     title: str
@@ -107,42 +110,50 @@ def picture_of(
     read: Mapping[str, int],
     groups: int,
 ) -> PlanPicture:
-    """What to draw of a plan, from its columns; ``read`` has the number of files that are read of each dataset."""
+    """The chart of a plan, from its columns; ``read`` has the number of files read by dataset."""
     roles = intention.roles[:MOST_DATASETS]
-    columns = tuple(Column(r.id, _join(r), partitions[r.id].total, partitions[r.id].matched, read[r.id]) for r in roles)
+    columns = []
+    for role in roles:
+        join = "seed" if role.is_seed else "inner" if role.restricts else "left"
+        files = partitions[role.id]
+        columns.append(Column(role.id, join, files.total, files.matched, read[role.id]))
     n_slices = len(slice_offsets) - 1
     starts = bands(n_slices, n_slices if n_slices <= MOST_ROWS else BANDS)
+    widths = np.diff(starts)
     slice_of = np.repeat(np.arange(n_slices), np.diff(slice_offsets))
-    band_of_slice = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    cells = [
-        _cells(partitions[r.id], aligned.parts[r.id][slice_order], slice_of, band_of_slice, read[r.id]) for r in roles
+    band_of_slice = np.repeat(np.arange(len(widths)), widths)
+    boxes = [
+        _boxes(partitions[r.id], aligned.parts[r.id][slice_order], slice_of, band_of_slice, read[r.id]) for r in roles
     ]
     labels = _labels(aligned.keys, slice_order[slice_offsets[:-1]], starts, intention.cube.partition_columns)
-    rows = [
-        Row(*texts, int(n), own)
-        for texts, n, own in zip(labels, np.diff(starts), zip(*cells, strict=True), strict=True)
-    ]
-    notes = (_asked(intention), _outcome(intention, n_slices, groups, partitions, read) + _in_bands(starts))
+    in_rows = zip(*boxes, strict=True)
+    rows = [Row(*texts, int(n), row) for texts, n, row in zip(labels, widths, in_rows, strict=True)]
+    outcome = _outcome(intention, n_slices, groups, partitions, read)
+    if len(widths) and widths[0] > 1:
+        outcome = f"{outcome}; {int(widths[0]):,} partitions a row"
+    clauses: Predicates | None = (tuple(intention.conjunction.clauses),) if intention.conjunction.clauses else None
+    conditions = f"where {predicates_text(clauses)}" if clauses else "without conditions"
     title, by = f"Query of cube {intention.cube.uuid_prefix!r}", tuple(intention.cube.partition_columns)
-    return PlanPicture(title, notes, by, columns, tuple(rows), len(intention.roles) - len(roles))
+    more = len(intention.roles) - len(roles)
+    return PlanPicture(title, (conditions, outcome), by, tuple(columns), tuple(rows), more)
 
 
-def bands(n: int, most: int) -> IntArray:
-    """Where each of at most ``most`` bands begins in ``n`` things, and the end.
+def bands(n: int, limit: int) -> IntArray:
+    """The starts of at most ``limit`` equal bands of ``n`` items, and the end.
 
-    All are equally long, so that they can be compared; the last may be shorter.
+    Equal bands can be compared with each other; only the last one may be shorter.
 
     Examples
     --------
     >>> bands(7, 3).tolist(), bands(2, 3).tolist()
     ([0, 3, 6, 7], [0, 1, 2])
     """
-    width = -(-n // max(most, 1)) or 1
+    width = -(-n // max(limit, 1)) or 1
     return np.append(np.arange(0, n, width, dtype=np.int64), n)
 
 
 def show_value(value: object) -> str:
-    """A partition value in a label; nothing would be overlooked.
+    """A partition value in a label; the empty text is quoted, or it would be invisible.
 
     Examples
     --------
@@ -152,32 +163,24 @@ def show_value(value: object) -> str:
     return str(value) or "''"
 
 
-def _in_bands(starts: IntArray) -> str:
-    width = int(starts[1] - starts[0]) if len(starts) > 1 else 1
-    return f"; {width:,} partitions a row" if width > 1 else ""
-
-
-def _join(role: DatasetRole) -> str:
-    return "seed" if role.is_seed else "inner" if role.restricts else "left"
-
-
-def _cells(
-    own: DatasetPartitions, parts: IntArray, slice_of: IntArray, band_of_slice: IntArray, n_files: int
-) -> list[ChartCell]:
-    """Distinct files of one dataset, and the aligned partitions in which it has some, by band."""
-    found = parts >= 0
+def _boxes(
+    dataset: DatasetPartitions, parts: IntArray, slice_of: IntArray, band_of_slice: IntArray, n_files: int
+) -> list[Box]:
+    """The boxes of one dataset, one for each band."""
+    has_part = parts >= 0
     n_bands, width = int(band_of_slice[-1]) + 1 if len(band_of_slice) else 0, max(n_files, 1)
-    counts = own.offsets[parts[found] + 1] - own.offsets[parts[found]]
-    band = np.repeat(band_of_slice[slice_of[found]], counts)
-    files = np.bincount(np.unique(band * width + own.files_of(parts[found])) // width, minlength=n_bands)
-    present = np.bincount(band_of_slice[np.unique(slice_of[found])], minlength=n_bands)
-    return [ChartCell(int(n), int(m)) for n, m in zip(files, present, strict=True)]
+    counts = dataset.offsets[parts[has_part] + 1] - dataset.offsets[parts[has_part]]
+    # A file may be in several partitions of a band: count each pair of band and file once.
+    band = np.repeat(band_of_slice[slice_of[has_part]], counts)
+    files = np.bincount(np.unique(band * width + dataset.files_of(parts[has_part])) // width, minlength=n_bands)
+    present = np.bincount(band_of_slice[np.unique(slice_of[has_part])], minlength=n_bands)
+    return [Box(int(n), int(m)) for n, m in zip(files, present, strict=True)]
 
 
 def _labels(
     keys: pa.Table, firsts: IntArray, starts: IntArray, columns: Sequence[str]
 ) -> list[tuple[str, str, str, str]]:
-    """Values of the first and the last partition of each band, with and without columns; nothing for the last where the band is one partition."""
+    """Label, last, short and short_last of each row; see `Row`."""
     edges = np.stack([starts[:-1], starts[1:] - 1], axis=1).ravel()
     values = keys.select(list(columns)).take(pa.array(firsts[edges])).to_pylist()
     full = [", ".join(f"{column}={show_value(value)}" for column, value in row.items()) for row in values]
@@ -186,14 +189,9 @@ def _labels(
     return [(full[2 * i], full[2 * i + 1] * two, short[2 * i], short[2 * i + 1] * two) for i, two in enumerate(several)]
 
 
-def _asked(intention: Intention) -> str:
-    clauses: Predicates | None = (tuple(intention.conjunction.clauses),) if intention.conjunction.clauses else None
-    return f"where {predicates_text(clauses)}" if clauses else "without conditions"
-
-
 def _outcome(
     intention: Intention, n: int, groups: int, partitions: Mapping[str, DatasetPartitions], read: Mapping[str, int]
 ) -> str:
     total = sum(p.total for p in partitions.values())
     by = f" in {groups:,} groups by {', '.join(intention.partition_by)}" if intention.partition_by else ""
-    return f"reads {sum(read.values()):,} of {pluralize(total, 'file')}: {n:,} aligned partition{'' if n == 1 else 's'}{by}"
+    return f"reads {sum(read.values()):,} of {pluralize(total, 'file')}: {pluralize(n, 'aligned partition')}{by}"

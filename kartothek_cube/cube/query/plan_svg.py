@@ -1,13 +1,13 @@
-"""The picture of a plan as SVG: datasets are columns, partitions are rows. Pure."""
+"""The chart of a query plan as SVG: datasets are columns, partitions are rows. Pure."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kartothek_cube.core.display.html import DARK_PAGE, LIGHT_PAGE, escape, spelled
 from kartothek_cube.core.text import pluralize, shortened
-from kartothek_cube.cube.query.plan_chart import ChartCell, Column, PlanPicture, Row
+from kartothek_cube.cube.query.plan_chart import Box, Column, PlanPicture, Row
 
 __all__ = ["draw"]
 
@@ -15,10 +15,10 @@ _LABELS, _COLUMN, _GAP, _MARGIN = 216, 124, 12, 24
 _HEAD, _ROW, _BAND = 132, 26, 38
 _BAR = _COLUMN - _GAP
 _LABEL = _LABELS - 8
-_LONGEST = 240
+# No text of more characters fits into a heading: spares the search in long ones.
+_MAX_LENGTH = 240
 
-# Okabe and Ito's colours, which people tell apart however they see colours; shapes and words say
-# the same.
+# The colours of Okabe and Ito, made for colour-blind readers; shapes and words say the same.
 _LIGHT = {
     "bg": "#ffffff",
     "fg": "#1f2933",
@@ -47,32 +47,36 @@ _JOINS = {
 
 
 def draw(picture: PlanPicture) -> str:
-    """The picture as a document of its own, which can also stand inside a page.
+    """The chart as an SVG document, which can also be embedded in a page.
 
     Its size does not grow with the number of partitions. It has no scripts, and equal plans give
-    equal drawings.
+    equal documents.
     """
     rows, height = _rows(picture)
     width = max(2 * _MARGIN + _LABELS + len(picture.columns) * _COLUMN, 640)
-    body = [*_heading(picture, width), *_headers(picture), *rows, *_legend(picture, height)]
-    height += 56 + (20 if _has_parts(picture) else 0)
-    title, text = escape(picture.title), escape(_description(picture))
+    body = [*_headers(picture, width), *rows, *_legend(picture, height)]
+    height += 56 + (20 if _has_gaps(picture) else 0)
+    columns = (f"{c.dataset} ({c.join}): {c.read:,} of {pluralize(c.total, 'file')}" for c in picture.columns)
+    description = escape(f"{'; '.join(picture.notes)}. {'; '.join(columns)}.")
+    title = escape(picture.title)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="kartothek-plan" role="img" aria-label="{title}" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif" font-size="13">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="kartothek-plan" role="img" aria-label="{title}" '
+        f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif" font-size="13">'
     )
     ground = f'<rect class="bg" width="{width}" height="{height}" rx="6" fill="{_LIGHT["bg"]}"/>'
-    return f"{head}<title>{title}</title><desc>{text}</desc><style>{_STYLE}</style>{ground}{''.join(body)}</svg>\n"
+    parts = f"<title>{title}</title><desc>{description}</desc><style>{_STYLE}</style>{ground}{''.join(body)}"
+    return f"{head}{parts}</svg>\n"
 
 
-# --- colours --------------------------------------------------------------------------------------
+# --- style and shapes ---------------------------------------------------------------------------
 
 
 def _theme(page: str, colours: dict[str, str]) -> str:
     return f"{page}.kartothek-plan{{{''.join(f'--{name}:{value};' for name, value in colours.items())}}}"
 
 
-# What does not know variables takes the colours that every shape has as attributes.
+# Every shape also has its colour as an attribute, for viewers that do not support variables.
 _STYLE = (
     ".kartothek-plan{max-width:100%;height:auto;font-variant-numeric:tabular-nums}"
     f"{''.join(f'.kartothek-plan .{name}{{fill:var(--{name})}}' for name in _LIGHT if name != 'line')}"
@@ -83,23 +87,22 @@ _STYLE = (
 )
 
 
-def _text(x: float, y: float, text: str, kind: str = "fg", extra: str = "") -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" fill="{_LIGHT[kind]}"{extra}>{escape(text)}</text>'
+def _text(x: float, y: float, text: str, colour: str = "fg", extra: str = "") -> str:
+    return f'<text class="{colour}" x="{x:g}" y="{y:g}" fill="{_LIGHT[colour]}"{extra}>{escape(text)}</text>'
 
 
-def _bar(x: float, y: float, width: float, height: float, kind: str, extra: str = "") -> str:
-    return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="{_LIGHT[kind]}"{extra}/>'
+def _bar(x: float, y: float, width: float, height: float, colour: str, extra: str = "") -> str:
+    place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
+    return f'<rect class="{colour}" {place} rx="3" fill="{_LIGHT[colour]}"{extra}/>'
 
 
-def _outline(x: float, y: float, height: float, kind: str, extra: str = "", width: float = _BAR) -> str:
-    return (
-        f'<rect class="{kind}-line" x="{x + 0.5:g}" y="{y + 0.5:g}" width="{width - 1:g}" height="{height - 1:g}" rx="3" '
-        f'fill="none" stroke="{_LIGHT[kind]}"{extra}/>'
-    )
+def _outline(x: float, y: float, height: float, colour: str, extra: str = "", width: float = _BAR) -> str:
+    place = f'x="{x + 0.5:g}" y="{y + 0.5:g}" width="{width - 1:g}" height="{height - 1:g}"'
+    return f'<rect class="{colour}-line" {place} rx="3" fill="none" stroke="{_LIGHT[colour]}"{extra}/>'
 
 
 def _fitted(text: str, width: float, size: float) -> str:
-    """Text of at most some width, with an ellipsis in the middle; what letters take is that of a wide font, as drawings know none.
+    """Text shortened to a width, with an ellipsis in the middle.
 
     Examples
     --------
@@ -107,11 +110,12 @@ def _fitted(text: str, width: float, size: float) -> str:
     ('prices', 'PRICE…ITORS')
     """
     shown = spelled(text)
-    candidates = (shortened(shown, length) for length in range(min(len(shown), _LONGEST), 0, -1))
+    candidates = (shortened(shown, length) for length in range(min(len(shown), _MAX_LENGTH), 0, -1))
     return next((short for short in candidates if size * sum(map(_ems, short)) <= width), "")
 
 
 def _ems(letter: str) -> float:
+    # The widths of a wide font: a drawing cannot measure the font that the viewer has.
     if unicodedata.east_asian_width(letter) in "WF":
         return 1.05
     return 1.0 if letter in "WMmw@%…" else 0.84 if letter in "=+<>~#" else 0.7 if letter.isupper() else 0.6
@@ -126,15 +130,14 @@ _DASHED = ' stroke-dasharray="3 3"'
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def _heading(picture: PlanPicture, width: int) -> Iterator[str]:
+def _headers(picture: PlanPicture, width: int) -> Iterator[str]:
+    """The title, the notes, and the headers of the columns."""
     yield _text(_MARGIN, 34, _fitted(picture.title, width - 2 * _MARGIN, 16), "fg", ' font-size="16" font-weight="600"')
     for i, note in enumerate(picture.notes):
         yield _text(_MARGIN, 55 + 18 * i, _fitted(note, width - 2 * _MARGIN, 13), "quiet")
-
-
-def _headers(picture: PlanPicture) -> Iterator[str]:
     by = f"by {', '.join(picture.by)}"
-    yield f"<g><title>{escape(by)}</title>{_text(_MARGIN, 104, 'partitions')}{_text(_MARGIN, 121, _fitted(by, _LABEL, 11.5), 'quiet', _SMALL)}</g>"
+    shown = f"{_text(_MARGIN, 104, 'partitions')}{_text(_MARGIN, 121, _fitted(by, _LABEL, 11.5), 'quiet', _SMALL)}"
+    yield f"<g><title>{escape(by)}</title>{shown}</g>"
     for x, column in zip(_lefts(picture), picture.columns, strict=True):
         join = "seed" if column.join == "seed" else f"{column.join} join"
         shown = _text(x, 104, _fitted(column.dataset, _BAR, 14.5), column.join, _BOLD)
@@ -146,7 +149,7 @@ def _lefts(picture: PlanPicture) -> list[int]:
 
 
 def _rows(picture: PlanPicture) -> tuple[list[str], int]:
-    """Everything below the headers, and where it ends."""
+    """Everything below the headers, and the height where it ends."""
     y, parts = _HEAD, []
     for row in picture.rows:
         parts.append(_row(picture, row, y))
@@ -154,87 +157,64 @@ def _rows(picture: PlanPicture) -> tuple[list[str], int]:
     if not picture.rows:
         parts.append(_text(_MARGIN, y + 16, "no partition is read", "quiet"))
         y += _ROW
-    for label, lost, what in _losses(picture.columns):
-        parts += _loss(picture, y + 8, label, lost, what)
-        y += _ROW + 8
+    # Files that are not read, by the step that drops them.
+    unmatched = [c.matched - c.read for c in picture.columns]
+    pruned = [c.total - c.matched for c in picture.columns]
+    for label, counts, reason in (
+        ("no partner in the join", unmatched, "have no partner in the join, or no value to group by"),
+        ("dropped by conditions", pruned, "are dropped by partition values and indices"),
+    ):
+        if any(counts):
+            parts += _dropped_files(picture, y + 8, label, counts, reason)
+            y += _ROW + 8
     return parts, y
 
 
 def _row(picture: PlanPicture, row: Row, y: int) -> str:
     height = (_BAND if row.last else _ROW) - 4
-    cells = (
-        _cell(row, cell, column, x, y, height)
-        for x, cell, column in zip(_lefts(picture), row.cells, picture.columns, strict=True)
-    )
-    full = f"{row.label} … {row.last}: {pluralize(row.partitions, 'partition')}" if row.last else row.label
-    return f"<g><title>{escape(full)}</title>{''.join(_row_label(row, y))}{''.join(cells)}</g>"
-
-
-def _row_label(row: Row, y: int) -> Iterator[str]:
-    yield _text(_MARGIN, y + 15, _label(row.label, row.short), "fg", _SMALL)
+    label = _text(_MARGIN, y + 15, _label(row.label, row.short), "fg", _SMALL)
     if row.last:
-        yield _text(_MARGIN, y + 29, _label(f"to {row.last}", f"to {row.short_last}"), "fg", _SMALL)
+        label += _text(_MARGIN, y + 29, _label(f"to {row.last}", f"to {row.short_last}"), "fg", _SMALL)
+    places = zip(_lefts(picture), row.boxes, picture.columns, strict=True)
+    boxes = "".join(_box(row, box, column, x, y, height) for x, box, column in places)
+    full = f"{row.label} … {row.last}: {pluralize(row.partitions, 'partition')}" if row.last else row.label
+    return f"<g><title>{escape(full)}</title>{label}{boxes}</g>"
 
 
 def _label(full: str, short: str) -> str:
-    """The label of a row; where it is too long the values say more than the names of the columns."""
+    """The label of a row; without column names if it is too long."""
     fitted = _fitted(full, _LABEL, 11.5)
     return fitted if fitted == spelled(full) else _fitted(short, _LABEL, 11.5)
 
 
-def _cell(row: Row, cell: ChartCell, column: Column, x: int, y: int, height: int) -> str:
-    """A full bar where the dataset has files in all partitions of the row, a part of it or an outline where it lacks some."""
-    middle = y + height / 2 + 4
-    if not cell.present:
-        return _outline(x, y, height, column.join, _DASHED) + _text(
-            x + _BAR / 2, middle, "lacking", "quiet", _MIDDLE + _SMALL
-        )
-    share = cell.present / row.partitions
+def _box(row: Row, box: Box, column: Column, x: int, y: int, height: int) -> str:
+    """A full bar for a dataset with files in all partitions of the row, else a part or outline."""
+    centre, middle = x + _BAR / 2, y + height / 2 + 4
+    outline = _outline(x, y, height, column.join, _DASHED)
+    if not box.present:
+        return outline + _text(centre, middle, "lacking", "quiet", _MIDDLE + _SMALL)
+    files, share = pluralize(box.files, "file"), box.present / row.partitions
     if share == 1:
-        return _bar(x, y, _BAR, height, column.join) + _text(
-            x + _BAR / 2, middle, _files(cell.files), "on", _MIDDLE + _SMALL
-        )
+        return _bar(x, y, _BAR, height, column.join) + _text(centre, middle, files, "on", _MIDDLE + _SMALL)
     filled = _bar(x, y + height - 7, max(_BAR * share, 2), 7, column.join)
-    text = f"{_files(cell.files)}, {share:.0%}" if share >= 0.005 else _files(cell.files)
-    return (
-        _outline(x, y, height, column.join, _DASHED)
-        + filled
-        + _text(x + _BAR / 2, y + height / 2 + 0.5, text, "fg", _MIDDLE + _SMALL)
-    )
+    text = f"{files}, {share:.0%}" if share >= 0.005 else files
+    return outline + filled + _text(centre, y + height / 2 + 0.5, text, "fg", _MIDDLE + _SMALL)
 
 
-def _files(n: int) -> str:
-    return pluralize(n, "file")
-
-
-def _losses(columns: Sequence[Column]) -> Iterator[tuple[str, list[int], str]]:
-    """What is not read, by the step that drops it."""
-    steps: tuple[tuple[str, Callable[[Column], int], str], ...] = (
-        (
-            "no partner in the join",
-            lambda c: c.matched - c.read,
-            "have no partner in the join, or no value to group by",
-        ),
-        ("dropped by conditions", lambda c: c.total - c.matched, "are dropped by partition values and indices"),
-    )
-    for label, lost, what in steps:
-        counts = [lost(column) for column in columns]
-        if any(counts):
-            yield label, counts, what
-
-
-def _loss(picture: PlanPicture, y: int, label: str, lost: Sequence[int], what: str) -> Iterator[str]:
+def _dropped_files(picture: PlanPicture, y: int, label: str, counts: Sequence[int], reason: str) -> Iterator[str]:
     yield _text(_MARGIN, y + 15, label, "quiet", _SMALL)
-    for x, n, column in zip(_lefts(picture), lost, picture.columns, strict=True):
+    struck = f'{_MIDDLE}{_SMALL} text-decoration="line-through"'
+    for x, n, column in zip(_lefts(picture), counts, picture.columns, strict=True):
         if n:
             faded = _bar(x, y, _BAR, _ROW - 4, column.join, ' opacity=".16"')
-            text = _text(x + _BAR / 2, y + 15, _files(n), "quiet", f'{_MIDDLE}{_SMALL} text-decoration="line-through"')
-            title = f"{n:,} of {pluralize(column.total, 'file')} of {column.dataset} {what}"
+            text = _text(x + _BAR / 2, y + 15, pluralize(n, "file"), "quiet", struck)
+            title = f"{n:,} of {pluralize(column.total, 'file')} of {column.dataset} {reason}"
             yield f"<g><title>{escape(title)}</title>{faded}{text}</g>"
 
 
 def _legend(picture: PlanPicture, y: int) -> Iterator[str]:
-    yield f'<path class="line-line" d="M{_MARGIN} {y + 14.5:g}H{_MARGIN + _LABELS + len(picture.columns) * _COLUMN - _GAP}" stroke="{_LIGHT["line"]}"/>'
+    right = _MARGIN + _LABELS + len(picture.columns) * _COLUMN - _GAP
+    yield f'<path class="line-line" d="M{_MARGIN} {y + 14.5:g}H{right}" stroke="{_LIGHT["line"]}"/>'
     joins = dict.fromkeys(column.join for column in picture.columns)
     x = float(_MARGIN)
     for join in joins:
@@ -243,18 +223,11 @@ def _legend(picture: PlanPicture, y: int) -> Iterator[str]:
         x += 30 + 6.1 * len(_JOINS[join])
     if picture.more:
         yield _text(x, y + 37, f"and {pluralize(picture.more, 'more dataset')}", "quiet", _SMALL)
-    if _has_parts(picture):
+    if _has_gaps(picture):
         yield _outline(_MARGIN, y + 47, 12, "left", _DASHED, 12)
-        yield _text(
-            _MARGIN + 18, y + 57, "lacking in some partitions of the row; % says in how many it is", "quiet", _SMALL
-        )
+        text = "lacking in some partitions of the row; % says in how many it is"
+        yield _text(_MARGIN + 18, y + 57, text, "quiet", _SMALL)
 
 
-def _has_parts(picture: PlanPicture) -> bool:
-    return any(0 < cell.present < row.partitions for row in picture.rows for cell in row.cells)
-
-
-def _description(picture: PlanPicture) -> str:
-    """The same in words."""
-    columns = (f"{c.dataset} ({c.join}): {c.read:,} of {pluralize(c.total, 'file')}" for c in picture.columns)
-    return f"{'; '.join(picture.notes)}. {'; '.join(columns)}."
+def _has_gaps(picture: PlanPicture) -> bool:
+    return any(0 < box.present < row.partitions for row in picture.rows for box in row.boxes)

@@ -119,7 +119,7 @@ def _size_advice(context: _Context, name: str, statistics: CubeStatistics) -> It
         n_files, n_partitions = int(small.sum()), len(np.unique(physical[small]))
         severity: Severity = "warning" if n_files - n_partitions > _SURPLUS_SHARE * len(sizes) else "info"
         text = (
-            f"{n_files:,} files of {show_bytes(sizes[small].mean())} on average lie in "
+            f"{n_files:,} files of {show_bytes(sizes[small].mean())} on average are in "
             f"{pluralize(n_partitions, 'physical partition')}. A query that needs a partition opens each of its files."
         )
         single = f"compact_dataset({context.uuid(name)!r}, store)"
@@ -139,7 +139,7 @@ def _size_advice(context: _Context, name: str, statistics: CubeStatistics) -> It
         text = (
             f"The largest of {len(partitions):,} physical partitions has {show_bytes(largest)}, "
             f"half of them have no more than {show_bytes(median)}. "
-            "Whoever works on it needs as much memory and time; another partition column divides it."
+            "A task on it needs as much memory and time; another partition column divides it."
         )
         yield Advice("info", "skew", name, text)
 

@@ -86,7 +86,7 @@ def cleanup_cube_on(executor: Executor, cube: Cube, store: StoreLike, *, dry_run
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
             raise CorruptDocument(
                 f"A dataset of cube {cube.uuid_prefix!r} cannot be read, "
-                f"so its files cannot be told from garbage: {error}"
+                f"so its files cannot be distinguished from garbage: {error}"
             ) from error
         tracked = {key for snapshot in members.values() for key in tracked_keys(snapshot)}
         return [e for e in entries if e.key not in tracked and is_ours(e.key)]

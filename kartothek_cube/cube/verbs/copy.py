@@ -1,8 +1,9 @@
-"""Copying a cube to another store, also under other names: plan, files, and documents with the seed's last."""
+"""The verb `copy_cube`: files first, then the documents, the seed's last."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from kartothek_cube.core.arguments import converter_str, converter_str_set_optional
 from kartothek_cube.core.commit.commit import check_store_can_commit
@@ -45,60 +46,60 @@ def copy_cube(
 ) -> None:
     """Copy a cube, or some of its datasets, to another store.
 
-    What is copied are the datasets as they are when the call begins, without garbage. Everything is
-    checked before the first file is written. The copies become visible when all files are there,
-    the seed last, so that a new cube appears whole. Documents keep their encoding and their
-    metadata; the history of a copy begins anew.
+    The state of the datasets when the call begins is copied, without garbage. Everything is checked
+    before the first file is written. The copies become visible when all files are complete, the
+    seed last, so that a new cube appears as a whole. Documents keep their encoding and metadata;
+    the history of a copy begins anew.
 
     Parameters
     ----------
     cube : Cube
         The cube.
     src_store, tgt_store : str, path, store or callable
-        Where it lies, and where the copy goes; everything that `open_store` takes. They must not be
-        the same place.
+        Source and target; everything that `open_store` takes. They must be different stores.
     overwrite : bool, default False
         Replace datasets that exist in the target, each by one swap of its document. Their files
-        become garbage. Between the first swap and the last one readers see old and new datasets
-        side by side.
+        become garbage. Between the first and the last swap readers see a mix of old and new
+        datasets.
     datasets : str, iterable of str, or dict, optional
-        Which datasets, by id, or as a dict dataset id → `DatasetMetadata` with their states. By
-        default all. Together with what is in the target and stays they have to make a valid cube.
+        The datasets, by id, or as a dict dataset id → `DatasetMetadata` with their states. By
+        default all. Together with the datasets that stay in the target they must make a valid cube.
     renamed_cube_prefix : str, optional
         Prefix of the copy.
     renamed_datasets : dict, optional
-        Dataset id → id of its copy. Other datasets keep theirs. Names may be exchanged.
+        Dataset id → id of its copy. Other datasets keep their ids. Two may swap their names.
     options : optional
         What `options` returns: settings for this call.
 
     Raises
     ------
     InvalidInput
-        If both stores are the same place, a name is none or would be that of two datasets, or the
-        datasets would not make a valid cube in the target. `InvalidRequest`, which is also a
-        ``RuntimeError``, if there is no such cube or dataset.
+        If both stores are the same place, a name is invalid or given twice, or the datasets would
+        not make a valid cube in the target. `InvalidRequest`, which is also a ``RuntimeError``, if
+        the cube or a dataset does not exist.
     AlreadyExists
         If a dataset exists in the target under its new name and ``overwrite`` is False.
     KeyNotFound, CorruptDocument
         If a dataset of the cube is incomplete or cannot be read.
     MultiTableCommitAborted
-        If the copy failed later on, e.g. because a file has vanished. The target is as before, but
-        for garbage.
+        If the copy failed later, e.g. because a file has vanished. The target is as before, apart
+        from garbage.
     CubeCommitIncomplete
-        If it failed between two documents, and what landed could not be taken back because it had
-        replaced a dataset. The message lists it.
+        If the copy failed between two documents, and a document that had landed could not be taken
+        back, because it had replaced a dataset. The message lists these datasets.
     CommitOutcomeUnknown
         If the store does not say whether a document was written. Nothing was deleted.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> from kartothek_cube import Cube, build_cube, copy_cube, open_cube, open_store, query_cube_arrow
+    >>> from kartothek_cube import Cube, build_cube, copy_cube, open_cube, open_store, query_cube
     >>> store, backup = open_store("hmemory://"), open_store("hmemory://")
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
     >>> _ = build_cube(pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]}), cube, store)
-    >>> copy_cube(cube, store, backup, renamed_cube_prefix="sales_2024", renamed_datasets={"seed": "transactions"})
-    >>> query_cube_arrow(open_cube("sales_2024", backup), backup).num_rows
+    >>> names = {"seed": "transactions"}
+    >>> copy_cube(cube, store, backup, renamed_cube_prefix="sales_2024", renamed_datasets=names)
+    >>> len(query_cube(open_cube("sales_2024", backup), backup)[0])
     2
     """
     with operation("copy_cube", options, cube=cube):
@@ -115,38 +116,35 @@ def copy_cube_on(
     renamed_cube_prefix: str | None,
     renamed_datasets: Mapping[str, str] | None,
 ) -> None:
-    """Copy a cube as `copy_cube` does, inside an operation; the executor copies the files."""
-    renamed = _renamed(renamed_datasets)
-    copy = _target_cube(require_cube(cube), renamed_cube_prefix, renamed)
+    """Copy a cube as `copy_cube` does; the executor copies the files."""
+    if renamed_datasets is not None and not isinstance(renamed_datasets, Mapping):
+        raise InvalidType(
+            f"renamed_datasets should be a dict dataset id → new id, but is {type(renamed_datasets).__name__}."
+        )
+    renamed = {converter_str(old): converter_str(new) for old, new in (renamed_datasets or {}).items()}
+    prefix = require_cube(cube).uuid_prefix if renamed_cube_prefix is None else renamed_cube_prefix
+    copy = cube.copy(seed_dataset=renamed.get(cube.seed_dataset, cube.seed_dataset), uuid_prefix=prefix)
+    for name in renamed.values():
+        copy.ktk_dataset_uuid(name)  # refuses an invalid name
     source, target = open_instrumented(src_store), open_instrumented(tgt_store)
     check_store_can_commit(target)
     check_other_store(cube, source, target)
-    snapshots = _by_new_name(cube, _chosen(cube, source, datasets), renamed)
+    snapshots = _by_new_name(cube, _load_source(cube, source, datasets), renamed)
     publish_cube_copy(copy, plan_cube_copy(copy, snapshots, source, target, overwrite=overwrite), executor)
 
 
-# --- what is copied, and how it is called ---------------------------------------------------------
-
-
-def _renamed(given: object) -> dict[str, str]:
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidType(f"renamed_datasets should be a dict dataset id → new id, but is {type(given).__name__}.")
-    return {converter_str(old): converter_str(new) for old, new in (given or {}).items()}
-
-
-def _target_cube(cube: Cube, prefix: str | None, renamed: Mapping[str, str]) -> Cube:
-    names = {
-        "seed_dataset": renamed.get(cube.seed_dataset, cube.seed_dataset),
-        "uuid_prefix": cube.uuid_prefix if prefix is None else prefix,
-    }
-    copy = cube.copy(**names)
-    for name in renamed.values():
-        copy.ktk_dataset_uuid(name)
-    return copy
+# --- source and names ---------------------------------------------------------------------------
 
 
 def check_other_store(cube: Cube, source: Store, target: Store) -> None:
-    """One place may have two names that the stores do not see through: what is put into one shows in the other."""
+    """Check that source and target are different stores.
+
+    Raises
+    ------
+    InvalidInput
+        If they are the same one.
+    """
+    # One place may have two URLs that compare as different: a probe in one shows in the other.
     if source != target:
         probe = f"{cube.ktk_dataset_uuid(cube.seed_dataset)}/.test_store_difference.{new_id()}"
         try:
@@ -157,30 +155,31 @@ def check_other_store(cube: Cube, source: Store, target: Store) -> None:
         if not same:
             return
     raise InvalidInput(
-        f"Stores are identical but should not be. Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}."
+        "Stores are identical but should not be. "
+        f"Source: {source.name}, target: {target.name}, cube {cube.uuid_prefix!r}."
     )
 
 
-def _chosen(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snapshot]:
-    """What is copied, by its ids in the source."""
+def _load_source(cube: Cube, source: Store, datasets: IntoDatasets) -> dict[str, Snapshot]:
+    """The datasets to copy, by their ids in the source."""
     if isinstance(datasets, Mapping):
         given = given_datasets(datasets)
         check_uuids(given, cube)
         return {i: d.snapshot for i, d in given.items()}
-    wanted = converter_str_set_optional(datasets)
-    found = load_members(cube.uuid_prefix, source, wanted)
-    if wanted is None and not found:
+    names = converter_str_set_optional(datasets)
+    members = load_members(cube.uuid_prefix, source, names)
+    if names is None and not members:
         raise InvalidRequest(f"{cube} not found in source store {source.name}.")
-    missing = sorted((wanted or frozenset()) - set(found))
+    missing = sorted((names or frozenset()) - set(members))
     if missing:
         raise InvalidRequest(
             f"{cube}, datasets {{{', '.join(map(repr, missing))}}} do not exist in source store {source.name}."
         )
-    return found
+    return members
 
 
 def _by_new_name(cube: Cube, chosen: Mapping[str, Snapshot], renamed: Mapping[str, str]) -> dict[str, Snapshot]:
-    # The seed keeps its name also where it is not copied.
+    # The name of the seed is taken even if the seed is not copied.
     names = {i: renamed.get(i, i) for i in {*chosen, cube.seed_dataset}}
     owners: dict[str, list[str]] = {}
     for old, new in sorted(names.items()):
@@ -193,16 +192,16 @@ def _by_new_name(cube: Cube, chosen: Mapping[str, Snapshot], renamed: Mapping[st
     return {names[i]: snapshot for i, snapshot in chosen.items()}
 
 
-# --- plan and run ---------------------------------------------------------------------------------
+# --- plan and run -------------------------------------------------------------------------------
 
 
 def plan_cube_copy(
     cube: Cube, snapshots: Mapping[str, Snapshot], source: Store, target: Store, *, overwrite: bool
 ) -> dict[str, PreparedCopy]:
-    """Check a copy of these datasets, given by their ids in the target, and plan it; the order is that in which they become visible.
+    """Check and plan the copy of these datasets, in the order in which they become visible.
 
-    ``cube`` is the cube as it is called in the target. Nothing is written. Errors are those of
-    `copy_cube`.
+    ``cube`` is the cube in the target, and the snapshots have their ids in the target. Nothing is
+    written. Errors are those of `copy_cube`.
     """
     existing = dataset_ids(cube.uuid_prefix, target)
     present = sorted(existing & set(snapshots))
@@ -210,25 +209,22 @@ def plan_cube_copy(
         raise AlreadyExists(
             f'Dataset "{cube.ktk_dataset_uuid(present[0])}" exists in target store but overwrite was set to False'
         )
-    # What is replaced need not be readable.
-    kept = load_named(cube.uuid_prefix, target, existing - set(snapshots))
-    _check_result(cube, {**kept, **snapshots})
+    # A replaced dataset need not be readable.
+    members = {**load_named(cube.uuid_prefix, target, existing - set(snapshots)), **snapshots}
+    check_infos(infos_of(members), cube)
+    metadata = {i: s.document.metadata for i, s in sorted(members.items()) if i != cube.seed_dataset}
+    seeds = [i for i, m in metadata.items() if m.get(KTK_CUBE_METADATA_KEY_IS_SEED, m.get(LEGACY_IS_SEED))]
+    if seeds:
+        raise InvalidInput(
+            f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: '
+            f"{', '.join([cube.seed_dataset, *seeds])}"
+        )
     order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
     return {i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order}
 
 
-def _check_result(cube: Cube, members: Mapping[str, Snapshot]) -> None:
-    check_infos(infos_of(members), cube)
-    metadata = {i: s.document.metadata for i, s in sorted(members.items()) if i != cube.seed_dataset}
-    others = [i for i, m in metadata.items() if m.get(KTK_CUBE_METADATA_KEY_IS_SEED, m.get(LEGACY_IS_SEED))]
-    if others:
-        raise InvalidInput(
-            f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: {", ".join([cube.seed_dataset, *others])}'
-        )
-
-
 def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: Executor = THREADS) -> None:
-    """Bring the files to their places, then make the copies visible in their order; errors as of `copy_cube`."""
+    """Copy the files, then make the copies visible in their order; errors as of `copy_cube`."""
     begun: list[str] = []
     try:
         copy_files(list(copies.values()), executor)
@@ -237,16 +233,18 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
             publish_copy(copy)
     except CommitOutcomeUnknown as error:
         raise CommitOutcomeUnknown(
-            f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(begun[:-1])}. {error}"
+            f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. "
+            f"Landed: {', '.join(begun[:-1]) or 'none'}. {error}"
         ) from error
     except BaseException as error:
-        left = _take_back(copies, begun)
+        visible = _take_back(copies, begun)
         if not isinstance(error, Exception):
             raise
-        if left:
-            pending = _listed(i for i in copies if i not in left)
+        if visible:
+            pending = ", ".join(i for i in copies if i not in visible) or "none"
             raise CubeCommitIncomplete(
-                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. Landed: {_listed(left)}. Not landed: {pending}. Reason: {error}"
+                f"The copy of cube {cube.uuid_prefix!r} stopped at dataset {begun[-1]!r}. "
+                f"Landed: {', '.join(visible)}. Not landed: {pending}. Reason: {error}"
             ) from error
         raise MultiTableCommitAborted(
             f"Cube {cube.uuid_prefix!r} was not copied, nothing of the copy is visible. {error}"
@@ -254,19 +252,17 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
 
 
 def _take_back(copies: Mapping[str, PreparedCopy], begun: Sequence[str]) -> list[str]:
-    """Make what may have landed invisible, the last first; the ids of what is still visible."""
+    """Make the copies that may have landed invisible, the last first; the ids that stay visible."""
     landed = begun[:-1]
-    if any(copies[i].replaces for i in landed):  # what was there before does not come back
+    if any(copies[i].replaces for i in landed):  # a replaced dataset cannot be restored
         return [*landed]
-    return [i for i in reversed(begun) if not copies[i].replaces and not _is_taken_back(copies[i])][::-1]
-
-
-def _is_taken_back(copy: PreparedCopy) -> bool:
-    try:
-        return withdraw_copy(copy)
-    except Exception:
-        return False  # the error that stopped the copy is the one to be told
-
-
-def _listed(names: Collection[str] | Iterable[str]) -> str:
-    return ", ".join(names) or "none"
+    visible = []
+    for name in reversed(begun):
+        if copies[name].replaces:
+            continue  # the last one, whose swap failed
+        is_withdrawn = False
+        with suppress(Exception):  # the error that stopped the copy is the one to raise
+            is_withdrawn = withdraw_copy(copies[name])
+        if not is_withdrawn:
+            visible.append(name)
+    return visible[::-1]

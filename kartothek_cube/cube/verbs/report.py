@@ -217,8 +217,8 @@ def _file_sizes(store: Store, subject: Inspection, *, ask: bool) -> IntArray:
     keys = pa.array([e.key for e in entries], type=pa.string())
     positions = pc.index_in(files, value_set=keys)
     unlisted = {e.key for e in entries if e.size is None} if ask else set()
-    asked = {key: store.tail(key, 1)[1] for key in files.to_pylist() if key in unlisted}
-    listed = pa.array([asked.get(e.key) if e.size is None else e.size for e in entries], type=pa.int64())
+    tail_sizes = {key: store.tail(key, 1)[1] for key in files.to_pylist() if key in unlisted}
+    listed = pa.array([tail_sizes.get(e.key) if e.size is None else e.size for e in entries], type=pa.int64())
     sizes: IntArray = pc.fill_null(listed.take(positions), 0).to_numpy(zero_copy_only=False)
     return sizes
 

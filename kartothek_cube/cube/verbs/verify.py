@@ -107,7 +107,9 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
         dimensions = described.dimension_columns if described is not None else ()
         passes = {name: verify_rows(store, p, dimensions) for name, p in passes.items()}
     if deep and described is not None:
-        whole = {name: s for name, s in members.items() if _is_whole(s)}
+        # The cells of a dataset can be read if it has one table, and all of its partition values.
+        single = {name: s for name, s in members.items() if set(s.tables) == {SINGLE_TABLE}}
+        whole = {name: s for name, s in single.items() if {*s.values.column_names} == {*s.partition_keys}}
         findings.extend(overridden_findings(described, whole, store))
         findings.extend(unseen_findings(described, whole, store))
     findings.extend(f for p in passes.values() for f in p.findings)
@@ -125,9 +127,3 @@ def _verify_datasets(prefix: str, store: Store, *, deep: bool) -> dict[str, Veri
     phase = Phase("verify", "datasets")
     passes = map_in_threads(lambda name: verify(store, f"{start}{name}", deep=deep), names, phase=phase)
     return dict(zip(names, passes, strict=True))
-
-
-def _is_whole(snapshot: Snapshot) -> bool:
-    """Whether a dataset has one table and all partition values, so that its cells can be read."""
-    has_one_table = set(snapshot.tables) == {SINGLE_TABLE}
-    return has_one_table and set(snapshot.values.column_names) == set(snapshot.partition_keys)

@@ -381,7 +381,7 @@ def test_whoever_writes_the_target_meanwhile_wins(store, overwrite):
                 build(self.inner, MORE, uuid=NEW)
             return super().around(operation, key, action)
 
-    with pytest.raises(CommitConflict if overwrite else AlreadyExists, match="somebody else"):
+    with pytest.raises(CommitConflict if overwrite else AlreadyExists, match="another process"):
         copy_dataset(UUID, Racing(store), NEW, overwrite=overwrite)
     assert rows(store, NEW) == [(7, "c", 4)]
 
@@ -414,7 +414,7 @@ def test_a_dataset_that_was_created_in_the_other_encoding_meanwhile_stays(store,
                 build(self.inner, MORE, uuid=NEW, metadata_storage_format=other)
             return super().around(operation, key, action)
 
-    with pytest.raises(AlreadyExists, match="somebody else"):
+    with pytest.raises(AlreadyExists, match="another process"):
         copy_dataset(UUID, Racing(store), NEW)
     assert rows(store, NEW) == [(7, "c", 4)]
     assert not store.contains(document_key(NEW, msgpack=storage == "msgpack"))

@@ -10,7 +10,7 @@ import pytest
 
 from kartothek_cube import C, Cube, build_cube, plan_cube_query
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.cube.query.plan_chart import BANDS, MOST_DATASETS, MOST_ROWS, ChartCell, bands, picture_of
+from kartothek_cube.cube.query.plan_chart import BANDS, MOST_DATASETS, MOST_ROWS, Box, bands, picture_of
 from kartothek_cube.cube.query.plan_svg import _fitted, _label
 from tests.support.report_cubes import CUBE, full_store, many_partitions
 
@@ -41,8 +41,8 @@ def test_rows_are_partitions_and_columns_are_datasets(store):
     drawn = picture(plan_cube_query(CUBE, store, C("q") == 2, datasets=["seed", "some", "once"]))
     assert [(c.dataset, c.join) for c in drawn.columns] == [("seed", "seed"), ("once", "left"), ("some", "left")]
     assert [row.label for row in drawn.rows] == ["p=<script>, q=2", "p=b, q=2", "p=c & d, q=2"]
-    assert drawn.rows[1].cells == (ChartCell(2, 1), ChartCell(1, 1), ChartCell(1, 1))
-    assert drawn.rows[2].cells == (ChartCell(1, 1), ChartCell(1, 1), ChartCell(0, 0))
+    assert drawn.rows[1].boxes == (Box(2, 1), Box(1, 1), Box(1, 1))
+    assert drawn.rows[2].boxes == (Box(1, 1), Box(1, 1), Box(0, 0))
 
 
 def test_what_is_dropped_is_counted_by_reason(store):
@@ -56,7 +56,7 @@ def test_what_is_dropped_is_counted_by_reason(store):
 
 def test_a_file_that_many_groups_need_counts_once(store):
     drawn = picture(plan_cube_query(CUBE, store, partition_by="i1"))
-    assert {row.cells[1] for row in drawn.rows} == {ChartCell(1, 1)}
+    assert {row.boxes[1] for row in drawn.rows} == {Box(1, 1)}
     assert "in 2 groups by i1" in drawn.notes[1]
 
 
@@ -65,8 +65,8 @@ def test_many_partitions_become_bands(many):
     drawn = picture(plan_cube_query(cube, store))
     assert len(drawn.rows) == BANDS
     assert sum(row.partitions for row in drawn.rows) == 400
-    assert sum(row.cells[0].files for row in drawn.rows) == 400
-    assert sum(row.cells[1].present for row in drawn.rows) == 200
+    assert sum(row.boxes[0].files for row in drawn.rows) == 400
+    assert sum(row.boxes[1].present for row in drawn.rows) == 200
     assert (drawn.rows[0].label, drawn.rows[-1].last) == ("p=0", "p=399")
 
 

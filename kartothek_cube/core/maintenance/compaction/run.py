@@ -86,7 +86,7 @@ def plan_files(
     """
     if base.document.partitions is None:
         raise InvalidRequest(
-            f"The document of dataset {base.uuid!r} lists no partitions: whatever lies there is a partition, "
+            f"The document of dataset {base.uuid!r} lists no partitions: every data file in its folder is a partition, "
             "so files cannot be replaced. "
             "Write the dataset anew, e.g. with store_dataframes_as_dataset(..., overwrite=True)."
         )

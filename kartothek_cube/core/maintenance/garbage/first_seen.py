@@ -115,19 +115,19 @@ class _Mark(msgspec.Struct):
 
 def read_marks(store: Store, keys: Iterable[str]) -> list[FirstSeen]:
     """Read the marks among these keys in parallel; an unreadable mark marks nothing."""
-    marks = map_in_threads(lambda key: _read_mark(store, key), [key for key in keys if is_mark_key(key)])
+
+    def read(key: str) -> FirstSeen | None:
+        try:
+            mark = msgspec.json.decode(store.get(key), type=_Mark)
+            return FirstSeen(key, mark.time.astimezone(UTC), frozenset(mark.keys))
+        except KeyNotFound:
+            return None  # deleted since the listing
+        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+            # Without keys the plan deletes it.
+            return FirstSeen(key, datetime.max.replace(tzinfo=UTC), frozenset())
+
+    marks = map_in_threads(read, [key for key in keys if is_mark_key(key)])
     return [mark for mark in marks if mark is not None]
-
-
-def _read_mark(store: Store, key: str) -> FirstSeen | None:
-    try:
-        mark = msgspec.json.decode(store.get(key), type=_Mark)
-        return FirstSeen(key, mark.time.astimezone(UTC), frozenset(mark.keys))
-    except KeyNotFound:
-        return None  # deleted since the listing
-    except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):
-        # Without keys the plan deletes it.
-        return FirstSeen(key, datetime.max.replace(tzinfo=UTC), frozenset())
 
 
 def write_marks(store: Store, plan: FirstSeenPlan) -> None:

@@ -143,7 +143,7 @@ def collect_garbage(store: Store, uuid: str, *, dry_run: bool, executor: Executo
         except DatasetNotFound:
             raise
         except (KeyNotFound, CorruptDocument, Unsupported) as error:
-            text = f"Dataset {uuid!r} cannot be read, so its files cannot be told from garbage: {error}"
+            text = f"Dataset {uuid!r} cannot be read, so its files cannot be distinguished from garbage: {error}"
             raise CorruptDocument(text) from error
         return unnamed_entries(snapshot, entries)
 

@@ -42,7 +42,7 @@ def commit_findings(subject: Inspection) -> Iterator[Finding]:
     if MOVING_KEY in document.metadata:
         text = (
             "A rename or a conversion of the document was interrupted, or is under way. "
-            "Nobody can commit until it is finished."
+            "No commit succeeds until it is finished."
         )
         mend = f"call rename_dataset or convert_metadata_format({uuid!r}, ...) again, whichever it was"
         yield Finding("warning", "moving", uuid, text, key=subject.snapshot.key, mend=mend)
@@ -52,7 +52,7 @@ def commit_findings(subject: Inspection) -> Iterator[Finding]:
     if COMMITS_KEY in document.metadata and not is_linked:
         text = (
             "The list of commits cannot be read, or an entry does not name the one before it. "
-            "Outcomes of commits cannot be told from it."
+            "It does not show which commits landed."
         )
         mend = "any commit of this library begins a new list"
         yield Finding("warning", "commit-chain", uuid, text, key=subject.snapshot.key, mend=mend)
@@ -120,5 +120,5 @@ def _lost_commits(subject: Inspection, history: History) -> Iterator[Finding]:
                 f"at {entry.time:%Y-%m-%d %H:%M} UTC: it failed, or a writer without commit ids (kartothek, plateau) "
                 "removed or overwrote them."
             )
-            mend = "write the rows again if they were lost; until garbage collection their files lie under the label"
+            mend = "write the rows again if they were lost; their files stay until garbage collection"
             yield Finding("warning", "lost-commit", subject.uuid, text, label=entry.added[0].as_py(), mend=mend)

@@ -49,11 +49,11 @@ def file_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
         yield Finding("error", "invalid-key", subject.uuid, text, key=key, label=label)
     valid = files.filter(pc.invert(is_invalid))
     for key, label in _each(subject, valid.filter(pc.invert(_has_format(valid.column("key"))))):
-        text = f"Nobody can read a data file of this name; it ends in {', '.join(_SUFFIXES)}."
+        text = f"A data file of this name cannot be read; its name must end in {', '.join(_SUFFIXES)}."
         yield Finding("error", "file-format", subject.uuid, text, key=key, label=label)
     for key, label in _each(subject, valid.filter(pc.invert(pc.starts_with(valid.column("key"), f"{subject.uuid}/")))):
         text = (
-            f"The file lies outside of {subject.uuid}/: its owner may delete it, "
+            f"The file is outside of {subject.uuid}/: its owner may delete it, "
             "and deleting this dataset in kartothek deletes it."
         )
         mend = f"copy_dataset({subject.uuid!r}, store, ...) copies it, too"
@@ -123,7 +123,7 @@ def _shared_files(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
         yield Finding("error", "shared-file", subject.uuid, text, key=key, label=labels[0])
 
 
-# --- files that nobody names ----------------------------------------------------------------------
+# --- files that the document does not name -----------------------------------------------------
 
 
 def leftover_findings(subject: Inspection, kept: Collection[str]) -> Iterator[Finding]:
@@ -144,8 +144,10 @@ def leftover_findings(subject: Inspection, kept: Collection[str]) -> Iterator[Fi
         else:
             unknown.append(entry)
     yield from _leftover(uuid, "kept-for-snapshots", of_history, "Named by kept history only, for older snapshots")
-    yield from _leftover(uuid, "garbage", garbage, "Named by nobody", f"garbage_collect_dataset({uuid!r}, store)")
-    yield from _leftover(uuid, "unknown-files", unknown, "In no table and no index, read and removed by nobody")
+    yield from _leftover(
+        uuid, "garbage", garbage, "Named by no document and no history", f"garbage_collect_dataset({uuid!r}, store)"
+    )
+    yield from _leftover(uuid, "unknown-files", unknown, "In no table and no index, so never read and never removed")
 
 
 def _leftover(uuid: str, check: str, entries: Sequence[Entry], what: str, mend: str = "") -> Iterator[Finding]:

@@ -87,7 +87,7 @@ def _load(
         # kartothek once wrote index files beside the documents.
         is_legacy = key == f"{uuid}.{column}{INDEX_SUFFIX}"
         if not key.startswith(f"{uuid}/") and not is_legacy:
-            text = f"The index file lies outside of {uuid}/: its owner may delete it."
+            text = f"The index file is outside of {uuid}/: its owner may delete it."
             findings.append(Finding("warning", "foreign-file", uuid, text, key=key, column=column, mend=mend))
         # `index_from_table` casts whatever Arrow can cast, also values of another family of types.
         file_type = table.schema.field(column).type if column in table.schema.names else None

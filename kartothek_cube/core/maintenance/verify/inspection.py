@@ -93,8 +93,18 @@ def documents_of(store: Store, uuid: str) -> tuple[StoredDocument | None, list[F
     DatasetNotFound
         If there is no document.
     """
-    stored, findings = _first_document(store, uuid)
+    stored, findings = None, list[Finding]()
     json_key, msgpack_key = document_keys(uuid)
+    for key in (json_key, msgpack_key):
+        try:
+            stored = find_document(store, key)
+        except Unsupported as error:
+            findings.append(Finding("error", "document-version", uuid, str(error), key=key))
+        except DAMAGE as error:
+            text, mend = str(error), _RESTORE_DOCUMENT
+            findings.append(Finding("error", "document-unreadable", uuid, text, key=key, mend=mend))
+        if stored is not None or findings:
+            break
     if stored is None and not findings:
         raise DatasetNotFound(f"Dataset does not exist. Tried {json_key} and {msgpack_key} in the store {store.name}.")
     has_json = stored.key == json_key if stored is not None else findings[0].key == json_key
@@ -108,25 +118,12 @@ def documents_of(store: Store, uuid: str) -> tuple[StoredDocument | None, list[F
     if stored is not None and stored.document.uuid != uuid:
         text = (
             f"The document says that its dataset is {stored.document.uuid!r}, but its key says {uuid!r}. "
-            "Nobody can read the dataset."
+            "No library can read the dataset."
         )
         mend = "copy the files of a dataset with copy_dataset or rename_dataset only"
         findings.append(Finding("error", "document-uuid", uuid, text, key=stored.key, mend=mend))
         stored = replace(stored, document=replace(stored.document, uuid=uuid))
     return stored, findings
-
-
-def _first_document(store: Store, uuid: str) -> tuple[StoredDocument | None, list[Finding]]:
-    for key in document_keys(uuid):
-        try:
-            stored = find_document(store, key)
-        except Unsupported as error:
-            return None, [Finding("error", "document-version", uuid, str(error), key=key)]
-        except DAMAGE as error:
-            return None, [Finding("error", "document-unreadable", uuid, str(error), key=key, mend=_RESTORE_DOCUMENT)]
-        if stored is not None:
-            return stored, []
-    return None, []
 
 
 # --- everything else ------------------------------------------------------------------------------

@@ -74,8 +74,8 @@ def _partition_columns(subject: Inspection) -> Iterator[Finding]:
             # A slash that the path does not encode makes the path one folder deeper.
             files = pc.coalesce(*subject.snapshot.partitions.files.values())
             is_deeper = pc.greater(pc.count_substring(files, "/"), len(subject.snapshot.partition_keys) + 2)
-            is_deeper = pa.chunked_array([pc.fill_null(is_deeper, False)])
-            bare = pc.sum(pc.and_(pc.match_substring(values, "/"), is_deeper).cast(pa.int64())).as_py()
+            has_bare_slash = pa.chunked_array([pc.fill_null(is_deeper, False)])
+            bare = pc.sum(pc.and_(pc.match_substring(values, "/"), has_bare_slash).cast(pa.int64())).as_py()
             if bare:
                 text = (
                     f"{bare:,} partition values have a bare '/' in their path: "

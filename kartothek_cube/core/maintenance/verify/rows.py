@@ -260,9 +260,12 @@ def _column_faults(
         if not _is_readable(file_type, data_type):
             text = f"The file has {file_type}, but the dataset says {data_type}. Reading the column fails."
             yield Finding("error", "file-types", uuid, text, key=file.key, label=file.label, column=column)
-        elif column in payload and _is_narrower(stored_type(file_type), data_type):
+            continue
+        narrow = stored_type(file_type)
+        is_narrower = not narrow.equals(data_type) and not pt.is_null(narrow)
+        if is_narrower and column in payload and data_type == common_type(narrow, data_type):
             text = (
-                f"Files have {stored_type(file_type)}, read as {data_type}; kartothek gives each file's own type "
+                f"Files have {narrow}, read as {data_type}; kartothek gives each file's own type "
                 '(docs, page "Differences from kartothek", 20).'
             )
             yield Finding("info", "narrower-column", uuid, text, key=file.key, label=file.label, column=column)
@@ -270,12 +273,6 @@ def _column_faults(
         if column not in inside:
             text = "Files lack a column; it is null in all of their rows."
             yield Finding("info", "lacking-column", uuid, text, key=file.key, label=file.label, column=column)
-
-
-def _is_narrower(file_type: pa.DataType, data_type: pa.DataType) -> bool:
-    if file_type.equals(data_type) or pt.is_null(file_type):
-        return False
-    return bool(data_type == common_type(file_type, data_type))
 
 
 def _cell_faults(uuid: str, file: _File, cells: CellPass) -> Iterator[Finding]:
