@@ -247,7 +247,7 @@ def hash_dataset_spark(
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-) -> pd.Series:
+) -> pd.Series[int]:
     """A 64-bit hash of each partition, or of each group of rows. Spark tasks read the files.
 
     The hashes equal those of `hash_dataset`. With ``group_key`` the tasks return one hash for each
