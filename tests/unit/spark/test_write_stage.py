@@ -85,9 +85,11 @@ def test_a_stream_writes_what_is_written_from_memory(rows):
 
 def test_a_row_group_of_a_stream_is_as_large_as_the_memory_unless_the_serializer_says_so():
     store, rows = open_store("hmemory://"), table(5000, "a")
-    groups = lambda r: [
-        g["num_rows"] for g in pq.ParquetFile(pa.BufferReader(store.get(r.key))).metadata.to_dict()["row_groups"]
-    ]
+
+    def groups(receipt):
+        metadata = pq.ParquetFile(pa.BufferReader(store.get(receipt.key))).metadata
+        return [group["num_rows"] for group in metadata.to_dict()["row_groups"]]
+
     (receipt,) = staged(store, cube_rows(), rows, LITTLE)
     assert groups(receipt) == [1024] * 4 + [904]
     (receipt,) = staged(store, cube_rows(ParquetSerializer(chunk_size=2000)), rows, LITTLE)
