@@ -1,4 +1,4 @@
-"""What a task does with its rows, without a session: cutting, streams, bounds, and the same files whatever the memory."""
+"""A task on its rows, without a session: cutting, streams, bounds, equal files for any memory."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_no_name_of_a_column_is_taken(names):
 
 
 def narrowed():
-    """Rows that are sorted by numbers which become equal in the type in which they are stored, and the schema that is stored."""
+    """Rows sorted by numbers that become equal in their stored type, and the stored schema."""
     schema = pa.schema([("x", pa.float32()), ("y", pa.int64()), ("p", pa.string())])
     return pa.table(
         {"x": [0.1 * (1 + 1e-12 * i) for i in range(400)], "y": range(400, 0, -1), "p": ["a"] * 400}
