@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.dataset.copy import copy_dataset_on
 from kartothek_cube.core.dataset.inspect import collect_dataset_metadata_on, hash_dataset_on
@@ -25,6 +25,7 @@ from kartothek_cube.spark.executor import SparkExecutor, spark_executor
 from kartothek_cube.typing import AsOf, IntoPredicates, StoreLike
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from pyspark.sql import SparkSession
 
@@ -201,7 +202,7 @@ def collect_dataset_metadata_spark(
     frac: float = 1.0,
     factory: DatasetFactory | None = None,
     *,
-    random_state: Any = None,
+    random_state: int | np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | None = None,
     as_of: AsOf | None = None,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -245,7 +246,7 @@ def hash_dataset_spark(
     options: Overrides | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
-) -> pd.Series:
+) -> pd.Series[int]:
     """A 64-bit hash of each partition, or of each group of rows. Spark tasks read the files.
 
     The hashes equal those of `hash_dataset`. With ``group_key`` the tasks return one hash for each

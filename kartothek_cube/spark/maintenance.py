@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kartothek_cube.core.commit.change import OnConflict
 from kartothek_cube.core.io.file_format import FileFormat
@@ -24,7 +24,7 @@ from kartothek_cube.cube.verbs.copy import copy_cube_on
 from kartothek_cube.cube.verbs.delete import delete_cube_on
 from kartothek_cube.cube.verbs.stats import collect_stats_on
 from kartothek_cube.spark.executor import SparkExecutor, spark_executor
-from kartothek_cube.typing import AsOf, IntoConditions, StoreLike
+from kartothek_cube.typing import AsOf, IntoConditions, IntoDatasets, IntoTxn, StoreLike, UserMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def _open(
 def delete_cube_spark(
     cube: Cube,
     store: StoreLike,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    datasets: IntoDatasets = None,
     *,
     options: Overrides | None = None,
     spark: SparkSession | None = None,
@@ -85,7 +85,7 @@ def copy_cube_spark(
     src_store: StoreLike,
     tgt_store: StoreLike,
     overwrite: bool = False,
-    datasets: Iterable[str] | str | Mapping[str, DatasetMetadata] | None = None,
+    datasets: IntoDatasets = None,
     renamed_cube_prefix: str | None = None,
     renamed_datasets: Mapping[str, str] | None = None,
     *,
@@ -121,7 +121,7 @@ def copy_cube_spark(
 def collect_stats_spark(
     cube: Cube,
     store: StoreLike,
-    datasets: Iterable[str] | str | Mapping[str, Any] | None = None,
+    datasets: IntoDatasets = None,
     *,
     as_of: AsOf | None = None,
     options: Overrides | None = None,
@@ -233,10 +233,10 @@ def remove_partitions_spark(
     store: StoreLike,
     conditions: IntoConditions = None,
     ktk_cube_dataset_ids: Iterable[str] | None = None,
-    metadata: dict[str, dict[str, Any]] | None = None,
+    metadata: Mapping[str, UserMetadata] | None = None,
     *,
     on_conflict: OnConflict = "raise",
-    txn: tuple[str, int] | None = None,
+    txn: IntoTxn | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     options: Overrides | None = None,

@@ -100,11 +100,12 @@ def cores(session: SparkSession, given: int | None) -> int:
         If ``given`` is no positive whole number.
     """
     if given is not None:
-        if isinstance(given, bool) or not isinstance(given, Integral):
-            raise InvalidType(f"parallelism={given!r} is no whole number of tasks.")
-        if given < 1:
-            raise InvalidInput(f"parallelism={given!r} is no positive number of tasks.")
-        return int(given)
+        width: object = given
+        if isinstance(width, bool) or not isinstance(width, Integral):
+            raise InvalidType(f"parallelism={width!r} is no whole number of tasks.")
+        if width < 1:
+            raise InvalidInput(f"parallelism={width!r} is no positive number of tasks.")
+        return int(width)
     if is_connect(session):
         partitions = str(session.conf.get("spark.sql.shuffle.partitions"))
         return int(partitions) if partitions.isdecimal() else _SHUFFLE_PARTITIONS

@@ -1,1 +1,1 @@
-"""What others test their stores and engines with: conformance suites, a naive model, random cubes."""
+"""Conformance suites for stores and engines, a naive model of a cube, and random cubes."""

@@ -1,4 +1,7 @@
-"""What runs the verbs: the protocol `Driver` that `DriverTests` asks for, and `EagerDriver`, which runs them in this process."""
+"""The protocol `Driver` of `DriverTests`, and `EagerDriver`, which runs the verbs in this process.
+
+A driver here runs the verbs on some engine. It is not Spark's driver process.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ __all__ = ["Driver", "EagerDriver", "Tables", "Written"]
 Tables: TypeAlias = Mapping[str, pa.Table]
 """Dataset id → rows."""
 Written: TypeAlias = dict[str, datasets.DatasetMetadata]
-"""Dataset id → the dataset as the commit left it."""
+"""Dataset id → the committed dataset."""
 
 
 class Driver(Protocol):
-    """One way of running the verbs. Rows go in and come out as Arrow tables.
+    """One way to run the verbs: eager, on Spark, or on an engine of yours.
 
-    Stores are URLs or stores that can be pickled. ``arguments`` are further keyword arguments of
-    the eager verb of the same name, with its meaning and its errors; what a verb returns is what
-    the eager verb returns, but for the verbs that return rows.
+    Not to be confused with Spark's driver process. Rows go in and come out as Arrow tables. Stores
+    are URLs or picklable stores. ``arguments`` are further keyword arguments of the eager verb of
+    the same name, with the same meaning and errors. A verb returns what the eager verb returns,
+    except for rows.
 
     Examples
     --------
@@ -48,7 +52,7 @@ class Driver(Protocol):
     ) -> Written: ...
 
     def query_cube(self, cube: Cube, store: StoreLike, **arguments: object) -> pa.Table:
-        """All rows; with ``partition_by`` those of a group one after the other."""
+        """All rows; with ``partition_by``, group by group."""
         ...
 
     def map_groups(
@@ -59,7 +63,7 @@ class Driver(Protocol):
         store: StoreLike,
         **arguments: object,
     ) -> pa.Table:
-        """The results of a function on every group of a query, in one table of this schema."""
+        """The results of a function on every group of a query, as one table of this schema."""
         ...
 
     def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]: ...
@@ -87,7 +91,7 @@ class Driver(Protocol):
     def compact_dataset(self, dataset_uuid: str, store: StoreLike, **arguments: object) -> Any: ...
 
     def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
-        """The table that the eager verb returns as a frame; the order of its rows does not matter."""
+        """The eager verb's frame as a table, with rows in any order."""
         ...
 
     def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: object) -> dict[Any, int]:
@@ -102,12 +106,12 @@ class Driver(Protocol):
 
 
 class EagerDriver:
-    """Runs the verbs in this process.
+    """The driver that runs the verbs in this process.
 
     Parameters
     ----------
     threads : int
-        Threads of each call.
+        The number of threads of each call.
 
     Examples
     --------
@@ -115,7 +119,8 @@ class EagerDriver:
     >>> from kartothek_cube.api.cube import C, Cube
     >>> from kartothek_cube.testing.driver import EagerDriver
     >>> driver, cube = EagerDriver(threads=2), Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
-    >>> _ = driver.build_cube({"seed": pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})}, cube, "hfs://sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"]})
+    >>> _ = driver.build_cube({"seed": sales}, cube, "hfs://sales")
     >>> driver.query_cube(cube, "hfs://sales", conditions=C("PRODUCT_ID") > 1).to_pylist()
     [{'COUNTRY_CODE': 'FR', 'PRODUCT_ID': 2}]
     """
@@ -143,9 +148,8 @@ class EagerDriver:
     def query_cube(self, cube: Cube, store: StoreLike, **arguments: Any) -> pa.Table:
         if "partition_by" not in arguments:
             return cubes.query_cube_arrow(cube, store, **arguments, options=self._options)
-        return pa.concat_tables(
-            [table for _, table in cubes.iter_cube(cube, store, **arguments, options=self._options)]
-        )
+        groups = cubes.iter_cube(cube, store, **arguments, options=self._options)
+        return pa.concat_tables([table for _, table in groups])
 
     def map_groups(
         self,
@@ -155,10 +159,9 @@ class EagerDriver:
         store: StoreLike,
         **arguments: Any,
     ) -> pa.Table:
-        results = [func(key, table) for key, table in cubes.iter_cube(cube, store, **arguments, options=self._options)]
-        return pa.concat_tables(
-            [schema.empty_table(), *(result.select(schema.names).cast(schema) for result in results)]
-        )
+        groups = cubes.iter_cube(cube, store, **arguments, options=self._options)
+        results = [func(key, table).select(schema.names).cast(schema) for key, table in groups]
+        return pa.concat_tables([schema.empty_table(), *results])
 
     def collect_stats(self, cube: Cube, store: StoreLike) -> dict[str, dict[str, int]]:
         return cubes.collect_stats(cube, store, options=self._options)
@@ -195,9 +198,8 @@ class EagerDriver:
         return datasets.compact_dataset(dataset_uuid, store, **arguments, options=self._options)
 
     def collect_dataset_metadata(self, store: StoreLike, dataset_uuid: str) -> pa.Table:
-        return pa.Table.from_pandas(
-            datasets.collect_dataset_metadata(store, dataset_uuid, options=self._options), preserve_index=False
-        )
+        frame = datasets.collect_dataset_metadata(store, dataset_uuid, options=self._options)
+        return pa.Table.from_pandas(frame, preserve_index=False)
 
     def hash_dataset(self, store: StoreLike, dataset_uuid: str, **arguments: Any) -> dict[Any, int]:
         return dict(datasets.hash_dataset(store, dataset_uuid, **arguments, options=self._options).items())

@@ -1,4 +1,7 @@
-"""The small cube, the functions and the store that the behaviour suite of drivers works with; tasks import this module, so it needs no pytest."""
+"""The small cube, functions and store of `DriverTests`.
+
+Tasks import this module, so it must not need pytest.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _DOCUMENT = ".by-dataset-metadata."
 
 
 def seed(partitions: Iterable[int] = (0, 1), add: float = 0.0) -> pa.Table:
-    """Eight rows for each partition ``p``: four ``x``, two ``y``; ``i1`` is 0 or 1 in the first, 10 or 11 in the second partition."""
+    """Eight rows for each ``p``: four ``x``, two ``y``; ``i1`` is ``10 * p`` or one more."""
     rows = [
         (x, y, p, 10 * p + x % 2, add + 10.0 * p + x + y / 2) for p in partitions for x in range(4) for y in range(2)
     ]
@@ -47,12 +50,12 @@ def seed(partitions: Iterable[int] = (0, 1), add: float = 0.0) -> pa.Table:
 
 
 def enrichment() -> pa.Table:
-    """Rows for some ``x``, one of them without partner in the seed."""
+    """Rows for some ``x``, one of them without a partner in the seed."""
     return pa.table({"x": [0, 1, 2, 9], "v2": ["a", None, "c", "z"]})
 
 
 def every_type() -> pa.Table:
-    """Three rows with a column of each type that every engine has; nulls and a NaN among the values."""
+    """Three rows with a column of each type that all engines have, with nulls and a NaN."""
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         "x": (pa.int64(), [1, 2, 3]),
         "p": (pa.string(), ["DE", "ä/b", "DE"]),
@@ -63,7 +66,7 @@ def every_type() -> pa.Table:
         "text": (pa.string(), ["", None, "ä"]),
         "bytes": (pa.binary(), [b"", None, b"\0\xff"]),
         "date": (pa.date32(), [dt.date(1969, 12, 31), None, dt.date(2024, 2, 29)]),
-        # The first is a time that New York's clocks skipped.
+        # The first is a local time that New York's clocks skipped.
         "time": (
             pa.timestamp("us"),
             [
@@ -75,7 +78,7 @@ def every_type() -> pa.Table:
         "price": (pa.decimal128(10, 2), [Decimal("1.20"), None, Decimal("-99999999.99")]),
         "nothing": (pa.null(), [None, None, None]),
     }
-    return pa.table([pa.array(values, kind) for kind, values in columns.values()], names=list(columns))
+    return pa.table([pa.array(values, data_type) for data_type, values in columns.values()], names=list(columns))
 
 
 def model() -> NaiveCube:
@@ -86,33 +89,33 @@ def model() -> NaiveCube:
 
 
 def expected(naive: NaiveCube, **query: Any) -> list[Row]:
-    """The rows of a query by the model, ordered."""
+    """The rows of a query of the model, sorted."""
     return ordered(row for group in naive.query(**query) for row in group)
 
 
 def ordered(rows: pa.Table | Iterable[Row]) -> list[Row]:
-    """Rows by their cells, nulls first, whatever columns there are."""
+    """Rows sorted by ``x``, ``y``, ``p``, then by all other columns; nulls first."""
     listed = rows.to_pylist() if isinstance(rows, pa.Table) else list(rows)
-    return sorted(
-        listed,
-        key=lambda row: [
-            (row[name] is not None, row[name]) for name in sorted(row, key=lambda n: (n not in ("x", "y", "p"), n))
-        ],
-    )
+
+    def key(row: Row) -> list[tuple[bool, Any]]:
+        names = sorted(row, key=lambda name: (name not in ("x", "y", "p"), name))
+        return [(row[name] is not None, row[name]) for name in names]
+
+    return sorted(listed, key=key)
 
 
 def rows_in(store: StoreLike, cube: Cube = CUBE) -> list[Row]:
-    """The rows of a whole cube, read eagerly; none if there is no cube."""
+    """All rows of a cube, read eagerly; none without a cube."""
     return ordered(query_cube_arrow(cube, store)) if documents(store) else []
 
 
 def documents(store: StoreLike) -> list[str]:
-    """The keys of the documents that make datasets visible."""
+    """The keys of all metadata documents."""
     return sorted(key for key in open_store(store).list(recursive=True).keys if _DOCUMENT in key and "/" not in key)
 
 
 def data_files(store: StoreLike) -> list[str]:
-    """The keys of all data files, named by a dataset or not."""
+    """The keys of all data files, referenced or not."""
     return sorted(
         key
         for key in open_store(store).list(recursive=True).keys
@@ -121,21 +124,21 @@ def data_files(store: StoreLike) -> list[str]:
 
 
 def total(key: dict[str, Any], table: pa.Table) -> pa.Table:
-    """The job for each ``x``: its number and the sum of ``v1``."""
+    """A group function: ``x`` and the sum of ``v1``."""
     return pa.table({"x": [key["x"]], "total": [sum(table.column("v1").to_pylist())]})
 
 
 class InBetween(StoreView):
-    """A store in which somebody else commits just before the first commit of the test: after all planning and staging.
+    """A store with a concurrent commit: right before the test's first commit, another one lands.
 
-    A task that opens it in another process sees the plain store.
+    Planning and staging of the test are done by then. In other processes it is the plain store.
 
     Parameters
     ----------
     url : str
         The store.
     action : Callable
-        What the other one does.
+        The other commit.
     """
 
     def __init__(self, url: str, action: Callable[[], object]) -> None:
@@ -146,7 +149,7 @@ class InBetween(StoreView):
         return open_store, (self._url,)
 
     def put_if(self, key: str, data: Any, version: Any) -> Any:
-        """Let the other one go first, once."""
+        """Run the other commit first, once."""
         while _DOCUMENT in key and self._action:
             self._action.pop()()
         return super().put_if(key, data, version)

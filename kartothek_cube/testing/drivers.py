@@ -1,10 +1,10 @@
-"""For whoever runs the verbs in a new way: the behaviour suite `DriverTests`."""
+"""The behaviour suite `DriverTests` for engines that run the verbs."""
 
 from __future__ import annotations
 
 import pytest
 
-# Before they are imported: a failure shows the values.
+# Before the imports, so that failed assertions show their values.
 pytest.register_assert_rewrite("kartothek_cube.testing.drivers_cube", "kartothek_cube.testing.drivers_dataset")
 
 from kartothek_cube.testing.drivers_cube import CubeDriverTests  # noqa: E402
@@ -14,14 +14,14 @@ __all__ = ["DriverTests", "behaviours"]
 
 
 class DriverTests(CubeDriverTests, DatasetDriverTests):
-    """One behaviour for every way of running.
+    """The behaviour that every `Driver` must show.
 
     Subclass it and provide the fixture ``driver``: a `Driver`, which may serve all tests.
 
     Each test gets a directory store of its own, as the URL ``store``; override this fixture for an
-    engine whose tasks see no common disk. What a driver writes is read eagerly and what it reads
-    was written eagerly; the naive model says what is right. Nothing is passed over: an engine that
-    lacks a verb fails its tests.
+    engine whose tasks share no disk. Tests read eagerly what the driver writes, and write eagerly
+    what the driver reads. The naive model gives the expected rows. No test is skipped: an engine
+    without a verb fails the tests of the verb.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class DriverTests(CubeDriverTests, DatasetDriverTests):
 
 
 def behaviours() -> list[str]:
-    """The names of the tests, so that whoever runs them elsewhere can see that none was left out.
+    """The names of all tests, to check that a run elsewhere left none out.
 
     Examples
     --------

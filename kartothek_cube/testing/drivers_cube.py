@@ -1,8 +1,4 @@
-"""The behaviours of `DriverTests` about cubes.
-
-What a driver writes is read eagerly, what it reads was written eagerly; the model says what is
-right.
-"""
+"""The tests of `DriverTests` for cubes."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ __all__ = ["CubeDriverTests"]
 
 
 class CubeDriverTests:
-    """What a cube is after each verb, what a query gives, and what is refused without a trace."""
+    """The state of a cube after each verb, the results of queries, and refused calls."""
 
     @pytest.fixture
     def driver(self) -> Driver:
@@ -49,7 +45,7 @@ class CubeDriverTests:
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> str:
-        """Return the URL of an empty store that the driver's tasks can open, by default a directory."""
+        """Return the URL of an empty store that the driver can open, by default a directory."""
         return f"hfs://{tmp_path / 'driven'}"
 
     @pytest.fixture
@@ -58,7 +54,7 @@ class CubeDriverTests:
         build_cube({"seed": seed(), "e": enrichment()}, CUBE, store, partition_on=PARTITION_ON)
         return store
 
-    # --- verbs that write -------------------------------------------------------------------------------------------------
+    # --- verbs that write ---
 
     def test_a_built_cube_holds_the_rows_of_its_datasets(self, driver: Driver, store: str) -> None:
         written = driver.build_cube(
@@ -134,7 +130,7 @@ class CubeDriverTests:
             == str(ordered(table.select(stored.column_names)))
         )
 
-    # --- what is refused --------------------------------------------------------------------------------------------------
+    # --- what is refused ---
 
     def test_cells_that_occur_twice_are_refused(self, driver: Driver, store: str) -> None:
         with pytest.raises(InvalidInput, match="duplicate cells"):
@@ -194,7 +190,7 @@ class CubeDriverTests:
         naive.append({"seed": seed((2, 3)).to_pylist()})
         assert rows_in(cube_store) == expected(naive)
 
-    # --- queries ----------------------------------------------------------------------------------------------------------
+    # --- queries ---
 
     def test_conditions_select_rows(self, driver: Driver, cube_store: str) -> None:
         conditions: list[Any] = [
@@ -209,9 +205,9 @@ class CubeDriverTests:
             assert 0 < len(rows) < 16
 
     def test_payload_columns_are_those_that_were_asked_for(self, driver: Driver, cube_store: str) -> None:
-        found = driver.query_cube(CUBE, cube_store, payload_columns=["v2"])
-        assert found.column_names == ["p", "v2", "x", "y"]
-        assert ordered(found) == expected(model(), payload_columns=["v2"])
+        table = driver.query_cube(CUBE, cube_store, payload_columns=["v2"])
+        assert table.column_names == ["p", "v2", "x", "y"]
+        assert ordered(table) == expected(model(), payload_columns=["v2"])
 
     def test_dimension_columns_project(self, driver: Driver, cube_store: str) -> None:
         query: dict[str, Any] = {"dimension_columns": ["x"], "payload_columns": ["v2"]}
@@ -221,16 +217,16 @@ class CubeDriverTests:
         assert ordered(driver.query_cube(CUBE, cube_store, datasets=["seed"])) == expected(model(), datasets=["seed"])
 
     def test_rows_of_a_group_come_one_after_the_other(self, driver: Driver, cube_store: str) -> None:
-        found = driver.query_cube(CUBE, cube_store, partition_by=["i1"])
-        values = found.column("i1").to_pylist()
+        table = driver.query_cube(CUBE, cube_store, partition_by=["i1"])
+        values = table.column("i1").to_pylist()
         assert [v for before, v in zip([None, *values], values, strict=False) if v != before] == [0, 1, 10, 11]
-        assert ordered(found) == expected(model(), partition_by=["i1"])
+        assert ordered(table) == expected(model(), partition_by=["i1"])
 
     def test_a_function_gets_each_group_once(self, driver: Driver, cube_store: str) -> None:
-        found = driver.map_groups(total, TOTALS, CUBE, cube_store, partition_by=["x"], payload_columns=["v1"])
+        table = driver.map_groups(total, TOTALS, CUBE, cube_store, partition_by=["x"], payload_columns=["v1"])
         groups = model().query(partition_by=["x"], payload_columns=["v1"])
-        assert found.schema.names == TOTALS.names
-        assert ordered(found) == [{"x": group[0]["x"], "total": sum(row["v1"] for row in group)} for group in groups]
+        assert table.schema.names == TOTALS.names
+        assert ordered(table) == [{"x": group[0]["x"], "total": sum(row["v1"] for row in group)} for group in groups]
 
     def test_results_of_groups_extend_the_cube(self, driver: Driver, cube_store: str) -> None:
         totals = driver.map_groups(total, TOTALS, CUBE, cube_store, partition_by=["x"], conditions=C("x") < 2)
@@ -241,9 +237,9 @@ class CubeDriverTests:
 
     def test_an_empty_result_keeps_the_schema(self, driver: Driver, cube_store: str) -> None:
         query: dict[str, Any] = {"conditions": C("p") == 99}
-        found = driver.query_cube(CUBE, cube_store, **query)
-        assert found.num_rows == 0
-        assert [(f.name, f.type) for f in found.schema] == [
+        table = driver.query_cube(CUBE, cube_store, **query)
+        assert table.num_rows == 0
+        assert [(f.name, f.type) for f in table.schema] == [
             (f.name, f.type) for f in query_cube_arrow(CUBE, cube_store, **query).schema
         ]
 
@@ -266,7 +262,7 @@ class CubeDriverTests:
             model(), conditions=C("i1") == 11
         )
 
-    # --- the cube as a whole ----------------------------------------------------------------------------------------------
+    # --- the cube as a whole ---
 
     def test_statistics_count_what_is_stored(self, driver: Driver, cube_store: str) -> None:
         stats = driver.collect_stats(CUBE, cube_store)

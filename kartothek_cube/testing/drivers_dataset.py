@@ -1,4 +1,4 @@
-"""The behaviours of `DriverTests` that are about single datasets."""
+"""The tests of `DriverTests` for single datasets."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def rows(store: StoreLike) -> list[dict[str, Any]]:
 
 
 def other(store: str) -> partial[Any]:
-    """Somebody else adds rows to the first partition."""
+    """A concurrent write that adds rows to the first partition."""
     return partial(update_dataset_from_dataframes, [seed((0,), add=50.0)], store, UUID)
 
 
 class DatasetDriverTests:
-    """What a dataset is after each verb, and what reading gives."""
+    """The state of a dataset after each verb, and the results of reads."""
 
     @pytest.fixture
     def dataset_store(self, store: str) -> str:
@@ -72,9 +72,9 @@ class DatasetDriverTests:
 
     def test_an_update_without_rows_may_empty_the_dataset(self, driver: Driver, dataset_store: str) -> None:
         driver.update_dataset(seed().slice(0, 0), dataset_store, UUID, delete_scope=[{"p": 0}, {"p": 1}])
-        found = driver.read_dataset(UUID, dataset_store)
-        assert found.num_rows == 0
-        assert {f.name: f.type for f in found.schema} == {f.name: f.type for f in seed().schema}
+        table = driver.read_dataset(UUID, dataset_store)
+        assert table.num_rows == 0
+        assert {f.name: f.type for f in table.schema} == {f.name: f.type for f in seed().schema}
 
     def test_a_delete_scope_that_somebody_else_was_faster_than_is_refused_or_applied_again(
         self, driver: Driver, dataset_store: str
@@ -97,18 +97,18 @@ class DatasetDriverTests:
 
     def test_a_dataset_is_read_as_it_is(self, driver: Driver, store: str) -> None:
         store_dataframes_as_dataset(store, UUID, [every_type()], partition_on=["p"])
-        found = driver.read_dataset(UUID, store)
+        table = driver.read_dataset(UUID, store)
         # Text, because a NaN is not equal to itself.
-        assert str(ordered(found.select(every_type().column_names))) == str(ordered(every_type()))
+        assert str(ordered(table.select(every_type().column_names))) == str(ordered(every_type()))
 
     def test_predicates_and_columns_select(self, driver: Driver, dataset_store: str) -> None:
         query: dict[str, Any] = {
             "predicates": [[("v1", ">", 11.0), ("y", "==", 0)], [("i1", "==", 1)]],
             "columns": ["x", "v1"],
         }
-        found = driver.read_dataset(UUID, dataset_store, **query)
-        assert sorted(found.column_names) == ["v1", "x"]
-        assert ordered(found) == ordered(read_table_arrow(UUID, dataset_store, **query))
+        table = driver.read_dataset(UUID, dataset_store, **query)
+        assert sorted(table.column_names) == ["v1", "x"]
+        assert ordered(table) == ordered(read_table_arrow(UUID, dataset_store, **query))
 
     def test_files_that_the_index_of_a_dataset_excludes_are_not_read(self, driver: Driver, dataset_store: str) -> None:
         for key in data_files(dataset_store):
@@ -136,9 +136,9 @@ class DatasetDriverTests:
         self, driver: Driver, dataset_store: str
     ) -> None:
         eager = collect_dataset_metadata(dataset_store, UUID)
-        found = driver.collect_dataset_metadata(dataset_store, UUID)
-        assert found.column_names == list(eager.columns)
-        assert found.sort_by("partition_label").to_pylist() == eager.sort_values("partition_label").to_dict("records")
+        table = driver.collect_dataset_metadata(dataset_store, UUID)
+        assert table.column_names == list(eager.columns)
+        assert table.sort_by("partition_label").to_pylist() == eager.sort_values("partition_label").to_dict("records")
         assert driver.hash_dataset(dataset_store, UUID, group_key=["p"]) == dict(
             hash_dataset(dataset_store, UUID, group_key=["p"]).items()
         )

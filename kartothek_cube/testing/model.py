@@ -1,8 +1,8 @@
 """The naive reference model of a cube: nested loops over lists of dicts, slow and obviously right.
 
-A test writes the same rows into the library and into a `NaiveCube`, asks both the same query and
-compares the rows. Nothing here knows files, indices, alignment or join orders: a query looks at the
-whole wide view, filters it, groups it, projects it, sorts it.
+A test writes the same rows to the library and to a `NaiveCube`, runs the same query on both, and
+compares the rows. The model has no index pruning, alignment or join order: a query filters, groups,
+projects and sorts the whole joined table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kartothek_cube.errors import InvalidInput, MultiTableCommitAborted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kartothek_cube.cube.cube import Cube
 
@@ -24,7 +24,7 @@ Row: TypeAlias = dict[str, Any]
 """One row: column name to a plain Python value, or ``None``."""
 
 ABSENT = object()
-"""The value of a payload column where its dataset does not have the cell."""
+"""The value of a payload column whose dataset lacks the cell."""
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -45,17 +45,17 @@ class NaiveDataset:
     Attributes
     ----------
     dimensions
-        The dimension columns that this dataset has, in the order of the cube.
+        The dimension columns of the dataset, in the order of the cube.
     payload
-        Its columns that are neither dimension nor partition column of the cube.
+        The columns that are neither dimension nor partition columns of the cube.
     partition_on
-        The columns that its files are split by.
+        The partition columns of the dataset.
     indexed
         The columns by which `NaiveCube.query` may form groups: those of `partition_on` and those
         with a secondary index; dimensions in the seed only.
     files
-        One list of rows per write call and physical partition; later files override earlier ones,
-        cell by cell.
+        The rows of each write call and physical partition. Later files override earlier files, cell
+        by cell.
 
     Examples
     --------
@@ -85,17 +85,17 @@ class NaiveDataset:
         return replace(self, files=self.files + tuple(tuple(file) for file in files.values()))
 
     def without(self, conditions: Iterable[Any]) -> NaiveDataset:
-        """Return the dataset without the files whose partition values match all those conditions that are about its partition keys."""
+        """Return the dataset without files that match the conditions on partition columns."""
         relevant = [condition for condition in conditions if condition.column in self.partition_on]
         kept = [file for file in self.files if not all(matches(file[0], condition) for condition in relevant)]
         return replace(self, files=tuple(kept))
 
     def key(self, cube: Cube) -> tuple[str, ...]:
-        """Return the columns that identify a row that can be seen: the cell, inside its unit of the cube's partition columns."""
+        """Return the columns of a cell: dimensions, and the cube's partition columns."""
         return (*self.dimensions, *(column for column in cube.partition_columns if column in self.partition_on))
 
     def newest_rows(self, cube: Cube) -> list[Row]:
-        """Return the rows that can be seen: of the rows with the same key, the one in the last file."""
+        """Return the visible rows: of each cell the row in the last file."""
         newest: dict[tuple[Any, ...], Row] = {}
         for file in self.files:
             for row in file:
@@ -104,22 +104,22 @@ class NaiveDataset:
 
 
 class NaiveCube:
-    """A cube as lists of dicts, with the verbs that change and query it.
+    """A cube as lists of dicts, with verbs to change and query it.
 
     Parameters
     ----------
     cube
-        The specification, as the library's own verbs take it.
+        The specification, as for the library's verbs.
 
     Examples
     --------
     >>> from kartothek_cube.cube.cube import Cube
     >>> from kartothek_cube.testing.model import NaiveCube
     >>> model = NaiveCube(Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales"))
-    >>> model.build({"seed": [{"COUNTRY_CODE": "DE", "PRODUCT_ID": 1, "UNITS": 3}, {"COUNTRY_CODE": "DE", "PRODUCT_ID": 2, "UNITS": 5}]})
+    >>> model.build({"seed": [{"COUNTRY_CODE": "DE", "PRODUCT_ID": 2, "UNITS": 3}]})
     >>> model.extend({"prices": [{"PRODUCT_ID": 2, "PRICE": 0.5}]}, partition_on={"prices": []})
     >>> model.query(payload_columns=["PRICE"])
-    [[{'COUNTRY_CODE': 'DE', 'PRICE': None, 'PRODUCT_ID': 1}, {'COUNTRY_CODE': 'DE', 'PRICE': 0.5, 'PRODUCT_ID': 2}]]
+    [[{'COUNTRY_CODE': 'DE', 'PRICE': 0.5, 'PRODUCT_ID': 2}]]
     """
 
     def __init__(self, cube: Cube) -> None:
@@ -127,30 +127,37 @@ class NaiveCube:
         self.datasets: dict[str, NaiveDataset] = {}
 
     def build(self, data: Mapping[str, Sequence[Row]], partition_on: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Start with these datasets. Every row of a dataset has the same columns."""
+        """Start with these datasets. All rows of a dataset have the same columns."""
         self.datasets = {}
         self.extend(data, partition_on)
 
     def extend(
         self, data: Mapping[str, Sequence[Row]], partition_on: Mapping[str, Sequence[str]] | None = None
     ) -> None:
-        """Add datasets, or replace those of the same name."""
+        """Add datasets, or replace datasets of the same name."""
         for name, rows in data.items():
-            keys = tuple((partition_on or {}).get(name, self.cube.partition_columns))
-            self.datasets[name] = self._empty(name, rows[0].keys(), keys).written(rows)
+            columns, keys = set(rows[0]), tuple((partition_on or {}).get(name, self.cube.partition_columns))
+            dimensions = tuple(column for column in self.cube.dimension_columns if column in columns)
+            # A query takes dimension values from the seed, so an enrichment's index on a dimension
+            # does not count.
+            indexed = (set(keys) | (self.cube.index_columns & columns)) - set(dimensions)
+            if name == self.cube.seed_dataset:
+                indexed |= set(dimensions) - self.cube.suppress_index_on
+            payload = frozenset(columns - set(dimensions) - set(self.cube.partition_columns))
+            self.datasets[name] = NaiveDataset(dimensions, payload, keys, frozenset(indexed)).written(rows)
 
     def append(self, data: Mapping[str, Sequence[Row]]) -> None:
-        """Add rows to datasets that exist; a cell that is written again has its new row from now on."""
+        """Add rows to existing datasets; the new row of a cell replaces the old one."""
         for name, rows in data.items():
             self.datasets[name] = self.datasets[name].written(rows)
 
     def remove_partitions(self, conditions: object = None, datasets: Iterable[str] | None = None) -> None:
-        """Remove the physical partitions that match, from these datasets or from all.
+        """Remove matching physical partitions from these datasets, by default from all.
 
         Raises
         ------
         InvalidInput
-            If a dataset that is not named is partitioned by none of the columns of the conditions.
+            If a dataset that is not named has none of the conditions' columns as partition columns.
         """
         where = _active(conditions)
         self.datasets |= {
@@ -160,7 +167,9 @@ class NaiveCube:
     def update(
         self, data: Mapping[str, Sequence[Row]], conditions: object, datasets: Iterable[str] | None = None
     ) -> None:
-        """Remove partitions of these datasets, or of those in ``data``, and add rows; conditions of None remove nothing.
+        """Remove matching partitions and add rows; conditions of None remove nothing.
+
+        ``datasets`` are by default those in ``data``.
 
         Raises
         ------
@@ -183,7 +192,7 @@ class NaiveCube:
         self.datasets |= changed
 
     def build_index(self, column: str, datasets: Iterable[str] | None = None) -> None:
-        """Make it possible to form groups by a column of these datasets, or of all that have it and are not partitioned by it."""
+        """Add an index on a column to these datasets, by default to all that have the column."""
         for name in list(self.datasets if datasets is None else datasets):
             dataset = self.datasets[name]
             if column in dataset.columns and (
@@ -209,12 +218,14 @@ class NaiveCube:
         partition_by: Sequence[str] | None = None,
         payload_columns: Iterable[str] | None = None,
     ) -> list[list[Row]]:
-        """Return the groups of a query, each a list of rows; one group without `partition_by`; no group is empty.
+        """Return the groups of a query, each a list of rows; one group without ``partition_by``.
+
+        No group is empty.
 
         Raises
         ------
         InvalidInput
-            For an argument that names a column or dataset that cannot be used so.
+            For a column or dataset that does not exist or does not fit the argument.
         """
         visible = self._visible(datasets)
         where = _active(conditions)
@@ -223,45 +234,43 @@ class NaiveCube:
         payload = _checked_payload(self.cube, visible, dimensions, payload_columns)
         _check_known(visible, [condition.column for condition in where])
         _check_projection(visible, dimensions, payload | set(by) | {condition.column for condition in where})
-        rows = [_filled(row) for row in self._wide_rows(visible) if all(matches(row, condition) for condition in where)]
+        rows = [
+            {column: None if value is ABSENT else value for column, value in row.items()}
+            for row in self._wide_rows(visible)
+            if all(matches(row, condition) for condition in where)
+        ]
         output = sorted({*by, *dimensions, *payload, *self.cube.partition_columns})
         order = (*dimensions, *self.cube.partition_columns)
         return [_projected(group, output, order) for group in _grouped(rows, by)]
 
-    def _empty(self, name: str, columns: Collection[str], partition_on: tuple[str, ...]) -> NaiveDataset:
-        dimensions = tuple(column for column in self.cube.dimension_columns if column in columns)
-        # The values of a dimension are those of the seed, so an enrichment's index on one does not
-        # count.
-        indexed = (set(partition_on) | (self.cube.index_columns & set(columns))) - set(dimensions)
-        if name == self.cube.seed_dataset:
-            indexed |= set(dimensions) - self.cube.suppress_index_on
-        payload = frozenset(columns) - set(dimensions) - set(self.cube.partition_columns)
-        return NaiveDataset(dimensions, payload, partition_on, frozenset(indexed))
-
     def _visible(self, names: Iterable[str] | None) -> dict[str, NaiveDataset]:
-        wanted = set(self.datasets if names is None else names)
-        if unknown := wanted - self.datasets.keys():
+        chosen = set(self.datasets if names is None else names)
+        if unknown := chosen - self.datasets.keys():
             raise InvalidInput(f"Datasets {sorted(unknown)} do not exist, there are {sorted(self.datasets)}.")
-        if self.cube.seed_dataset not in wanted:
+        if self.cube.seed_dataset not in chosen:
             raise InvalidInput(f'Seed data ("{self.cube.seed_dataset}") is missing.')
-        return {name: self.datasets[name] for name in wanted}
+        return {name: self.datasets[name] for name in chosen}
 
     def _wide_rows(self, visible: Mapping[str, NaiveDataset]) -> Iterator[Row]:
-        # Left joins only: no condition matches a cell that is not there, and no group has a None
-        # key, so restricted datasets need no inner join.
+        # Left joins only: no condition matches an absent cell, and no group has the key None, so
+        # datasets with conditions need no inner join.
         enrichments = [dataset for name, dataset in visible.items() if name != self.cube.seed_dataset]
         for seed_row in visible[self.cube.seed_dataset].newest_rows(self.cube):
             wide = dict(seed_row)
             for dataset in enrichments:
-                found = _partner(seed_row, dataset, self.cube)
-                wide |= {column: found.get(column, ABSENT) for column in dataset.payload}
+                key = dataset.key(self.cube)
+                partners = (
+                    row for row in dataset.newest_rows(self.cube) if _values(row, key) == _values(seed_row, key)
+                )
+                partner = next(partners, {})
+                wide |= {column: partner.get(column, ABSENT) for column in dataset.payload}
             yield wide
 
 
 def matches(row: Row, condition: Any) -> bool:
     """Tell whether a row satisfies one condition.
 
-    A stored ``None`` satisfies ``!=`` and ``not in`` alone, a cell that is not there nothing.
+    A stored ``None`` satisfies ``!=`` and ``not in`` only, an absent cell satisfies no condition.
 
     Examples
     --------
@@ -275,10 +284,6 @@ def matches(row: Row, condition: Any) -> bool:
     if hasattr(condition, "OP"):
         return bool(_COMPARISONS[condition.OP](value, condition.value))
     return (condition.start is None or value >= condition.start) and (condition.stop is None or value < condition.stop)
-
-
-def _filled(row: Row) -> Row:
-    return {column: None if value is ABSENT else value for column, value in row.items()}
 
 
 def _values(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
@@ -295,13 +300,6 @@ def _active(conditions: Any) -> list[Any]:
         for condition in listed
         if hasattr(condition, "OP") or (condition.start, condition.stop) != (None, None)
     ]
-
-
-def _partner(seed_row: Row, dataset: NaiveDataset, cube: Cube) -> Row:
-    for row in dataset.newest_rows(cube):
-        if all(row[column] == seed_row[column] for column in dataset.key(cube)):
-            return row
-    return {}
 
 
 def _available(visible: Mapping[str, NaiveDataset]) -> set[str]:
@@ -344,11 +342,12 @@ def _checked_payload(
     return checked
 
 
-def _check_projection(visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], wanted: set[str]) -> None:
+def _check_projection(visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], columns: set[str]) -> None:
     for name, dataset in visible.items():
-        if dataset.payload & wanted and not set(dataset.dimensions) <= set(dimensions):
+        if dataset.payload & columns and not set(dataset.dimensions) <= set(dimensions):
             raise InvalidInput(
-                f'Payload {sorted(dataset.payload & wanted)} of "{name}" has dimensions {dataset.dimensions}, not only {tuple(dimensions)}.'
+                f'Payload {sorted(dataset.payload & columns)} of "{name}" has dimensions {dataset.dimensions}, '
+                f"not only {tuple(dimensions)}."
             )
 
 

@@ -1,6 +1,6 @@
-"""Hypothesis strategies: small random cubes with data, and queries to ask them.
+"""Hypothesis strategies: small random cubes with data, and queries of them.
 
-Needs Hypothesis, which nothing else of the package imports.
+This is the only module of the package that imports Hypothesis.
 
 Examples
 --------
@@ -29,7 +29,7 @@ from kartothek_cube.cube.cube import Cube
 from kartothek_cube.testing.model import NaiveCube, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "CubeCase",
@@ -54,11 +54,10 @@ Kind: TypeAlias = Literal["int", "float", "str", "bool", "date", "timestamp"]
 
 _DATES = tuple(datetime.date(2020, 2, day) for day in (27, 28, 29))
 _VALUES: Mapping[Kind, tuple[Any, ...]] = {
-    # The large ones find who sends integers through floats, and who computes with the difference of
-    # two keys.
+    # The large values reveal a conversion to floats, and an overflow in differences of keys.
     "int": (0, 1, 2, -1, 2**53 + 1, -(2**63)),
     "float": (0.0, 0.5, 1.5, -2.25, 1e300),
-    # A slash, an equals sign and a blank are what partition values stumble over.
+    # Slash, equals sign, blank and umlaut need escapes in partition values.
     "str": ("a", "b", "B", "a/b", "x=1 ä"),
     "bool": (False, True),
     "date": _DATES,
@@ -82,16 +81,15 @@ _NEARBY: Mapping[Kind, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What one dataset of a cube looks like: its columns and how it is split.
+    """The columns and the partitioning of one dataset of a cube.
 
     Attributes
     ----------
     dimensions, payload
-        Its dimension columns, and its columns that are neither dimension nor partition column of
+        The dimension columns, and the columns that are neither dimension nor partition columns of
         the cube.
     partition_on
-        The columns that its files are split by; `is_default` tells that the writer need not be
-        told.
+        The partition columns of the dataset. With `is_default` a write need not name them.
     required
         The payload columns without nulls: index columns and partition keys.
     """
@@ -103,7 +101,7 @@ class Layout:
     is_default: bool = False
 
     def key(self, cube: Cube) -> tuple[str, ...]:
-        """Return the columns by which one write call may hold a row only once."""
+        """Return the columns that must be unique in the rows of one write call."""
         return (*(column for column in cube.partition_columns if column in self.partition_on), *self.dimensions)
 
     def columns(self, cube: Cube) -> tuple[str, ...]:
@@ -113,10 +111,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write call: rows per dataset.
-
-    A build or an extension replaces datasets that are there.
-    """
+    """One write call, with rows for each dataset. A build or extension replaces datasets."""
 
     verb: Literal["build", "extend", "append"]
     data: Mapping[str, Sequence[Row]]
@@ -133,7 +128,10 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One removal of partitions, and rows per dataset, in one call; conditions of None remove nothing."""
+    """One removal of partitions, and rows for each dataset, in one call.
+
+    Conditions of None remove nothing.
+    """
 
     data: Mapping[str, Sequence[Row]]
     conditions: tuple[Condition, ...] | None
@@ -155,11 +153,11 @@ class CubeCase:
     layouts
         Dataset id to columns and partitioning.
     steps
-        The calls in order; the first one is a build.
+        The calls in order; the first call is a build.
     pool
-        The cells that rows are drawn for: values of all dimension and partition columns.
+        The cells of all rows: values of all dimension and partition columns.
     indexed
-        Columns that got an index after the dataset was written.
+        Columns that were indexed after the write of their dataset.
     """
 
     cube: Cube
@@ -199,20 +197,29 @@ def cubes_with_data(draw: st.DrawFn) -> CubeCase:
     """Draw a small cube and the calls that fill it.
 
     One to three dimensions, one or two partition columns, a seed and up to three enrichments with
-    fewer dimensions, other partition keys, and cells that the seed lacks; up to three appends that
-    write some cells again, now and then a removal. At most 12 rows a call and 3 partitions, so that
-    it shrinks quickly.
+    fewer dimensions, other partition columns, and cells that the seed lacks. Up to three appends
+    write some cells again; sometimes a call removes partitions. At most 12 rows a call and 3
+    partitions, so that examples shrink quickly.
     """
     case = draw(empty_cubes())
-    first = _first_writes(draw, case)
+    extended = [name for name in case.layouts if name != case.cube.seed_dataset and draw(st.booleans())]
+    first = [draw(writes(case, "build", [name for name in case.layouts if name not in extended]))]
+    if extended:
+        first.append(draw(writes(case, "extend", extended)))
     case = replace(case, steps=tuple(first))
     return replace(case, steps=(*first, *(_later_step(draw, case) for _ in range(draw(st.integers(0, 3))))))
 
 
 @st.composite
 def empty_cubes(draw: st.DrawFn) -> CubeCase:
-    """Draw a cube as `cubes_with_data` does, without any call: the layouts of its datasets and the cells that `writes` take."""
-    cube = draw(_cubes())
+    """Draw a cube as `cubes_with_data` does, without calls: layouts of datasets, and cells."""
+    dimensions = ("x", "y", "z")[: draw(st.integers(1, 3))]
+    partitions = ("p", "q")[: draw(st.integers(1, 2))]
+    indexed = ("i1", "i2")[: draw(st.integers(0, 2))]
+    suppressed = dimensions[-1:] if _rarely(draw) else ()
+    cube = Cube(
+        dimensions, partitions, "cube", seed_dataset="seed", index_columns=indexed, suppress_index_on=suppressed
+    )
     layouts = _draw_layouts(draw, cube)
     case = CubeCase(cube, _draw_kinds(draw, cube, layouts), layouts)
     return replace(case, pool=tuple(_draw_keys(draw, case)))
@@ -221,14 +228,14 @@ def empty_cubes(draw: st.DrawFn) -> CubeCase:
 @st.composite
 def writes(draw: st.DrawFn, case: CubeCase, verb: Literal["build", "extend", "append"], names: Sequence[str]) -> Write:
     """Draw rows for these datasets, at least one for each."""
-    told = {name: case.layouts[name].partition_on for name in names if not case.layouts[name].is_default}
-    return Write(verb, {name: _draw_rows(draw, case, name) for name in names}, {} if verb == "append" else told)
+    keys = {name: case.layouts[name].partition_on for name in names if not case.layouts[name].is_default}
+    return Write(verb, {name: _draw_rows(draw, case, name) for name in names}, {} if verb == "append" else keys)
 
 
 @st.composite
 def removals(draw: st.DrawFn, case: CubeCase) -> Removal:
-    """Draw conditions on partition columns and the datasets that they are about, or None for all of them; some are to be refused."""
-    # No condition is all partitions, after which nothing is left to ask.
+    """Draw conditions on partition columns, and datasets or None for all; some must be refused."""
+    # Without conditions all partitions go, and nothing is left to query, so that is rare.
     fewest = 0 if _rarely(draw) else 1
     conditions = tuple(draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=fewest, max_size=2)))
     return Removal(conditions, draw(st.none() | st.lists(st.sampled_from(list(case.layouts)), unique=True).map(tuple)))
@@ -236,23 +243,26 @@ def removals(draw: st.DrawFn, case: CubeCase) -> Removal:
 
 @st.composite
 def updates(draw: st.DrawFn, case: CubeCase) -> Update:
-    """Draw a removal together with rows; some are to be refused."""
+    """Draw a removal and rows in one call; some must be refused."""
     removal = draw(removals(case))
     names = list(case.layouts if removal.datasets is None else removal.datasets)
     write = draw(writes(case, "append", draw(st.lists(st.sampled_from(names), unique=True)) if names else []))
-    # Without rows, the datasets have to be named.
+    # Without rows, the call must name the datasets.
     datasets = removal.datasets if write.data else tuple(names)
     return Update(write.data, None if _rarely(draw) else removal.conditions, datasets)
 
 
 @st.composite
 def queries(draw: st.DrawFn, case: CubeCase) -> Query:
-    """Draw a query for a cube: conditions of every kind on any column, projections, groups, payload subsets, a choice of datasets.
+    """Draw a query: conditions on any columns, projections, groups, payload and datasets.
 
-    Most can be answered. Some are to be refused, because they project payload of more dimensions or
+    Most are valid. Some must be refused, because they project payload of more dimensions or
     partition by a column without an index.
     """
-    datasets = _draw_datasets(draw, case)
+    others = [name for name in case.layouts if name != case.cube.seed_dataset]
+    datasets = None
+    if others and not draw(st.booleans()):
+        datasets = (case.cube.seed_dataset, *draw(st.lists(st.sampled_from(others), unique=True)))
     dimensions = draw(
         st.none() | st.lists(st.sampled_from(case.cube.dimension_columns), min_size=1, unique=True).map(tuple)
     )
@@ -270,40 +280,25 @@ def _rarely(draw: st.DrawFn) -> bool:
     return draw(st.integers(0, 9)) == 9
 
 
-@st.composite
-def _cubes(draw: st.DrawFn) -> Cube:
-    dimensions = ("x", "y", "z")[: draw(st.integers(1, 3))]
-    partitions = ("p", "q")[: draw(st.integers(1, 2))]
-    indexed = ("i1", "i2")[: draw(st.integers(0, 2))]
-    suppressed = dimensions[-1:] if _rarely(draw) else ()
-    return Cube(
-        dimensions, partitions, "cube", seed_dataset="seed", index_columns=indexed, suppress_index_on=suppressed
-    )
-
-
 def _draw_layouts(draw: st.DrawFn, cube: Cube) -> dict[str, Layout]:
-    # Names on both sides of "seed": nothing may hang on the order of names.
+    # Names before and after "seed", since nothing may depend on the order of names.
     names = ["seed", *("enrich", "zzz", "more")[: draw(st.integers(0, 3))]]
     owners = {column: draw(st.sampled_from(names)) for column in sorted(cube.index_columns)}
     layouts = {}
     for number, name in enumerate(names):
         required = [column for column, owner in owners.items() if owner == name]
         optional = [f"v{number}{letter}" for letter in "ab"[: draw(st.integers(0, 2))]]
-        layouts[name] = (
-            _draw_enrichment(draw, cube, name, required, optional) if number else _seed(cube, required, optional)
-        )
+        layouts[name] = _draw_layout(draw, cube, name, required, optional, is_seed=not number)
     return layouts
 
 
-def _seed(cube: Cube, required: list[str], optional: list[str]) -> Layout:
-    return Layout(
-        cube.dimension_columns, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True
-    )
-
-
-def _draw_enrichment(draw: st.DrawFn, cube: Cube, name: str, required: list[str], optional: list[str]) -> Layout:
-    dimensions = tuple(sorted(draw(st.lists(st.sampled_from(cube.dimension_columns), min_size=1, unique=True))))
-    if draw(st.booleans()):
+def _draw_layout(
+    draw: st.DrawFn, cube: Cube, name: str, required: list[str], optional: list[str], *, is_seed: bool
+) -> Layout:
+    dimensions = cube.dimension_columns
+    if not is_seed:
+        dimensions = tuple(sorted(draw(st.lists(st.sampled_from(dimensions), min_size=1, unique=True))))
+    if is_seed or draw(st.booleans()):
         return Layout(dimensions, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True)
     own_key = [f"k_{name}"] if draw(st.booleans()) else []
     choices = [*cube.partition_columns, *own_key, *required, *(dimensions[1:] if draw(st.booleans()) else ())]
@@ -321,8 +316,9 @@ def _draw_kinds(draw: st.DrawFn, cube: Cube, layouts: Mapping[str, Layout]) -> d
 
 
 def _draw_keys(draw: st.DrawFn, case: CubeCase) -> list[Row]:
-    # All datasets take their cells from one small pool, so that they meet. The small numbers stand
-    # first to shrink to, the large ones more than once.
+    # All datasets take their cells from one small pool, so that they share cells. Small sizes come
+    # first, since Hypothesis shrinks to the first; large sizes are repeated, so that they are drawn
+    # more often.
     places = _draw_different(draw, case.kinds, case.cube.partition_columns, (1, 2, 3, 3, 3, 2))
     cells = _draw_different(draw, case.kinds, case.cube.dimension_columns, (1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6))
     return [place | cell for cell, place in itertools.product(cells, places)]
@@ -339,30 +335,21 @@ def _draw_different(
     return [possible.pop(draw(st.integers(0, len(possible) - 1))) for _ in range(size)]
 
 
-def _values(row: Row, columns: Iterable[str]) -> tuple[Any, ...]:
-    return tuple(row[column] for column in columns)
-
-
 def _draw_rows(draw: st.DrawFn, case: CubeCase, name: str) -> list[Row]:
     layout = case.layouts[name]
     key = layout.key(case.cube)
-    keys = list({_values(row, key): row for row in case.pool}.values())[:12]
-    # One number with a bit for each row: half of them on average, and quick to draw and to shrink.
+    keys = list({tuple(row[column] for column in key): row for row in case.pool}.values())[:12]
+    # One number with a bit for each row: half of the rows on average, and quick to draw and shrink.
     chosen = draw(st.integers(1, 2 ** len(keys) - 1))
     rows = [row for number, row in enumerate(keys) if chosen >> number & 1]
-    return [{column: row[column] for column in key} | _draw_payload(draw, case, layout) for row in rows]
-
-
-def _draw_payload(draw: st.DrawFn, case: CubeCase, layout: Layout) -> Row:
-    nulls = {column: () if column in layout.required else (None, None, None) for column in layout.payload}
-    return {column: draw(st.sampled_from((*nulls[column], *_VALUES[case.kinds[column]]))) for column in layout.payload}
-
-
-def _first_writes(draw: st.DrawFn, case: CubeCase) -> list[Write]:
-    later = [name for name in case.layouts if name != case.cube.seed_dataset and draw(st.booleans())]
-    together = [name for name in case.layouts if name not in later]
-    first = [draw(writes(case, "build", together))]
-    return [*first, draw(writes(case, "extend", later))] if later else first
+    values = {
+        column: (*(() if column in layout.required else (None,) * 3), *_VALUES[case.kinds[column]])
+        for column in layout.payload
+    }
+    return [
+        {column: row[column] for column in key} | {column: draw(st.sampled_from(values[column])) for column in values}
+        for row in rows
+    ]
 
 
 def _later_step(draw: st.DrawFn, case: CubeCase) -> Write | Removal:
@@ -377,7 +364,7 @@ def _later_step(draw: st.DrawFn, case: CubeCase) -> Write | Removal:
 
 def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Condition]:
     payload = sorted(columns - set(case.cube.dimension_columns) - set(case.cube.partition_columns))
-    # Payload more often: nulls, overwritten values and inner joins are there.
+    # Payload columns more often: they have nulls, overwritten values and inner joins.
     return st.sampled_from([*sorted(columns), *payload, *payload]).flatmap(
         lambda column: _conditions_on(column, _literals(case, column))
     )
@@ -409,13 +396,6 @@ def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStr
     )
 
 
-def _draw_datasets(draw: st.DrawFn, case: CubeCase) -> tuple[str, ...] | None:
-    others = [name for name in case.layouts if name != case.cube.seed_dataset]
-    if not others or draw(st.booleans()):
-        return None
-    return (case.cube.seed_dataset, *draw(st.lists(st.sampled_from(others), unique=True)))
-
-
 def _usable_columns(
     draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | None, dimensions: Sequence[str] | None
 ) -> set[str]:
@@ -444,7 +424,7 @@ def _draw_payload_columns(
 
 
 def apply_step(model: NaiveCube, step: Step) -> None:
-    """Make the call on the naive model, which raises what the library has to raise."""
+    """Run the call on the naive model, which raises the errors that the library must raise."""
     if isinstance(step, Removal):
         model.remove_partitions(step.conditions, step.datasets)
     elif isinstance(step, Update):

@@ -64,8 +64,9 @@ def map_cube_groups(
     schema : str, StructType or pyarrow.Schema
         Columns of the results, e.g. ``"PRODUCT_ID bigint, FORECAST double"``. Results are matched
         by column name and cast; surplus columns are refused.
-    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns, blocksize,
-    spark, parallelism, as_of, options
+    cube, store, conditions, datasets, dimension_columns, partition_by, payload_columns
+        As in `query_cube_spark`.
+    blocksize, spark, parallelism, as_of, options
         As in `query_cube_spark`.
     as_pandas : bool, optional
         Pass a pandas frame instead of a table. By default the annotation of the second parameter

@@ -242,8 +242,9 @@ def update_dataset_from_spark(
         For a dataset that is new or has no partitions. Existing indices are always maintained.
     partition_on
         For a new dataset. For an existing dataset it must equal the present columns.
-    shuffle, repartition_ratio, num_buckets, sort_partitions_by, metadata, df_serializer, bucket_by,
-    timestamps, txn, spark, parallelism
+    shuffle, repartition_ratio, num_buckets, bucket_by, sort_partitions_by
+        As in `store_dataset_from_spark`.
+    metadata, df_serializer, timestamps, txn, spark, parallelism, options
         As in `store_dataset_from_spark`.
 
     Returns

@@ -53,7 +53,7 @@ def crashing_source(flag):
                         Path(flag).touch()
                         raise RuntimeError("after the commit")
 
-            return CrashingWriter(writer._wanted, writer._rows)
+            return CrashingWriter(writer._target, writer._rows)
 
     return Crashing
 

@@ -1,6 +1,4 @@
-"""What a task does with its rows, without a session: cutting, streams, bounds, and the same files
-whatever the memory.
-"""
+"""A task on its rows, without a session: cutting, streams, bounds, equal files for any memory."""
 
 from __future__ import annotations
 
@@ -88,9 +86,9 @@ def test_a_stream_writes_what_is_written_from_memory(rows):
 def test_a_row_group_of_a_stream_is_as_large_as_the_memory_unless_the_serializer_says_so():
     store, rows = open_store("hmemory://"), table(5000, "a")
 
-    def groups(r):
-        footer = pq.ParquetFile(pa.BufferReader(store.get(r.key))).metadata.to_dict()
-        return [g["num_rows"] for g in footer["row_groups"]]
+    def groups(receipt):
+        metadata = pq.ParquetFile(pa.BufferReader(store.get(receipt.key))).metadata
+        return [group["num_rows"] for group in metadata.to_dict()["row_groups"]]
 
     (receipt,) = staged(store, cube_rows(), rows, LITTLE)
     assert groups(receipt) == [1024] * 4 + [904]
@@ -313,9 +311,7 @@ def test_no_name_of_a_column_is_taken(names):
 
 
 def narrowed():
-    """Rows that are sorted by numbers which become equal in the type in which they are stored, and
-    the schema that is stored.
-    """
+    """Rows sorted by numbers that become equal in their stored type, and the stored schema."""
     schema = pa.schema([("x", pa.float32()), ("y", pa.int64()), ("p", pa.string())])
     return pa.table(
         {"x": [0.1 * (1 + 1e-12 * i) for i in range(400)], "y": range(400, 0, -1), "p": ["a"] * 400}
