@@ -177,7 +177,7 @@ def test_a_large_file_comes_in_pieces(store_url, monkeypatch):
     source = dataset_ref("large", store_url, None)
     plan = make_file_plan(source.store, source.snapshot(), "table", None, None)
     wire = pa.schema([("x", pa.int64()), ("v", pa.float64())])
-    assert sum(batch.num_rows for batch in module._rows(store_url, plan.request, plan.tasks(), wire)) == 600_000
+    assert sum(batch.num_rows for batch in dataset._rows(store_url, plan.request, plan.tasks(), wire)) == 600_000
     pieces = []
     monkeypatch.setattr(module, "to_spark", lambda piece, *_: pieces.append(piece.num_rows) or ())
     with options(bytes_in_flight=2**20):
