@@ -9,14 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, TypeVar
 
-import pytest
-
-# Before the import, so that failed assertions of the suite show their values.
-pytest.register_assert_rewrite("kartothek_cube.testing.store_tests")
-
-from kartothek_cube.core.stores.contract import Store  # noqa: E402
-from kartothek_cube.core.stores.wrappers import StoreView  # noqa: E402
-from kartothek_cube.testing.store_tests import StoreTests, increment, invalid_keys, valid_keys  # noqa: E402
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.testing.store_tests import StoreTests, increment, invalid_keys, valid_keys
 
 __all__ = [
     "Call",

@@ -109,8 +109,8 @@ def read_dataset_as_spark(
     >>> from kartothek_cube.spark import read_dataset_as_spark
     >>> sales = pd.DataFrame({"COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = store_dataframes_as_dataset("hfs://store", "sales", [sales])
-    >>> french = [[("COUNTRY_CODE", "==", "FR")]]
-    >>> read_dataset_as_spark("sales", "hfs://store", columns="UNITS", predicates=french).collect()
+    >>> fr = [[("COUNTRY_CODE", "==", "FR")]]
+    >>> read_dataset_as_spark("sales", "hfs://store", columns=["UNITS"], predicates=fr).collect()
     [Row(UNITS=4)]
     """
     with operation("read_dataset_as_spark", options):
