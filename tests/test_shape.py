@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.source import MODULES, functions
+from tests.support.source import MODULES
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-MOST_MODULES = 180
+# Modules with code: the rooms' `__init__` do not count. A verb and a command have a file each.
+MOST_MODULES = 245
 LONGEST_MODULE = 500
 LONGEST_FUNCTION = 60
 # Shorter in the mean than the first figure: thoughts are cut into splinters.
@@ -26,10 +27,24 @@ COMMENTS_IN_1000_LINES = 30
 ANY_PARAMETERS = 100
 WORDS_OF_DOCUMENTATION = 50_000
 # Files that may share a name: the verbs, and plain words that mean the same in each room.
-PLAIN = {"__init__", "__main__", "arguments", "errors", "plan", "groups", "report", "run"}
+PLAIN = {"__init__", "__main__", "arguments", "errors", "groups", "options", "plan", "report", "run"}
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function with its signature, without its docstring."""
+    docstring = function.body[0] if ast.get_docstring(function) is not None else None
+    inside = 0 if docstring is None else (docstring.end_lineno or 0) - docstring.lineno + 1
+    return (function.end_lineno or 0) - function.lineno + 1 - inside
+
+
 VERBS = {Path(module.path).stem for name, module in MODULES.items() if ".verbs." in name or ".cli.commands." in name}
 
-FUNCTIONS = [function for module in MODULES.values() for function in functions(module)]
+FUNCTIONS = [
+    (f"{name}.{node.name}", lines_of(node))
+    for name, module in MODULES.items()
+    for node in ast.walk(module.tree)
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+]
 WITH_CODE = [name for name, module in MODULES.items() if len(module.tree.body) > 1]
 
 
@@ -38,7 +53,8 @@ def test_there_are_few_modules():
 
 
 def test_a_name_of_a_file_says_what_is_in_it():
-    names = Counter(module.path.stem for module in MODULES.values())
+    # The modules of `api` have the names that kartothek gave them.
+    names = Counter(module.path.stem for name, module in MODULES.items() if not name.startswith("kartothek_cube.api."))
     assert {name: n for name, n in names.items() if n > 2 and name not in PLAIN | VERBS} == {}
 
 

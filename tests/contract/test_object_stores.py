@@ -20,7 +20,7 @@ from obstore.store import MemoryStore as ObstoreMemory
 
 from kartothek_cube.core.io.reader import FileRequest, read_rows
 from kartothek_cube.core.runtime.options import options
-from kartothek_cube.core.stores import conditional_put, object_store
+from kartothek_cube.core.stores import conditional_put, object_store, object_store_client
 from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.errors import summary
 from kartothek_cube.core.stores.open import ObjectStore, open_store
@@ -68,7 +68,7 @@ def no_credentials_in_the_environment(monkeypatch):
 def hasty(monkeypatch):
     """Clients give up after one retry."""
     monkeypatch.setattr(
-        object_store, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+        object_store_client, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
     )
 
 

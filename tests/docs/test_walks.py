@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "006-walks.md"
-STEP = re.compile(r"^\| \[(?P<name>\S+)\]\((?P<link>\S+)\) `(?P<function>\w+)` \|", re.MULTILINE)
+STEP = re.compile(r"^1\. \[(?P<name>\S+)\]\((?P<link>\S+)\) `(?P<function>\w+)`: ", re.MULTILINE)
 WALKS = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
 
 
@@ -25,7 +25,7 @@ def test_the_calls_that_matter_have_a_walk():
 @pytest.mark.parametrize("walk", WALKS, ids=titles())
 def test_a_walk_goes_one_way(walk):
     files = [step["name"] for step in STEP.finditer(walk)]
-    assert len(files) == len(set(files)) == len(re.findall(r"^\| \[", walk, re.MULTILINE))
+    assert len(files) == len(set(files)) == len(re.findall(r"^1\. ", walk, re.MULTILINE))
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=titles())

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import kartothek_cube.typing as types
-from tests.source import PACKAGE
+from tests.support.source import PACKAGE
 
 CALLS = Path(__file__).with_name("calls.py")
 MODULES = [

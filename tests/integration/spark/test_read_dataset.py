@@ -179,7 +179,7 @@ def test_a_large_file_comes_in_pieces(store_url, monkeypatch):
     wire = pa.schema([("x", pa.int64()), ("v", pa.float64())])
     assert sum(batch.num_rows for batch in dataset._rows(store_url, plan.request, plan.tasks(), wire)) == 600_000
     pieces = []
-    monkeypatch.setattr(module, "to_spark", lambda piece, *_: pieces.append(piece.num_rows) or ())
+    monkeypatch.setattr(dataset, "to_spark", lambda piece, *_: pieces.append(piece.num_rows) or ())
     with options(bytes_in_flight=2**20):
         assert list(dataset._rows(store_url, plan.request, plan.tasks(), wire)) == []
     assert len(pieces) > 4

@@ -28,7 +28,7 @@ from simplekv.memory import DictStore
 
 from kartothek_cube import C, Cube, build_cube, query_cube
 from kartothek_cube.core.io.reader import FileRequest, read_rows
-from kartothek_cube.core.stores import conditional_put, object_store
+from kartothek_cube.core.stores import conditional_put, object_store_client
 from kartothek_cube.core.stores.conditional_put import ConditionFailed, supports_conditional_put
 from kartothek_cube.core.stores.open import (
     LocalStore,
@@ -75,7 +75,7 @@ def clean(monkeypatch):
 @pytest.fixture
 def hasty(monkeypatch):
     monkeypatch.setattr(
-        object_store, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
+        object_store_client, "_RETRIES", {"max_retries": 1, "backoff": {"init_backoff": timedelta(milliseconds=1)}}
     )
 
 
