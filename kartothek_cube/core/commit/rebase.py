@@ -84,7 +84,11 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
     if newest.partition_keys != change.partition_keys:
         raise conflict(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
     if change.on_conflict == "raise":
-        _check_labels(change, base, newest)
+        # A label that both sides add, or that this one replaces and others changed.
+        labels = pa.array(change.labels, type=pa.string())
+        changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), base, newest)
+        if len(changed):
+            raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
     removed = _removed(change, base, newest)
     schemas = change.schemas
     if not change.receipts:  # without rows, only what the change itself changes
@@ -149,14 +153,6 @@ def _added(change: Change, newest: Snapshot) -> Change:
     if len(taken) and change.on_conflict == "raise":
         raise conflict(change, None, newest, f"the partition {taken[0].as_py()!r} was added")
     return _with_metadata(replace(change, msgpack=newest.is_msgpack), newest)
-
-
-def _check_labels(change: Change, base: Snapshot, newest: Snapshot) -> None:
-    """Raise for a label that both sides add, or that this one replaces and others changed."""
-    labels = pa.array(change.labels, type=pa.string())
-    changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), base, newest)
-    if len(changed):
-        raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
 
 
 def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
