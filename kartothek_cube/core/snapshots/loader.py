@@ -127,7 +127,16 @@ def snapshot_of(store: Store, document: Document, key: str, token: Hashable = No
         if not tables:
             entries = store.list(f"{document.uuid}/", recursive=True).entries
             tables = sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
-        found = {table: _read_schema(store, document.uuid, table) for table in tables}
+        found = {}
+        for table in tables:
+            file = schema_key(document.uuid, table)
+            check_named_key(file, document.uuid)
+            try:
+                found[table] = normal_schema(parse_common_metadata(store.get(file), file))
+            except KeyNotFound:
+                raise KeyNotFound(
+                    f"The schema file {file!r} of dataset {document.uuid!r} is missing in the store {store.name}."
+                ) from None
     schemas = {table: ordered(schema, keys) for table, schema in found.items()}
     return make_snapshot(document, key, token, schemas, partitions)
 
@@ -165,17 +174,6 @@ def _decoded(key: str, uuid: str) -> DecodedKey:
     except UnicodeDecodeError as error:
         raise CorruptDocument(
             f"The key {key!r} of dataset {uuid!r} is no UTF-8 text once it is decoded: {error}"
-        ) from None
-
-
-def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
-    key = schema_key(uuid, table)
-    check_named_key(key, uuid)
-    try:
-        return normal_schema(parse_common_metadata(store.get(key), key))
-    except KeyNotFound:
-        raise KeyNotFound(
-            f"The schema file {key!r} of dataset {uuid!r} is missing in the store {store.name}."
         ) from None
 
 
