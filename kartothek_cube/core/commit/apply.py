@@ -193,11 +193,24 @@ def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
 def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> PartitionColumns | None:
     if not change.explicit and not change.receipts:
         return None
+    labels = change.labels
+    position = {label: i for i, label in enumerate(labels)}
+    # One list per table, not per receipt: a list has an item for every label.
+    staged: dict[str, list[str | None]] = {
+        table: [None] * len(labels) for table in dict.fromkeys(r.table for r in change.receipts)
+    }
+    for receipt in change.receipts:
+        keys, i = staged[receipt.table], position[receipt.label]
+        if keys[i] is not None:
+            raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
+        keys[i] = receipt.key
+    columns = {t: pa.array(keys, type=pa.string()) for t, keys in staged.items()}
+    new = PartitionColumns(pa.array(labels, type=pa.string()), columns)
     old = base.partitions if base is not None else empty_partitions()
     stays = np.ones(len(old), dtype=bool)
     if len(gone):
         stays = ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False)
-    new, joined = _staged_partitions(change), old
+    joined = old
     if len(new):
         tables = dict.fromkeys([*old.files, *new.files])
         files = {t: pa.concat_arrays([old.file_column(t), new.file_column(t)]) for t in tables}
@@ -214,21 +227,6 @@ def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> Pa
         return joined
     # A document does not name a table without files, so the fingerprint must not include it.
     return replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
-
-
-def _staged_partitions(change: Change) -> PartitionColumns:
-    labels = change.labels
-    position = {label: i for i, label in enumerate(labels)}
-    # One list per table, not per receipt: a list has an item for every label.
-    tables = dict.fromkeys(r.table for r in change.receipts)
-    files: dict[str, list[str | None]] = {table: [None] * len(labels) for table in tables}
-    for receipt in change.receipts:
-        keys, i = files[receipt.table], position[receipt.label]
-        if keys[i] is not None:
-            raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
-        keys[i] = receipt.key
-    columns = {t: pa.array(keys, type=pa.string()) for t, keys in files.items()}
-    return PartitionColumns(pa.array(labels, type=pa.string()), columns)
 
 
 def _new_index(
@@ -263,7 +261,9 @@ def _new_metadata(
     old = dict(start.document.metadata) if start is not None else {}
     metadata = {k: v for k, v in old.items() if not k.startswith(OWN_PREFIX) and k not in change.forgotten}
     metadata.update(change.metadata)
+    # UTC without a zone, as kartothek writes it.
     metadata.setdefault("creation_time", now.replace(tzinfo=None).isoformat(timespec="microseconds"))
+    # The commit of a foreign writer is in no chain, so a new chain begins after it.
     chain = base.chain if base is not None else ()
     foreign = base is not None and base.has_foreign_commit
     commit = Commit(change.commit, None, fingerprint(partitions), now, change.cube)

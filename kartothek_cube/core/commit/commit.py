@@ -147,6 +147,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             for pending in late:
                 reason = f"others were faster {attempt} times, and commit_retries is {pending.retries}"
                 pending.outcome.set_exception(conflict(pending.change, pending.base, newest, reason))
+            # Random, so that two writers who met do not meet again.
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1))))  # noqa: S311 - no secret
         except Exception as error:
             # Whatever else the store answers concerns all of them.
@@ -239,6 +240,7 @@ def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]
         return key
 
     if newest is None:
+        # Before the document, since kartothek cannot open a dataset without its schema files.
         for table, schema in schemas.items():
             create_schema_file(store, schema_key(uuid, table), schema)
     columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})

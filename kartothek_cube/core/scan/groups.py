@@ -138,9 +138,8 @@ def make_group_plan(
         request = FileRequest(snapshot.uuid, schema, names, arguments.predicates)
         encoded = checked_categoricals(categoricals.get(table), names, schema, snapshot.uuid)
         reads.append(TableRead(table, request, encoded))
-    known = set(snapshot.partition_keys)
     for read in reads:
-        missing = [c for c in group_columns or () if c not in read.request.schema.names and c not in known]
+        missing = [c for c in group_columns or () if c not in (*read.request.schema.names, *snapshot.partition_keys)]
         if missing:
             raise UnknownColumn(
                 f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. "

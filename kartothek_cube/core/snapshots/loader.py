@@ -99,6 +99,7 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
         If the document cannot be parsed, or contradicts its key.
     """
     cached = _cache.get(store, uuid)
+    # A dataset whose document lists no partitions changes with any new file, without its document.
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
     stored = read_document(store, uuid)
@@ -125,6 +126,7 @@ def snapshot_of(store: Store, document: Document, key: str, token: Hashable = No
     else:
         tables = list(partitions.files)
         if not tables:
+            # A dataset without partitions has the tables that have a schema file.
             entries = store.list(f"{document.uuid}/", recursive=True).entries
             tables = sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
         found = {}
@@ -162,6 +164,7 @@ def resolve_document(store: Store, document: Document) -> tuple[Document, Partit
             )
         partitions = from_mapping({label: {"files": by_table} for label, by_table in files.items()}, uuid)
     if document.partition_keys is None:
+        # The format lets a document leave them out: they follow from the first data key.
         first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
         pairs = _decoded(first, uuid).pairs if first else ()
         document = replace(document, partition_keys=tuple(column for column, _ in pairs))
@@ -207,6 +210,7 @@ def load_index(
             f"only on {sorted(snapshot.document.indices)}."
         )
     data_type = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
+    # Old documents hold the whole index in place of the key of its file.
     if not isinstance(reference, str):
         return _embedded_index(column, data_type, reference, snapshot.uuid), True
     predicates = (tuple(clauses),) if clauses else None

@@ -34,6 +34,7 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, uu
         )
     table, starts = _grouped(table, partition_on)
     firsts = _distinct_rows(table.select(list(partition_on)).take(pa.array(starts)), uuid)
+    # The path has these values, and readers take them from there, whatever the file says.
     payload = table.drop_columns(list(partition_on))
     if payload.num_columns == 0:
         raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {uuid!r}.")

@@ -183,6 +183,7 @@ def prepare(request: WriteRequest, element: InputPartition) -> PreparedRows:
     _check_element(request, element, [f for rows in tables.values() for f in rows.schema])
     by = request.partition_on
     parts = {table: split_rows(rows, by, element.label, request.uuid) for table, rows in tables.items()}
+    # Checked here, so that a value that makes no key fails before its file is encoded.
     for table, part in ((table, part) for table, of_table in parts.items() for part in of_table):
         try:
             check_key(data_key(request.uuid, table, part.label, request.serializer.file_suffix))
@@ -190,7 +191,8 @@ def prepare(request: WriteRequest, element: InputPartition) -> PreparedRows:
             subject = f"the partition values {dict(part.values)} make" if part.values else "the label makes"
             raise InvalidInput(f"Dataset {request.uuid!r}: {subject} no valid key. {error}") from None
     schemas = {table: ordered(dataset_schema(rows.schema, by), by) for table, rows in tables.items()}
-    # Every partition has a file of every table, if need be one without rows.
+    # Every partition gets a file of every table, perhaps without rows: kartothek derives the tables
+    # of a dataset from its first partition.
     labels = {part.label: part.values for of_table in parts.values() for part in of_table}
     full = {}
     for table, of_table in parts.items():
