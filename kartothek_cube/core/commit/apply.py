@@ -148,16 +148,26 @@ def apply_change(change: Change, base: Snapshot | None, now: datetime | None = N
     """
     start = None if change.replace else base
     schemas = _new_schemas(change, start)
-    gone = _gone_labels(change, start)
+    gone = change.removed
+    if start is not None and change.receipts:
+        added, old = pa.array(change.labels, type=pa.string()), start.partitions.labels
+        # Searching the many in the few first is ten times as fast as the other way round.
+        replaced = added.filter(pc.is_in(added, value_set=old.filter(pc.is_in(old, value_set=added))))
+        gone = pa.concat_arrays([gone, replaced]) if len(replaced) else gone
     partitions = _new_partitions(change, start, gone)
-    indices = _new_indices(change, start, schemas, gone)
+    built, columns = dict[str, SecondaryIndex](), change.index_columns
+    if start is not None and not change.receipts and not len(gone):
+        # The stored indices still fit the partitions: only those that are missing are made.
+        built = dict(change.built)
+        columns = tuple(c for c in columns if c not in start.document.indices and c not in built)
+    indices = {**built, **{c: _new_index(change, start, schemas, gone, c) for c in columns}}
     new = indices.keys() | change.dropped
     kept = {} if start is None else {c: key for c, key in start.document.indices.items() if c not in new}
     metadata = _new_metadata(change, base, start, schemas, partitions, now or datetime.now(UTC))
-    replaced = base.partitions.labels if change.replace and base is not None else gone
     appends = not change.replace and partitions is not None and not len(gone) and not change.places
     document = Document(change.uuid, metadata, change.partition_keys, kept, partitions)
-    return NextState(document, schemas, indices, replaced, appends)
+    all_gone = base.partitions.labels if change.replace and base is not None else gone
+    return NextState(document, schemas, indices, all_gone, appends)
 
 
 def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
@@ -180,70 +190,43 @@ def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
     return schemas
 
 
-def _gone_labels(change: Change, base: Snapshot | None) -> pa.Array:
-    """Labels that are removed or replaced."""
-    if base is None or not change.receipts:
-        return change.removed
-    new, old = pa.array(change.labels, type=pa.string()), base.partitions.labels
-    # Searching the many in the few first is ten times as fast as the other way round.
-    replaced = new.filter(pc.is_in(new, value_set=old.filter(pc.is_in(old, value_set=new))))
-    return pa.concat_arrays([change.removed, replaced]) if len(replaced) else change.removed
-
-
 def _new_partitions(change: Change, base: Snapshot | None, gone: pa.Array) -> PartitionColumns | None:
     if not change.explicit and not change.receipts:
         return None
+    labels = change.labels
+    position = {label: i for i, label in enumerate(labels)}
+    # One list per table, not per receipt: a list has an item for every label.
+    staged: dict[str, list[str | None]] = {
+        table: [None] * len(labels) for table in dict.fromkeys(r.table for r in change.receipts)
+    }
+    for receipt in change.receipts:
+        keys, i = staged[receipt.table], position[receipt.label]
+        if keys[i] is not None:
+            raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
+        keys[i] = receipt.key
+    columns = {t: pa.array(keys, type=pa.string()) for t, keys in staged.items()}
+    new = PartitionColumns(pa.array(labels, type=pa.string()), columns)
     old = base.partitions if base is not None else empty_partitions()
     stays = np.ones(len(old), dtype=bool)
     if len(gone):
         stays = ~pc.is_in(old.labels, value_set=gone).to_numpy(zero_copy_only=False)
-    new, joined = _staged_partitions(change), old
+    joined = old
     if len(new):
         tables = dict.fromkeys([*old.files, *new.files])
         files = {t: pa.concat_arrays([old.file_column(t), new.file_column(t)]) for t in tables}
         joined = PartitionColumns(pa.concat_arrays([old.labels, new.labels]), files)
     if not stays.all() or change.places:
-        joined = joined.take(_order(change, old, new, stays))
+        # What an undo brings back goes to its old place: after its predecessor, or before all.
+        before = pa.array([change.places.get(label) for label in new.labels.to_pylist()], type=pa.string())
+        predecessors = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)
+        places = np.where(pc.fill_null(pc.equal(before, ""), False).to_numpy(zero_copy_only=False), -1, predecessors)
+        kept = np.flatnonzero(stays)
+        rows = np.concatenate([kept, np.arange(len(old), len(old) + len(new))])
+        joined = joined.take(rows[np.argsort(np.concatenate([kept, places]), kind="stable")])
     if stays.all() and not len(new):
         return joined
     # A document does not name a table without files, so the fingerprint must not include it.
     return replace(joined, files={t: f for t, f in joined.files.items() if f.null_count < len(f)})
-
-
-def _order(change: Change, old: PartitionColumns, new: PartitionColumns, stays: np.ndarray[Any, Any]) -> Any:
-    """Positions in the old and then the new partitions, in the order of the next state."""
-    before = pa.array([change.places.get(label) for label in new.labels.to_pylist()], type=pa.string())
-    predecessors = pc.fill_null(pc.index_in(before, value_set=old.labels), len(old)).to_numpy(zero_copy_only=False)
-    places = np.where(pc.fill_null(pc.equal(before, ""), False).to_numpy(zero_copy_only=False), -1, predecessors)
-    kept = np.flatnonzero(stays)
-    rows = np.concatenate([kept, np.arange(len(old), len(old) + len(new))])
-    return rows[np.argsort(np.concatenate([kept, places]), kind="stable")]
-
-
-def _staged_partitions(change: Change) -> PartitionColumns:
-    labels = change.labels
-    position = {label: i for i, label in enumerate(labels)}
-    # One list per table, not per receipt: a list has an item for every label.
-    tables = dict.fromkeys(r.table for r in change.receipts)
-    files: dict[str, list[str | None]] = {table: [None] * len(labels) for table in tables}
-    for receipt in change.receipts:
-        keys, i = files[receipt.table], position[receipt.label]
-        if keys[i] is not None:
-            raise InvalidInput(f"Two new partitions of dataset {change.uuid!r} have the same label {receipt.label!r}.")
-        keys[i] = receipt.key
-    columns = {t: pa.array(keys, type=pa.string()) for t, keys in files.items()}
-    return PartitionColumns(pa.array(labels, type=pa.string()), columns)
-
-
-def _new_indices(
-    change: Change, base: Snapshot | None, schemas: Mapping[str, pa.Schema], gone: pa.Array
-) -> dict[str, SecondaryIndex]:
-    """The indices that differ from the stored ones."""
-    if base is not None and not change.receipts and not len(gone):
-        # Without a change of partitions only indices that the dataset does not have yet.
-        first = [c for c in change.index_columns if c not in base.document.indices and c not in change.built]
-        return {**change.built, **{c: _new_index(change, base, schemas, gone, c) for c in first}}
-    return {c: _new_index(change, base, schemas, gone, c) for c in change.index_columns}
 
 
 def _new_index(
@@ -278,7 +261,9 @@ def _new_metadata(
     old = dict(start.document.metadata) if start is not None else {}
     metadata = {k: v for k, v in old.items() if not k.startswith(OWN_PREFIX) and k not in change.forgotten}
     metadata.update(change.metadata)
+    # UTC without a zone, as kartothek writes it.
     metadata.setdefault("creation_time", now.replace(tzinfo=None).isoformat(timespec="microseconds"))
+    # The commit of a foreign writer is in no chain, so a new chain begins after it.
     chain = base.chain if base is not None else ()
     foreign = base is not None and base.has_foreign_commit
     commit = Commit(change.commit, None, fingerprint(partitions), now, change.cube)

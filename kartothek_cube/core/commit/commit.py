@@ -124,11 +124,13 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             open_commits = []
             for pending in group:
                 with pending.own_errors():
-                    earlier = _earlier_outcome(pending.change, newest, attempt)
-                    if earlier is not None:
-                        pending.outcome.set_result(earlier)
-                        continue
                     change = pending.change
+                    # An interrupted leader may have committed it, or its number was written before.
+                    landed = newest is not None and change.commit in [c.id for c in newest.chain]
+                    if newest is not None and (landed or is_applied(change.txn, newest.document.metadata)):
+                        result = CommitResult(change.commit, attempt, skipped=not landed)
+                        pending.outcome.set_result(replace(newest, result=result))
+                        continue
                     # If a dataset does not list its partitions, every file counts and none is ever
                     # garbage.
                     if newest is None or newest.document.partitions is not None:
@@ -145,6 +147,7 @@ def _commit_all(store: Store, group: Sequence[PendingCommit]) -> None:
             for pending in late:
                 reason = f"others were faster {attempt} times, and commit_retries is {pending.retries}"
                 pending.outcome.set_exception(conflict(pending.change, pending.base, newest, reason))
+            # Random, so that two writers who met do not meet again.
             time.sleep(random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1))))  # noqa: S311 - no secret
         except Exception as error:
             # Whatever else the store answers concerns all of them.
@@ -196,18 +199,6 @@ def _newest_state(store: Store, group: Sequence[PendingCommit], attempt: int) ->
     return base
 
 
-def _earlier_outcome(change: Change, newest: Snapshot | None, attempt: int) -> Snapshot | None:
-    """The outcome of a change that is visible already, else None."""
-    # An interrupted leader may have committed it, or its number was written before.
-    if newest is None:
-        return None
-    if change.commit in [c.id for c in newest.chain]:
-        return replace(newest, result=CommitResult(change.commit, attempt))
-    if is_applied(change.txn, newest.document.metadata):
-        return replace(newest, result=CommitResult(change.commit, attempt, skipped=True))
-    return None
-
-
 def _with_needed_indices(store: Store, newest: Snapshot | None, changes: Sequence[Change]) -> Snapshot | None:
     if newest is None or not any(map(needs_indices, changes)):
         return newest
@@ -239,12 +230,24 @@ def _apply(store: Store, pending: PendingCommit, state: Snapshot | None) -> Appl
 
 def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]) -> Snapshot:
     """Write all files of one swap and the document; return the state after it."""
-    last = steps[-1]
-    uuid, schemas = last.change.uuid, last.next.schemas
+    last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
+    uuid, schemas, indices, document = last.change.uuid, last.next.schemas, last.indices, last.next.document
+
+    def put_entry(entry: HistoryEntry) -> str:
+        # The key belongs to this commit alone, so this replaces at most an attempt that was lost.
+        key = history_key(uuid, entry.commit)
+        store.put(key, encode_entry(entry))
+        return key
+
     if newest is None:
+        # Before the document, since kartothek cannot open a dataset without its schema files.
         for table, schema in schemas.items():
             create_schema_file(store, schema_key(uuid, table), schema)
-    document = _put_companions(store, steps)
+    columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
+    tasks = [lambda c=c: put_index(store, uuid, indices[c], now) for c in columns]
+    tasks += [lambda e=step.entry: put_entry(e) for step in steps]
+    keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
+    document = replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
     token = swap(store, last.change, newest, document)
     if token is None:
         with suppress(Exception):  # the commit has landed, whatever the store answers now
@@ -254,24 +257,6 @@ def _write(store: Store, newest: Snapshot | None, steps: Sequence[AppliedChange]
         with suppress(Exception):  # the commit has landed, and the next one checks this copy again
             update_schema_file(store, schema_key(uuid, table), schema)
     return remember(store, last.snapshot(document, token))
-
-
-def _put_companions(store: Store, steps: Sequence[AppliedChange]) -> Document:
-    """Write index files and history entries, and return the document that names the index files."""
-
-    def put_entry(entry: HistoryEntry) -> str:
-        # The key belongs to this commit alone, so this replaces at most an attempt that was lost.
-        key = history_key(uuid, entry.commit)
-        store.put(key, encode_entry(entry))
-        return key
-
-    last, now = steps[-1], datetime.now(UTC).replace(tzinfo=None)
-    indices, document, uuid = last.indices, last.next.document, last.change.uuid
-    columns = sorted({*last.next.indices, *(c for c, key in document.indices.items() if key is UNWRITTEN)})
-    tasks = [lambda c=c: put_index(store, uuid, indices[c], now) for c in columns]
-    tasks += [lambda e=step.entry: put_entry(e) for step in steps]
-    keys = list(map_in_threads(lambda task: task(), tasks, store=store))[: len(columns)]
-    return replace(document, indices={**document.indices, **dict(zip(columns, keys, strict=True))})
 
 
 def index_bytes(index: SecondaryIndex) -> memoryview:
@@ -331,7 +316,13 @@ def swap(store: Store, change: Change, base: Snapshot | None, document: Document
         _withdraw_from_twin(store, change, key)
     elif key != document_key(change.uuid):
         _check_not_shadowed(store, change)
-    _delete_stale_twin(store, change.uuid, twin)
+    stale = document_key(change.uuid, msgpack=True)
+    with suppress(Exception):  # the commit has landed, and the next one checks again
+        # If the document changed during the swap, the dataset's encoding may have been changed.
+        if twin is not None and not store.changed(stale, twin):
+            store.delete(stale)
+            text = f"{document_key(change.uuid)!r} counts; {stale!r} was removed."
+            warnings.warn(f"Dataset {change.uuid!r} had two documents. {text}", stacklevel=2)
     return token
 
 
@@ -368,18 +359,6 @@ def _find_stale_twin(store: Store, change: Change, base: Snapshot | None) -> Has
         return store.get_versioned(msgpack_key)[1]
     except KeyNotFound:
         return None
-
-
-def _delete_stale_twin(store: Store, uuid: str, twin: Hashable) -> None:
-    key = document_key(uuid, msgpack=True)
-    with suppress(Exception):  # the commit has landed, and the next one checks again
-        # If the document changed during the swap, the dataset's encoding may have been changed.
-        if twin is None or store.changed(key, twin):
-            return
-        store.delete(key)
-        warnings.warn(
-            f"Dataset {uuid!r} had two documents. {document_key(uuid)!r} counts; {key!r} was removed.", stacklevel=2
-        )
 
 
 def _withdraw_from_twin(store: Store, change: Change, key: str) -> None:

@@ -84,7 +84,11 @@ def rebase(change: Change, base: Snapshot | None, newest: Snapshot | None) -> Ch
     if newest.partition_keys != change.partition_keys:
         raise conflict(change, base, newest, f"its partition keys are {list(newest.partition_keys)} now")
     if change.on_conflict == "raise":
-        _check_labels(change, base, newest)
+        # A label that both sides add, or that this one replaces and others changed.
+        labels = pa.array(change.labels, type=pa.string())
+        changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), base, newest)
+        if len(changed):
+            raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
     removed = _removed(change, base, newest)
     schemas = change.schemas
     if not change.receipts:  # without rows, only what the change itself changes
@@ -136,6 +140,7 @@ def minus_own_files(change: Change, base: Snapshot | None, newest: Snapshot | No
 
 def _added(change: Change, newest: Snapshot) -> Change:
     """A change that was to create the dataset, which another writer created since."""
+    # Only an update accepts a dataset that somebody else has created meanwhile.
     if change.creates or not change.receipts:
         raise conflict(change, None, newest, "the dataset was created")
     if newest.partition_keys != change.partition_keys:
@@ -151,16 +156,10 @@ def _added(change: Change, newest: Snapshot) -> Change:
     return _with_metadata(replace(change, msgpack=newest.is_msgpack), newest)
 
 
-def _check_labels(change: Change, base: Snapshot, newest: Snapshot) -> None:
-    """Raise for a label that both sides add, or that this one replaces and others changed."""
-    labels = pa.array(change.labels, type=pa.string())
-    changed = _others_of(change, changed_labels(labels, base.partitions, newest.partitions), base, newest)
-    if len(changed):
-        raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was added, replaced or removed")
-
-
 def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
     if change.scope is None:
+        # Compaction chose these labels by their rows, an undo by their commit: no `on_conflict`
+        # makes it right to remove what others have put there since.
         changed = changed_labels(change.removed, base.partitions, newest.partitions)
         if len(changed):
             raise conflict(change, base, newest, f"the partition {changed[0].as_py()!r} was replaced or removed")
@@ -168,6 +167,7 @@ def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
     try:
         removed = change.scope(newest)
     except (InvalidInput, InvalidType) as error:
+        # The scope fitted the base, so this is a conflict and not bad input.
         raise conflict(change, base, newest, f"the scope does not fit any more ({error})") from error
     if change.on_conflict == "raise":
         now, before = (_others_of(change, labels, base, newest) for labels in (removed, change.removed))
@@ -182,6 +182,7 @@ def _removed(change: Change, base: Snapshot, newest: Snapshot) -> pa.Array:
 
 def _indices(change: Change, base: Snapshot, newest: Snapshot) -> tuple[tuple[str, ...], frozenset[str]]:
     """The columns with an index after the change, and those whose index is dropped."""
+    # A new index has the values of exactly the partitions from which it was built.
     if change.built and not _equal(base.partitions, newest.partitions):
         raise conflict(change, base, newest, "partitions were added or removed, which the new index does not know")
     old = {c for c in change.index_columns if c in base.document.indices}

@@ -107,9 +107,19 @@ def check_undoable(undoing: UndoPlan) -> None:
     exists = pc.is_in(labels, value_set=newest.partitions.labels)
     again = pc.and_(exists, pc.invert(pc.is_in(labels, value_set=entry.added)))
     _raise_if(undoing, labels.filter(again), "which the commit removed, has been made again since")
+    if not len(labels):
+        return
     before = undoing.before
     fits = before.partition_keys == newest.partition_keys and before.schemas.keys() == newest.schemas.keys()
-    if len(labels) and not (fits and all(_covers(newest.schemas[t], schema) for t, schema in before.schemas.items())):
+    for table, older in before.schemas.items() if fits else ():
+        # The newest schema reads older files if columns were only added since.
+        newer = newest.schemas[table]
+        shared = pa.schema([newer.field(name) for name in older.names if name in newer.names])
+        try:
+            fits = fits and len(shared) == len(older) and bool(unify([shared, older], "").equals(shared))
+        except InvalidInput:
+            fits = False
+    if not fits:
         raise CommitConflict(
             f"Dataset {undoing.uuid!r}: commit {entry.commit} cannot be undone. What it removed does not fit the "
             f"schema or the partition keys that the dataset has since {_commits(undoing.later)}."
@@ -132,17 +142,6 @@ def _raise_if(undoing: UndoPlan, labels: pa.Array, reason: str) -> None:
 
 def _commits(entries: Sequence[HistoryEntry]) -> str:
     return commits([entry.commit for entry in reversed(entries)])  # the oldest first
-
-
-def _covers(schema: pa.Schema, older: pa.Schema) -> bool:
-    """Whether files of the older schema can be read with this one: columns were only added."""
-    if not set(older.names) <= set(schema.names):
-        return False
-    shared = pa.schema([schema.field(name) for name in older.names])
-    try:
-        return bool(unify([shared, older], "").equals(shared))
-    except InvalidInput:
-        return False
 
 
 def old_places(undoing: UndoPlan) -> dict[str, str]:

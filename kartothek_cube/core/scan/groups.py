@@ -129,10 +129,17 @@ def make_group_plan(
     columns = names_by_table(arguments.columns, snapshot, "columns")
     categoricals = names_by_table(arguments.categoricals, snapshot, "categoricals")
     tables = [table for table in snapshot.tables if arguments.tables is None or table in arguments.tables]
-    reads = tuple(_table_read(snapshot, arguments, t, columns.get(t), categoricals.get(t)) for t in tables)
-    known = set(snapshot.partition_keys)
+    reads = []
+    for table in tables:
+        schema = snapshot.schemas[table]
+        names = checked_columns(columns.get(table), schema, snapshot.uuid)
+        context = f"{snapshot.uuid}, table {table}" if len(snapshot.tables) > 1 else snapshot.uuid
+        check_predicate_columns(arguments.predicates, schema, context)
+        request = FileRequest(snapshot.uuid, schema, names, arguments.predicates)
+        encoded = checked_categoricals(categoricals.get(table), names, schema, snapshot.uuid)
+        reads.append(TableRead(table, request, encoded))
     for read in reads:
-        missing = [c for c in group_columns or () if c not in read.request.schema.names and c not in known]
+        missing = [c for c in group_columns or () if c not in (*read.request.schema.names, *snapshot.partition_keys)]
         if missing:
             raise UnknownColumn(
                 f"Table {read.table!r} of dataset {snapshot.uuid!r} lacks {missing}: its rows are in no group. "
@@ -140,27 +147,6 @@ def make_group_plan(
             )
     also = snapshot.secondary_columns & set(group_columns or ())
     indices = indices_for(store, snapshot, arguments.predicates, also, keep=keep)
-    groups = _make_groups(snapshot, arguments, group_columns, indices)
-    return GroupPlan(reads, groups, snapshot.partitions.files, snapshot.values)
-
-
-def _table_read(
-    snapshot: Snapshot, arguments: GroupArguments, table: str, names: list[str] | None, categoricals: list[str] | None
-) -> TableRead:
-    schema = snapshot.schemas[table]
-    columns = checked_columns(names, schema, snapshot.uuid)
-    context = f"{snapshot.uuid}, table {table}" if len(snapshot.tables) > 1 else snapshot.uuid
-    check_predicate_columns(arguments.predicates, schema, context)
-    request = FileRequest(snapshot.uuid, schema, columns, arguments.predicates)
-    return TableRead(table, request, checked_categoricals(categoricals, columns, schema, snapshot.uuid))
-
-
-def _make_groups(
-    snapshot: Snapshot,
-    arguments: GroupArguments,
-    group_columns: Sequence[str] | None,
-    indices: Mapping[str, SecondaryIndex],
-) -> Groups:
     everything = np.ones(len(snapshot.partitions), dtype=bool)
     masks, _ = conjunction_masks(snapshot, arguments.predicates, indices, everything)
     if arguments.label_filter is not None:
@@ -171,8 +157,10 @@ def _make_groups(
         selected[positions] = [bool(arguments.label_filter(label)) for label in labels]
         masks = [mask & selected for mask in masks]
     if group_columns is None:
-        return partition_by_partition(np.logical_or.reduce(masks))
-    return group_partitions(snapshot, group_columns, masks, arguments.predicates, indices)
+        groups = partition_by_partition(np.logical_or.reduce(masks))
+    else:
+        groups = group_partitions(snapshot, group_columns, masks, arguments.predicates, indices)
+    return GroupPlan(tuple(reads), groups, snapshot.partitions.files, snapshot.values)
 
 
 def check_group_columns(columns: Iterable[str], snapshot: Snapshot) -> tuple[str, ...]:
@@ -218,7 +206,14 @@ def group_partitions(
         return Groups(empty_rows(1), rows, np.array([0, len(rows)]))
     for column in by:
         rows, values = _with_values(snapshot, column, rows, values, indices)
-    possible = _possible(rows, values, masks, predicates)
+    # Again by conjunction: one may leave the partition possible, and only another one the values.
+    possible = np.zeros(len(rows), dtype=bool)
+    conjunctions: Predicates = ((),) if predicates is None else predicates
+    for mask, conjunction in zip(masks, conjunctions, strict=True):
+        both = mask[rows]
+        for column, clauses in by_column(c for c in conjunction if c.column in values.column_names).items():
+            both &= matching_all(values.column(column), clauses)
+        possible |= both
     rows, values = rows[possible], values.filter(pa.array(possible))
     keys = pack_one(values, values.column_names)
     order = np.lexsort((rows, keys))
@@ -248,15 +243,3 @@ def _with_values(
         new = indices[column].values.take(pa.array(order[matches]))
     valid = ~pc.is_null(new, nan_is_null=pt.is_floating(new.type)).to_numpy(zero_copy_only=False)
     return rows[valid], values.append_column(column, new).filter(pa.array(valid))
-
-
-def _possible(rows: IntArray, values: pa.Table, masks: Sequence[Mask], predicates: Predicates | None) -> Mask:
-    """Whether one conjunction leaves both the partition and the values possible."""
-    result = np.zeros(len(rows), dtype=bool)
-    conjunctions: Predicates = ((),) if predicates is None else predicates
-    for mask, conjunction in zip(masks, conjunctions, strict=True):
-        possible = mask[rows]
-        for column, clauses in by_column(c for c in conjunction if c.column in values.column_names).items():
-            possible &= matching_all(values.column(column), clauses)
-        result |= possible
-    return result

@@ -181,7 +181,17 @@ def compare_and_swap(
         except Exception as answer:
             # The put may have been applied although its answer was lost. Only the object tells.
             error = answer
-        stored, now = _read_after_failure(store, key, error, context)
+        stored: bytes | None = None
+        now: Version | None = None
+        try:
+            stored, now = store.get_versioned(key)
+        except KeyNotFound:
+            pass  # there is no object
+        except Exception as failure:
+            raise CommitOutcomeUnknown(
+                f"{context}: the store {store.name} answered {error!r} and cannot be read now ({failure!r}). "
+                f"Check {key!r} before writing again."
+            ) from error
         result = SwapResult(stored is not None and is_applied(stored), stored, now, error)
         if result.applied or now != version:
             return result
@@ -191,18 +201,6 @@ def compare_and_swap(
     if isinstance(error, VersionMismatch):
         return result
     raise error
-
-
-def _read_after_failure(store: Store, key: str, answer: Exception, context: str) -> tuple[bytes | None, Version | None]:
-    try:
-        return store.get_versioned(key)
-    except KeyNotFound:
-        return None, None
-    except Exception as error:
-        raise CommitOutcomeUnknown(
-            f"{context}: the store {store.name} answered {answer!r} and cannot be read now ({error!r}). "
-            f"Check {key!r} before writing again."
-        ) from answer
 
 
 def put_document(

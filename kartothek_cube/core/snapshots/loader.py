@@ -99,6 +99,7 @@ def load_snapshot(store: Store, uuid: str) -> Snapshot:
         If the document cannot be parsed, or contradicts its key.
     """
     cached = _cache.get(store, uuid)
+    # A dataset whose document lists no partitions changes with any new file, without its document.
     if cached is not None and cached.document.partitions is not None and is_current(store, cached):
         return cached
     stored = read_document(store, uuid)
@@ -118,37 +119,56 @@ def snapshot_of(store: Store, document: Document, key: str, token: Hashable = No
     """The snapshot of a document; the store has its schemas, and partitions that are not listed."""
     document, partitions = resolve_document(store, document)
     keys = document.partition_keys or ()
-    schemas = {t: ordered(s, keys) for t, s in _schemas(store, document, partitions).items()}
+    # A foreign writer copies the embedded schemas without updating them.
+    embedded = document.metadata.get(SCHEMA_KEY)
+    if embedded is not None and not is_foreign(document.metadata, document.partitions):
+        found = {t: stored_schema(s) for t, s in parse_embedded_schemas(str(embedded), document.uuid).items()}
+    else:
+        tables = list(partitions.files)
+        if not tables:
+            # A dataset without partitions has the tables that have a schema file.
+            entries = store.list(f"{document.uuid}/", recursive=True).entries
+            tables = sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
+        found = {}
+        for table in tables:
+            file = schema_key(document.uuid, table)
+            check_named_key(file, document.uuid)
+            try:
+                found[table] = normal_schema(parse_common_metadata(store.get(file), file))
+            except KeyNotFound:
+                raise KeyNotFound(
+                    f"The schema file {file!r} of dataset {document.uuid!r} is missing in the store {store.name}."
+                ) from None
+    schemas = {table: ordered(schema, keys) for table, schema in found.items()}
     return make_snapshot(document, key, token, schemas, partitions)
 
 
 def resolve_document(store: Store, document: Document) -> tuple[Document, PartitionColumns]:
     """The document with its partition keys, and its partitions; what it lacks is in file paths."""
-    partitions = document.partitions if document.partitions is not None else _listed_partitions(store, document.uuid)
+    uuid, partitions = document.uuid, document.partitions
+    if partitions is None:
+        # The document lists none: every data file below it counts.
+        files: dict[str, dict[str, str]] = {}
+        depths = set()
+        for entry in store.list(f"{uuid}/", recursive=True).entries:
+            if not is_data_key(entry.key):
+                continue
+            key = _decoded(entry.key, uuid)
+            depths.add(len(key.pairs))
+            label = label_of(key.pairs, str(key.file).removesuffix(DATA_SUFFIX))
+            files.setdefault(label, {})[str(key.table)] = entry.key
+        if len(depths) > 1:
+            raise CorruptDocument(
+                f"Dataset {uuid!r} lists no partitions, and its files are at different depths: "
+                f"{sorted(depths)} partition columns."
+            )
+        partitions = from_mapping({label: {"files": by_table} for label, by_table in files.items()}, uuid)
     if document.partition_keys is None:
+        # The format lets a document leave them out: they follow from the first data key.
         first = next((f[0].as_py() for f in partitions.files.values() if len(f) and f[0].is_valid), None)
-        pairs = _decoded(first, document.uuid).pairs if first else ()
+        pairs = _decoded(first, uuid).pairs if first else ()
         document = replace(document, partition_keys=tuple(column for column, _ in pairs))
     return document, partitions
-
-
-def _listed_partitions(store: Store, uuid: str) -> PartitionColumns:
-    """The partitions of a dataset whose document lists none: every data file below it."""
-    files: dict[str, dict[str, str]] = {}
-    depths = set()
-    for entry in store.list(f"{uuid}/", recursive=True).entries:
-        if not is_data_key(entry.key):
-            continue
-        key = _decoded(entry.key, uuid)
-        depths.add(len(key.pairs))
-        label = label_of(key.pairs, str(key.file).removesuffix(DATA_SUFFIX))
-        files.setdefault(label, {})[str(key.table)] = entry.key
-    if len(depths) > 1:
-        raise CorruptDocument(
-            f"Dataset {uuid!r} lists no partitions, and its files are at different depths: "
-            f"{sorted(depths)} partition columns."
-        )
-    return from_mapping({label: {"files": by_table} for label, by_table in files.items()}, uuid)
 
 
 def _decoded(key: str, uuid: str) -> DecodedKey:
@@ -157,30 +177,6 @@ def _decoded(key: str, uuid: str) -> DecodedKey:
     except UnicodeDecodeError as error:
         raise CorruptDocument(
             f"The key {key!r} of dataset {uuid!r} is no UTF-8 text once it is decoded: {error}"
-        ) from None
-
-
-def _schemas(store: Store, document: Document, partitions: PartitionColumns) -> dict[str, pa.Schema]:
-    """The schemas inside the document, or in the schema files of the tables."""
-    # A foreign writer copies the embedded schemas without updating them.
-    embedded = document.metadata.get(SCHEMA_KEY)
-    if embedded is not None and not is_foreign(document.metadata, document.partitions):
-        return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(embedded), document.uuid).items()}
-    tables = list(partitions.files)
-    if not tables:
-        entries = store.list(f"{document.uuid}/", recursive=True).entries
-        tables = sorted({e.key.split("/")[1] for e in entries if e.key.endswith(f"/{SCHEMA_FILE}")})
-    return {table: _read_schema(store, document.uuid, table) for table in tables}
-
-
-def _read_schema(store: Store, uuid: str, table: str) -> pa.Schema:
-    key = schema_key(uuid, table)
-    check_named_key(key, uuid)
-    try:
-        return normal_schema(parse_common_metadata(store.get(key), key))
-    except KeyNotFound:
-        raise KeyNotFound(
-            f"The schema file {key!r} of dataset {uuid!r} is missing in the store {store.name}."
         ) from None
 
 
@@ -214,6 +210,7 @@ def load_index(
             f"only on {sorted(snapshot.document.indices)}."
         )
     data_type = index_type(type_of_column(snapshot.schemas, column, snapshot.uuid), column, snapshot.uuid)
+    # Old documents hold the whole index in place of the key of its file.
     if not isinstance(reference, str):
         return _embedded_index(column, data_type, reference, snapshot.uuid), True
     predicates = (tuple(clauses),) if clauses else None

@@ -43,30 +43,29 @@ def parse_scope(delete_scope: object, base: Snapshot | None) -> Scope:
                 f"delete_scope of dataset {base.uuid!r} has an empty dict, which would remove every partition. "
                 "Name the partitions, or overwrite."
             )
-        scope.append(tuple(Clause(str(c), "==", _value(base, str(c), value)) for c, value in item.items()))
+        clauses = []
+        for column, value in ((str(c), value) for c, value in item.items()):
+            data_type = type_of_column(base.schemas, column, base.uuid)
+            if column not in base.indexed_columns:
+                raise InvalidRequest(
+                    f"delete_scope of dataset {base.uuid!r}: column {column!r} is neither a partition key "
+                    "nor has it a secondary index, so it selects no partitions. "
+                    f"Indexed are {sorted(base.indexed_columns)}."
+                )
+            if is_null(value) or isinstance(value, (list, tuple, set, frozenset, dict, np.ndarray)):
+                raise InvalidType(
+                    f"delete_scope of dataset {base.uuid!r}: {column!r} needs one value, not {value!r}. "
+                    "Give one dict for each value."
+                )
+            try:
+                clauses.append(Clause(column, "==", _cast(value, data_type)))
+            except (pa.ArrowException, UnicodeDecodeError, OverflowError, TypeError) as error:
+                raise InvalidInput(
+                    f"delete_scope of dataset {base.uuid!r}: {value!r} is no value of column {column!r}, "
+                    f"which is {data_type}: {error}"
+                ) from None
+        scope.append(tuple(clauses))
     return tuple(scope)
-
-
-def _value(base: Snapshot, column: str, value: object) -> Any:
-    data_type = type_of_column(base.schemas, column, base.uuid)
-    if column not in base.indexed_columns:
-        raise InvalidRequest(
-            f"delete_scope of dataset {base.uuid!r}: column {column!r} is neither a partition key "
-            "nor has it a secondary index, so it selects no partitions. "
-            f"Indexed are {sorted(base.indexed_columns)}."
-        )
-    if is_null(value) or isinstance(value, (list, tuple, set, frozenset, dict, np.ndarray)):
-        raise InvalidType(
-            f"delete_scope of dataset {base.uuid!r}: {column!r} needs one value, not {value!r}. "
-            "Give one dict for each value."
-        )
-    try:
-        return _cast(value, data_type)
-    except (pa.ArrowException, UnicodeDecodeError, OverflowError, TypeError) as error:
-        raise InvalidInput(
-            f"delete_scope of dataset {base.uuid!r}: {value!r} is no value of column {column!r}, "
-            f"which is {data_type}: {error}"
-        ) from None
 
 
 def _cast(value: object, data_type: pa.DataType) -> Any:

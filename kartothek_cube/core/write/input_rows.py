@@ -173,7 +173,15 @@ def _from_mapping(item: Mapping[Any, Any], uuid: str) -> Iterator[InputPartition
     label = item.get("label")
     if label is not None and (not isinstance(label, str) or not label):
         raise InvalidInput(f"A label of dataset {uuid!r} is a text, not {label!r}.")
-    indexed = _indexed_columns(item.get("indices"), tables, uuid)
+    # Only the columns count: the values of an index are always computed from the rows.
+    indexed = tuple(column for column, index in dict(item.get("indices") or {}).items() if index)
+    for table, rows in tables.items():
+        missing = sorted(set(indexed) - set(rows.column_names)) if rows is not None else []
+        if missing:
+            raise InvalidInput(
+                f"There is no column corresponding to index {missing} in table {table!r} "
+                f"of an element for dataset {uuid!r}."
+            )
     yield InputPartition(new_id() if label is None else label, tables, fresh=label is None, indexed=indexed)
 
 
@@ -188,19 +196,6 @@ def _pairs(pairs: list[Any], uuid: str) -> dict[str, Any]:
 
 def _tables(data: Mapping[Any, Any], uuid: str) -> dict[str, pa.Table | None]:
     return {table: None if rows is None else as_rows(rows, uuid) for table, rows in data.items()}
-
-
-def _indexed_columns(indices: Any, tables: Mapping[str, pa.Table | None], uuid: str) -> tuple[str, ...]:
-    """The columns of the indices that a dict brings. Index values are computed from the rows."""
-    columns = tuple(column for column, index in dict(indices or {}).items() if index)
-    for table, rows in tables.items():
-        missing = sorted(set(columns) - set(rows.column_names)) if rows is not None else []
-        if missing:
-            raise InvalidInput(
-                f"There is no column corresponding to index {missing} in table {table!r} "
-                f"of an element for dataset {uuid!r}."
-            )
-    return columns
 
 
 def repeated(labels: Iterable[str]) -> list[str]:

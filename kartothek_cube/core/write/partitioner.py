@@ -34,14 +34,23 @@ def split_rows(table: pa.Table, partition_on: Sequence[str], base_label: str, uu
         )
     table, starts = _grouped(table, partition_on)
     firsts = _distinct_rows(table.select(list(partition_on)).take(pa.array(starts)), uuid)
+    # The path has these values, and readers take them from there, whatever the file says.
     payload = table.drop_columns(list(partition_on))
     if payload.num_columns == 0:
         raise InvalidInput(f"No data left to save outside partition columns {list(partition_on)} in dataset {uuid!r}.")
     lengths = np.diff(np.append(starts, table.num_rows))
-    return [
-        PartitionRows(values, _label(values, table.schema, base_label, uuid), payload.slice(s, n))
-        for values, s, n in zip(firsts, starts, lengths, strict=True)
-    ]
+    types = {name: table.schema.field(name).type for name in partition_on}
+    parts = []
+    for values, start, length in zip(firsts, starts, lengths, strict=True):
+        pairs: list[tuple[str, str | bytes]] = []
+        for name, value in values.items():
+            try:
+                pairs.append((name, partition_text(value, types[name])))
+            except Unsupported as error:
+                raise Unsupported(f"Partition column {name!r} of dataset {uuid!r}: {error}") from None
+        label = label_of(pairs, base_label)  # type: ignore[arg-type]
+        parts.append(PartitionRows(values, label, payload.slice(start, length)))
+    return parts
 
 
 def _grouped(table: pa.Table, by: Sequence[str]) -> tuple[pa.Table, IntArray]:
@@ -77,13 +86,3 @@ def _distinct_rows(rows: pa.Table, uuid: str) -> list[dict[str, Any]]:
                 "which a path cannot name."
             ) from None
     return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _label(values: dict[str, Any], schema: pa.Schema, base_label: str, uuid: str) -> str:
-    pairs: list[tuple[str, str | bytes]] = []
-    for name, value in values.items():
-        try:
-            pairs.append((name, partition_text(value, schema.field(name).type)))
-        except Unsupported as error:
-            raise Unsupported(f"Partition column {name!r} of dataset {uuid!r}: {error}") from None
-    return label_of(pairs, base_label)  # type: ignore[arg-type]

@@ -183,9 +183,23 @@ def prepare(request: WriteRequest, element: InputPartition) -> PreparedRows:
     _check_element(request, element, [f for rows in tables.values() for f in rows.schema])
     by = request.partition_on
     parts = {table: split_rows(rows, by, element.label, request.uuid) for table, rows in tables.items()}
-    _check_keys(request, parts)
+    # Checked here, so that a value that makes no key fails before its file is encoded.
+    for table, part in ((table, part) for table, of_table in parts.items() for part in of_table):
+        try:
+            check_key(data_key(request.uuid, table, part.label, request.serializer.file_suffix))
+        except InvalidInput as error:
+            subject = f"the partition values {dict(part.values)} make" if part.values else "the label makes"
+            raise InvalidInput(f"Dataset {request.uuid!r}: {subject} no valid key. {error}") from None
     schemas = {table: ordered(dataset_schema(rows.schema, by), by) for table, rows in tables.items()}
-    return PreparedRows(element.label, element.fresh, schemas, _balanced(parts, tables, by))
+    # Every partition gets a file of every table, perhaps without rows: kartothek derives the tables
+    # of a dataset from its first partition.
+    labels = {part.label: part.values for of_table in parts.values() for part in of_table}
+    full = {}
+    for table, of_table in parts.items():
+        empty = tables[table].drop_columns(list(by)).slice(0, 0)
+        by_label = {part.label: part for part in of_table}
+        full[table] = [by_label.get(label) or PartitionRows(values, label, empty) for label, values in labels.items()]
+    return PreparedRows(element.label, element.fresh, schemas, full)
 
 
 def _sorted(request: WriteRequest, table: str, rows: pa.Table) -> pa.Table:
@@ -250,29 +264,6 @@ def _check_element(request: WriteRequest, element: InputPartition, fields: Seque
         )
 
 
-def _check_keys(request: WriteRequest, parts: Mapping[str, Sequence[PartitionRows]]) -> None:
-    for table, of_table in parts.items():
-        for part in of_table:
-            try:
-                check_key(data_key(request.uuid, table, part.label, request.serializer.file_suffix))
-            except InvalidInput as error:
-                subject = f"the partition values {dict(part.values)} make" if part.values else "the label makes"
-                raise InvalidInput(f"Dataset {request.uuid!r}: {subject} no valid key. {error}") from None
-
-
-def _balanced(
-    parts: Mapping[str, Sequence[PartitionRows]], tables: Mapping[str, pa.Table], partition_on: Sequence[str]
-) -> dict[str, list[PartitionRows]]:
-    """Every partition with every table, if need be without rows."""
-    labels = {part.label: part.values for of_table in parts.values() for part in of_table}
-    full = {}
-    for table, of_table in parts.items():
-        empty = tables[table].drop_columns(list(partition_on)).slice(0, 0)
-        by_label = {part.label: part for part in of_table}
-        full[table] = [by_label.get(label) or PartitionRows(values, label, empty) for label, values in labels.items()]
-    return full
-
-
 # --- the schemas of all elements ------------------------------------------------------------------
 
 
@@ -298,32 +289,33 @@ class Schemas:
 
     def add(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Compare the schemas of one more element with the present ones, and merge them."""
-        present = self.tables or (dict(self.request.start.schemas) if self.request.start is not None else {})
+        start = self.request.start
+        present = self.tables or (dict(start.schemas) if start is not None else {})
         if present and set(present) != set(schemas):
             raise InvalidInput(
                 "Input partitions for update have different tables than dataset "
                 f"{self.request.uuid!r}: {sorted(schemas)}, not {sorted(present)}."
             )
-        self.tables = {table: self._merged(table, present.get(table), schema) for table, schema in schemas.items()}
+        tables = dict(schemas)
+        for table, schema in schemas.items():
+            old, new = present.get(table), schema
+            if old is None or old.equals(new):
+                continue
+            if self.request.add_columns:
+                # Not every element needs the added columns: each side gets those of the other.
+                stored = start.schemas.get(table, old).names if start is not None else old.names
+                absent = [f for f in old if f.name not in new.names and f.name not in stored]
+                old = pa.schema([*old, *(f for f in new if f.name not in old.names)])
+                new = pa.schema([*new, *absent])
+            try:
+                unified = unify([old, new], f"table {table!r} of dataset {self.request.uuid!r}")
+            except InvalidInput as error:
+                if start is None or not set(old.names) < set(new.names):
+                    raise
+                raise InvalidInput(f"{error} To add new columns, say add_columns=True in the update.") from None
+            tables[table] = ordered(unified, self.request.partition_on)
+        self.tables = tables
         check_shared_columns(self.tables, self.request.uuid)
-
-    def _merged(self, table: str, present: pa.Schema | None, schema: pa.Schema) -> pa.Schema:
-        if present is None or present.equals(schema):
-            return schema
-        start = self.request.start
-        if self.request.add_columns:
-            # Not every element needs to have the added columns: each side gets those of the other.
-            stored = start.schemas.get(table, present).names if start is not None else present.names
-            absent = [f for f in present if f.name not in schema.names and f.name not in stored]
-            present = pa.schema([*present, *(f for f in schema if f.name not in present.names)])
-            schema = pa.schema([*schema, *absent])
-        try:
-            unified = unify([present, schema], f"table {table!r} of dataset {self.request.uuid!r}")
-        except InvalidInput as error:
-            if start is None or not set(present.names) < set(schema.names):
-                raise
-            raise InvalidInput(f"{error} To add new columns, say add_columns=True in the update.") from None
-        return ordered(unified, self.request.partition_on)
 
 
 def check_final(request: WriteRequest, schemas: Mapping[str, pa.Schema]) -> None:

@@ -39,27 +39,27 @@ def receipts_of_files(store: Store, request: WriteRequest, element: InputPartiti
             "that says which file has them. "
             "Write them with write_single_partition, or give {'label': ..., 'data': {table: None}}."
         )
-    return [_receipt_of_file(store, request, element.label, table, rows) for table, rows in element.tables.items()]
-
-
-def _receipt_of_file(store: Store, request: WriteRequest, label: str, table: str, rows: pa.Table | None) -> Receipt:
-    check_table_name(table, request.uuid)
-    key = data_key(request.uuid, table, label)
-    try:
-        with open_file(store, key, request.uuid) as source:
-            # pandas stores row labels in such columns; datasets have none.
-            columns = pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")])
-            file_schema, num_rows = stored_schema(columns, f" of the file {key!r}"), source.metadata.num_rows
-    except KeyNotFound:
-        raise KeyNotFound(
-            f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, "
-            f"which is not in the store {store.name}."
-        ) from None
-    schema = _dataset_schema_of_file(request, table, key, file_schema, rows)
-    values: Mapping[str, Any] = {}
-    if request.partition_on:
-        values = partition_table(pa.array([key]), request.partition_on, schema, request.uuid).to_pylist()[0]
-    return Receipt(request.uuid, label, key, values, num_rows, store.tail(key, 0)[1], schema, {}, table=table)
+    label, receipts = element.label, []
+    for table, rows in element.tables.items():
+        check_table_name(table, request.uuid)
+        key = data_key(request.uuid, table, label)
+        try:
+            with open_file(store, key, request.uuid) as source:
+                # pandas stores row labels in such columns; datasets have none.
+                columns = pa.schema([f for f in source.schema if not f.name.startswith("__index_level_")])
+                file_schema, num_rows = stored_schema(columns, f" of the file {key!r}"), source.metadata.num_rows
+        except KeyNotFound:
+            raise KeyNotFound(
+                f"Dataset {request.uuid!r}: the partition {label!r} should have the file {key!r}, "
+                f"which is not in the store {store.name}."
+            ) from None
+        schema = _dataset_schema_of_file(request, table, key, file_schema, rows)
+        values: Mapping[str, Any] = {}
+        if request.partition_on:
+            values = partition_table(pa.array([key]), request.partition_on, schema, request.uuid).to_pylist()[0]
+        size = store.tail(key, 0)[1]
+        receipts.append(Receipt(request.uuid, label, key, values, num_rows, size, schema, {}, table=table))
+    return receipts
 
 
 def _dataset_schema_of_file(

@@ -164,6 +164,7 @@ def _put(store: Store, request: StageRequest, label: str, data: Data) -> str:
     elif not store.contains(key):
         store.put(key, data)
         return key
+    # Files are never overwritten: states of the past name the one that is there.
     folder, slash, name = label.rpartition("/")
     key = data_key(request.uuid, request.table, f"{folder}{slash}{name[:_READABLE]}-{new_id()}", suffix)
     store.put(key, data)
