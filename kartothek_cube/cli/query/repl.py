@@ -152,6 +152,7 @@ def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
 def _show_result(
     session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
 ) -> None:
+    # The rows end with this call: else they would fill memory while the next query runs.
     from kartothek_cube.cube.verbs.query import query_cube
 
     with working(session):
