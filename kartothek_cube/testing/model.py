@@ -231,12 +231,15 @@ class NaiveCube:
         where = _active(conditions)
         dimensions = self.cube.dimension_columns if dimension_columns is None else tuple(dimension_columns)
         if not dimensions or len(set(dimensions)) < len(dimensions) or set(dimensions) - {*self.cube.dimension_columns}:
-            raise InvalidInput(f"{dimensions} are not different columns among {self.cube.dimension_columns}.")
+            known = self.cube.dimension_columns
+            raise InvalidInput(f"Dimension columns {dimensions} are not different columns among {known}.")
         by = tuple(partition_by or ())
         _check_known(visible, by)
         unindexed = [column for column in by if not any(column in dataset.indexed for dataset in visible.values())]
         if unindexed or len(set(by)) < len(by):
-            raise InvalidInput(f"partition_by {by} must be different columns with an index; without: {unindexed}.")
+            raise InvalidInput(
+                f"partition_by {by} must name different columns with an index; without one: {unindexed}."
+            )
         payload = _checked_payload(self.cube, visible, dimensions, payload_columns)
         _check_known(visible, [condition.column for condition in where])
         _check_projection(visible, dimensions, payload | set(by) | {condition.column for condition in where})

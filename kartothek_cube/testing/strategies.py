@@ -212,7 +212,7 @@ def cubes_with_data(draw: st.DrawFn) -> CubeCase:
         if _rarely(draw):
             conditions = draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=1, max_size=2))
             columns = {condition.column for condition in conditions}
-            # Only datasets with these keys: a call that is refused would leave no data to query.
+            # Only datasets with these keys: every call of a case must succeed.
             names = [name for name, layout in case.layouts.items() if columns <= set(layout.partition_on)]
             later.append(Removal(tuple(conditions), tuple(names)))
         else:
@@ -286,7 +286,11 @@ def queries(draw: st.DrawFn, case: CubeCase) -> Query:
     dimensions = draw(
         st.none() | st.lists(st.sampled_from(case.cube.dimension_columns), min_size=1, unique=True).map(tuple)
     )
-    usable = _usable_columns(draw, case, datasets, dimensions)
+    # Some queries project payload of more dimensions, and must be refused.
+    kept = set(case.cube.dimension_columns if dimensions is None or _rarely(draw) else dimensions)
+    visible = [layout for name, layout in case.layouts.items() if datasets is None or name in datasets]
+    usable = {column for layout in visible if kept.issuperset(layout.dimensions) for column in layout.payload}
+    usable |= kept | set(case.cube.partition_columns)
     conditions = draw(st.lists(_conditions(case, usable | set(case.cube.dimension_columns)), max_size=2))
     by = None
     if not draw(st.booleans()):
@@ -300,15 +304,6 @@ def queries(draw: st.DrawFn, case: CubeCase) -> Query:
     if not (_rarely(draw) if projects else draw(st.booleans())):
         payload = tuple(draw(st.lists(st.sampled_from(sorted(usable)), unique=True)))
     return Query(tuple(conditions), datasets, dimensions, by, payload)
-
-
-def _usable_columns(
-    draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | None, dimensions: Sequence[str] | None
-) -> set[str]:
-    kept = set(case.cube.dimension_columns if dimensions is None or _rarely(draw) else dimensions)
-    visible = [layout for name, layout in case.layouts.items() if datasets is None or name in datasets]
-    payload = {column for layout in visible if kept.issuperset(layout.dimensions) for column in layout.payload}
-    return payload | kept | set(case.cube.partition_columns)
 
 
 def _rarely(draw: st.DrawFn) -> bool:
@@ -326,7 +321,7 @@ def _draw_layouts(draw: st.DrawFn, cube: Cube) -> dict[str, Layout]:
         dimensions = cube.dimension_columns
         if number:
             dimensions = tuple(sorted(draw(st.lists(st.sampled_from(dimensions), min_size=1, unique=True))))
-        # The seed has always the partition columns of the cube; kartothek demands it.
+        # The seed has the partition columns of the cube, else reading refuses the cube.
         if not number or draw(st.booleans()):
             layouts[name] = Layout(
                 dimensions, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True

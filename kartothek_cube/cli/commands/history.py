@@ -58,10 +58,10 @@ def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
             known = {column: row[column] for column in _COLUMNS if not pd.isna(row[column])}
             # pandas turns a column of integers with gaps into floats with NaN.
             known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
-            time = known["time"].isoformat() if "time" in known else None
-            rows.append(
-                {"dataset": name, **dict.fromkeys(_COLUMNS), **known, "time": time, "kept": bool(known.get("kept"))}
-            )
+            known |= {"kept": bool(known.get("kept"))}
+            if "time" in known:
+                known["time"] = known["time"].isoformat()
+            rows.append({"dataset": name, **dict.fromkeys(_COLUMNS), **known})
     return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
 
 
