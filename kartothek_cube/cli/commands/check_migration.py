@@ -286,6 +286,7 @@ def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
         keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
         if not keys or not keys[0].endswith(".parquet"):
             continue
+        # One footer for each table, so that a whole store is checked quickly; --deep reads more.
         with open_file(store, keys[0], uuid) as source:
             stored = source.metadata.schema.to_arrow_schema()
         for field in stored:

@@ -31,6 +31,7 @@ def description(loaded: LoadedCube) -> dict[str, Any]:
     cube, types = loaded.cube, loaded.types
     described = []
     for name, dataset in sorted(loaded.datasets.items()):
+        # Not the types of the cube: those of the seed win there over the dataset's.
         own_types = {field.name: field.type for field in dataset.snapshot.schema}
         visible = visible_columns(dataset.snapshot.schema.names)
         described.append(
