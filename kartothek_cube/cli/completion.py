@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
@@ -17,7 +18,7 @@ STORE_WIDE = ("check-migration",)
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _offering(names: Callable[[click.Context], Collection[str]], *, several: bool) -> Completer:
+def _offering(names: Callable[[click.Context], Collection[str]], *, several: bool = False) -> Completer:
     """A completer of one name, or of the last of several names that are separated by commas."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -47,13 +48,16 @@ def _cube(ctx: click.Context) -> LoadedCube:
     return load_cube(session_of(ctx.find_root().params))
 
 
-def _cubes(ctx: click.Context) -> Collection[str]:
+@_offering
+def cubes(ctx: click.Context) -> Collection[str]:
+    """The cubes of the store, and the commands that take none."""
     from kartothek_cube.cube.verbs.describe import list_cubes
 
     return [*list_cubes(open_source(session_of(ctx.params))), *STORE_WIDE]
 
 
-def _columns(ctx: click.Context) -> Collection[str]:
+@partial(_offering, several=True)
+def columns(ctx: click.Context) -> Collection[str]:
     """The columns of the dataset that the command line names, else of the cube."""
     from kartothek_cube.cube.cube import visible_columns
 
@@ -62,16 +66,15 @@ def _columns(ctx: click.Context) -> Collection[str]:
     return {column for snapshot in snapshots for column in visible_columns(snapshot.schema.names)}
 
 
-def _groupable(ctx: click.Context) -> Collection[str]:
+@partial(_offering, several=True)
+def partition_columns(ctx: click.Context) -> Collection[str]:
+    """The columns that a query can group by: those with an index."""
     loaded = _cube(ctx)
     indexed = (column for dataset in loaded.datasets.values() for column in dataset.snapshot.secondary_columns)
     return {*loaded.cube.partition_columns, *loaded.cube.index_columns, *indexed}
 
 
-cubes = _offering(_cubes, several=False)
-dataset = _offering(lambda ctx: _cube(ctx).datasets, several=False)
+dataset = _offering(lambda ctx: _cube(ctx).datasets)
 datasets = _offering(lambda ctx: _cube(ctx).datasets, several=True)
-columns = _offering(_columns, several=True)
-partition_columns = _offering(_groupable, several=True)
-stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv), several=False)
+stores = _offering(lambda ctx: store_names(session_of(ctx.find_root().params).skv))
 files, directories = _paths("file"), _paths("dir")

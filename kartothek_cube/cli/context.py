@@ -226,28 +226,23 @@ def loading(session: Session) -> Iterator[Store]:
     Failure
         If store or cube do not exist, or cannot be read.
     """
-    prefix, hint = session.prefix, ""
+    hint = ""
     try:
         store = open_source(session)
         try:
             yield store
         except (InvalidInput, DatasetNotFound):
+            from kartothek_cube.core.text import did_you_mean, join_names
+            from kartothek_cube.cube.members.discovery import list_cube_prefixes
+
             # The listing is made only now: it costs a store call.
-            hint = _other_cubes(prefix, store)
+            prefixes = list_cube_prefixes(store)
+            if session.prefix not in prefixes:
+                similar = did_you_mean([session.prefix], prefixes)
+                hint = f" Cubes of this store: {join_names(prefixes)}.{similar}{missing_directory(store)}"
             raise
     except KartothekCubeError as error:
         raise Failure(f"Could not load cube: {one_line(error)}{hint}") from error
-
-
-def _other_cubes(prefix: str, store: Store) -> str:
-    from kartothek_cube.core.text import did_you_mean, join_names
-    from kartothek_cube.cube.members.discovery import list_cube_prefixes
-
-    prefixes = list_cube_prefixes(store)
-    if prefix in prefixes:
-        return ""
-    hint = did_you_mean([prefix], prefixes)
-    return f" Cubes of this store: {join_names(prefixes)}.{hint}{missing_directory(store)}"
 
 
 def missing_directory(store: Store) -> str:

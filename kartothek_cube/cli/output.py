@@ -117,11 +117,8 @@ def plain(value: object) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, set | frozenset):
         return sorted(plain(item) for item in value)
-    return _scalar(value)
-
-
-def _scalar(value: object) -> Any:
     if isinstance(value, float):
+        # Python would write `NaN` and `Infinity`, which other parsers of JSON refuse.
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value

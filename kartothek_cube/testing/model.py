@@ -229,19 +229,30 @@ class NaiveCube:
         """
         visible = self._visible(datasets)
         where = _active(conditions)
-        dimensions = _checked_dimensions(self.cube, dimension_columns)
-        by = _checked_partition_by(visible, partition_by or ())
+        dimensions = self.cube.dimension_columns if dimension_columns is None else tuple(dimension_columns)
+        if not dimensions or len(set(dimensions)) < len(dimensions) or set(dimensions) - {*self.cube.dimension_columns}:
+            known = self.cube.dimension_columns
+            raise InvalidInput(f"Dimension columns {dimensions} are not different columns among {known}.")
+        by = tuple(partition_by or ())
+        _check_known(visible, by)
+        unindexed = [column for column in by if not any(column in dataset.indexed for dataset in visible.values())]
+        if unindexed or len(set(by)) < len(by):
+            raise InvalidInput(
+                f"partition_by {by} must name different columns with an index; without one: {unindexed}."
+            )
         payload = _checked_payload(self.cube, visible, dimensions, payload_columns)
         _check_known(visible, [condition.column for condition in where])
         _check_projection(visible, dimensions, payload | set(by) | {condition.column for condition in where})
-        rows = [
-            {column: None if value is ABSENT else value for column, value in row.items()}
-            for row in self._wide_rows(visible)
-            if all(matches(row, condition) for condition in where)
-        ]
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in self._wide_rows(visible):
+            if all(matches(row, condition) for condition in where):
+                filled = {column: None if value is ABSENT else value for column, value in row.items()}
+                # A null is the key of no group, as in pandas.
+                if None not in (key := _values(filled, by)):
+                    groups.setdefault(key, []).append(filled)
         output = sorted({*by, *dimensions, *payload, *self.cube.partition_columns})
         order = (*dimensions, *self.cube.partition_columns)
-        return [_projected(group, output, order) for group in _grouped(rows, by)]
+        return [_projected(group, output, order) for _, group in sorted(groups.items())]
 
     def _visible(self, names: Iterable[str] | None) -> dict[str, NaiveDataset]:
         chosen = set(self.datasets if names is None else names)
@@ -311,25 +322,6 @@ def _check_known(visible: Mapping[str, NaiveDataset], columns: Iterable[str]) ->
         raise InvalidInput(f"Columns {sorted(unknown)} do not exist, there are {sorted(_available(visible))}.")
 
 
-def _checked_dimensions(cube: Cube, dimensions: Sequence[str] | None) -> tuple[str, ...]:
-    checked = cube.dimension_columns if dimensions is None else tuple(dimensions)
-    if not checked or len(set(checked)) < len(checked) or set(checked) - set(cube.dimension_columns):
-        raise InvalidInput(f"Dimension columns {checked} are not different columns among {cube.dimension_columns}.")
-    return checked
-
-
-def _checked_partition_by(visible: Mapping[str, NaiveDataset], partition_by: Sequence[str]) -> tuple[str, ...]:
-    _check_known(visible, partition_by)
-    unindexed = [
-        column for column in partition_by if not any(column in dataset.indexed for dataset in visible.values())
-    ]
-    if unindexed or len(set(partition_by)) < len(partition_by):
-        raise InvalidInput(
-            f"partition_by {tuple(partition_by)} must name different columns with an index; without one: {unindexed}."
-        )
-    return tuple(partition_by)
-
-
 def _checked_payload(
     cube: Cube, visible: Mapping[str, NaiveDataset], dimensions: Sequence[str], payload: Iterable[str] | None
 ) -> set[str]:
@@ -349,14 +341,6 @@ def _check_projection(visible: Mapping[str, NaiveDataset], dimensions: Sequence[
                 f'Payload {sorted(dataset.payload & columns)} of "{name}" has dimensions {dataset.dimensions}, '
                 f"not only {tuple(dimensions)}."
             )
-
-
-def _grouped(rows: Iterable[Row], by: Sequence[str]) -> list[list[Row]]:
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        if None not in _values(row, by):
-            groups.setdefault(_values(row, by), []).append(row)
-    return [groups[key] for key in sorted(groups)]
 
 
 def _projected(rows: Iterable[Row], output: Sequence[str], order: Sequence[str]) -> list[Row]:

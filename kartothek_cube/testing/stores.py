@@ -93,6 +93,7 @@ class CountingStore(StoreView):
         return action()
 
     def _record(self, operation: str, key: str) -> Call:
+        # The library calls stores from several threads, and no two calls may have one number.
         with self._lock:
             call = Call(operation, key, self.counts[operation] + 1)
             self.calls.append(call)

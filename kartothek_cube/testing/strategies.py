@@ -207,7 +207,18 @@ def cubes_with_data(draw: st.DrawFn) -> CubeCase:
     if extended:
         first.append(draw(writes(case, "extend", extended)))
     case = replace(case, steps=tuple(first))
-    return replace(case, steps=(*first, *(_later_step(draw, case) for _ in range(draw(st.integers(0, 3))))))
+    later: list[Step] = []
+    for _ in range(draw(st.integers(0, 3))):
+        if _rarely(draw):
+            conditions = draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=1, max_size=2))
+            columns = {condition.column for condition in conditions}
+            # Only datasets with these keys: every call of a case must succeed.
+            names = [name for name, layout in case.layouts.items() if columns <= set(layout.partition_on)]
+            later.append(Removal(tuple(conditions), tuple(names)))
+        else:
+            names = draw(st.lists(st.sampled_from(list(case.layouts)), min_size=1, unique=True))
+            later.append(draw(writes(case, "append", names)))
+    return replace(case, steps=(*first, *later))
 
 
 @st.composite
@@ -221,8 +232,17 @@ def empty_cubes(draw: st.DrawFn) -> CubeCase:
         dimensions, partitions, "cube", seed_dataset="seed", index_columns=indexed, suppress_index_on=suppressed
     )
     layouts = _draw_layouts(draw, cube)
-    case = CubeCase(cube, _draw_kinds(draw, cube, layouts), layouts)
-    return replace(case, pool=tuple(_draw_keys(draw, case)))
+    kinds: dict[str, Kind] = {column: draw(st.sampled_from(_DIMENSION_KINDS)) for column in dimensions}
+    keys = {*partitions, *(column for layout in layouts.values() for column in layout.partition_on)}
+    payload = {column for layout in layouts.values() for column in layout.payload}
+    for column in sorted((keys | payload) - set(dimensions)):
+        kinds[column] = draw(st.sampled_from(_KEY_KINDS if column in keys else _PAYLOAD_KINDS))
+    # All datasets take their cells from one small pool, so that they share cells. Small sizes come
+    # first, since Hypothesis shrinks to the first; large sizes are repeated, so that they are drawn
+    # more often.
+    places = _draw_different(draw, kinds, partitions, (1, 2, 3, 3, 3, 2))
+    cells = _draw_different(draw, kinds, dimensions, (1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6))
+    return CubeCase(cube, kinds, layouts, pool=tuple(place | cell for cell, place in itertools.product(cells, places)))
 
 
 @st.composite
@@ -266,14 +286,24 @@ def queries(draw: st.DrawFn, case: CubeCase) -> Query:
     dimensions = draw(
         st.none() | st.lists(st.sampled_from(case.cube.dimension_columns), min_size=1, unique=True).map(tuple)
     )
-    usable = _usable_columns(draw, case, datasets, dimensions)
-    return Query(
-        conditions=tuple(draw(st.lists(_conditions(case, usable | set(case.cube.dimension_columns)), max_size=2))),
-        datasets=datasets,
-        dimension_columns=dimensions,
-        partition_by=_draw_partition_by(draw, case, usable),
-        payload_columns=_draw_payload_columns(draw, case.cube, usable, dimensions),
-    )
+    # Some queries project payload of more dimensions, and must be refused.
+    kept = set(case.cube.dimension_columns if dimensions is None or _rarely(draw) else dimensions)
+    visible = [layout for name, layout in case.layouts.items() if datasets is None or name in datasets]
+    usable = {column for layout in visible if kept.issuperset(layout.dimensions) for column in layout.payload}
+    usable |= kept | set(case.cube.partition_columns)
+    conditions = draw(st.lists(_conditions(case, usable | set(case.cube.dimension_columns)), max_size=2))
+    by = None
+    if not draw(st.booleans()):
+        keys = {column for layout in case.layouts.values() for column in layout.partition_on}
+        indexed = keys | case.cube.index_columns | set(case.cube.dimension_columns) | case.indexed
+        choices = usable if _rarely(draw) else usable & indexed
+        by = tuple(draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True)))
+    payload = None
+    # Without a selection, a projection is refused if any payload has more dimensions: so rarely.
+    projects = dimensions is not None and len(dimensions) < len(case.cube.dimension_columns)
+    if not (_rarely(draw) if projects else draw(st.booleans())):
+        payload = tuple(draw(st.lists(st.sampled_from(sorted(usable)), unique=True)))
+    return Query(tuple(conditions), datasets, dimensions, by, payload)
 
 
 def _rarely(draw: st.DrawFn) -> bool:
@@ -288,40 +318,21 @@ def _draw_layouts(draw: st.DrawFn, cube: Cube) -> dict[str, Layout]:
     for number, name in enumerate(names):
         required = [column for column, owner in owners.items() if owner == name]
         optional = [f"v{number}{letter}" for letter in "ab"[: draw(st.integers(0, 2))]]
-        layouts[name] = _draw_layout(draw, cube, name, required, optional, is_seed=not number)
+        dimensions = cube.dimension_columns
+        if number:
+            dimensions = tuple(sorted(draw(st.lists(st.sampled_from(dimensions), min_size=1, unique=True))))
+        # The seed has the partition columns of the cube, else reading refuses the cube.
+        if not number or draw(st.booleans()):
+            layouts[name] = Layout(
+                dimensions, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True
+            )
+            continue
+        own_key = [f"k_{name}"] if draw(st.booleans()) else []
+        choices = [*cube.partition_columns, *own_key, *required, *(dimensions[1:] if draw(st.booleans()) else ())]
+        partition_on = draw(st.lists(st.sampled_from(choices), unique=True).map(tuple))
+        payload = (*required, *own_key, *optional)
+        layouts[name] = Layout(dimensions, payload, partition_on, frozenset([*required, *own_key]))
     return layouts
-
-
-def _draw_layout(
-    draw: st.DrawFn, cube: Cube, name: str, required: list[str], optional: list[str], *, is_seed: bool
-) -> Layout:
-    dimensions = cube.dimension_columns
-    if not is_seed:
-        dimensions = tuple(sorted(draw(st.lists(st.sampled_from(dimensions), min_size=1, unique=True))))
-    if is_seed or draw(st.booleans()):
-        return Layout(dimensions, (*required, *optional), cube.partition_columns, frozenset(required), is_default=True)
-    own_key = [f"k_{name}"] if draw(st.booleans()) else []
-    choices = [*cube.partition_columns, *own_key, *required, *(dimensions[1:] if draw(st.booleans()) else ())]
-    partition_on = draw(st.lists(st.sampled_from(choices), unique=True).map(tuple))
-    return Layout(dimensions, (*required, *own_key, *optional), partition_on, frozenset([*required, *own_key]))
-
-
-def _draw_kinds(draw: st.DrawFn, cube: Cube, layouts: Mapping[str, Layout]) -> dict[str, Kind]:
-    kinds: dict[str, Kind] = {column: draw(st.sampled_from(_DIMENSION_KINDS)) for column in cube.dimension_columns}
-    keys = {*cube.partition_columns, *(column for layout in layouts.values() for column in layout.partition_on)}
-    payload = {column for layout in layouts.values() for column in layout.payload}
-    for column in sorted((keys | payload) - set(cube.dimension_columns)):
-        kinds[column] = draw(st.sampled_from(_KEY_KINDS if column in keys else _PAYLOAD_KINDS))
-    return kinds
-
-
-def _draw_keys(draw: st.DrawFn, case: CubeCase) -> list[Row]:
-    # All datasets take their cells from one small pool, so that they share cells. Small sizes come
-    # first, since Hypothesis shrinks to the first; large sizes are repeated, so that they are drawn
-    # more often.
-    places = _draw_different(draw, case.kinds, case.cube.partition_columns, (1, 2, 3, 3, 3, 2))
-    cells = _draw_different(draw, case.kinds, case.cube.dimension_columns, (1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6))
-    return [place | cell for cell, place in itertools.product(cells, places)]
 
 
 def _draw_different(
@@ -352,26 +363,13 @@ def _draw_rows(draw: st.DrawFn, case: CubeCase, name: str) -> list[Row]:
     ]
 
 
-def _later_step(draw: st.DrawFn, case: CubeCase) -> Write | Removal:
-    if _rarely(draw):
-        conditions = tuple(draw(st.lists(_conditions(case, set(case.cube.partition_columns)), min_size=1, max_size=2)))
-        columns = {condition.column for condition in conditions}
-        return Removal(
-            conditions, tuple(name for name, layout in case.layouts.items() if columns <= set(layout.partition_on))
-        )
-    return draw(writes(case, "append", draw(st.lists(st.sampled_from(list(case.layouts)), min_size=1, unique=True))))
-
-
 def _conditions(case: CubeCase, columns: set[str]) -> st.SearchStrategy[Condition]:
     payload = sorted(columns - set(case.cube.dimension_columns) - set(case.cube.partition_columns))
     # Payload columns more often: they have nulls, overwritten values and inner joins.
-    return st.sampled_from([*sorted(columns), *payload, *payload]).flatmap(
-        lambda column: _conditions_on(column, _literals(case, column))
-    )
+    return st.sampled_from([*sorted(columns), *payload, *payload]).flatmap(lambda column: _conditions_on(case, column))
 
 
-def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
-    kind = case.kinds[column]
+def _conditions_on(case: CubeCase, column: str) -> st.SearchStrategy[Condition]:
     written = [
         row.get(column)
         for step in case.steps
@@ -379,12 +377,11 @@ def _literals(case: CubeCase, column: str) -> st.SearchStrategy[Any]:
         for rows in step.data.values()
         for row in rows
     ]
-    anything = st.sampled_from(_VALUES[kind] + _NEARBY[kind])
+    # Values that were written as often as any others, so that many conditions match some rows.
     seen = list(dict.fromkeys(value for value in written if value is not None))
-    return st.sampled_from(seen) | anything if seen else anything
-
-
-def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStrategy[Condition]:
+    literal = st.sampled_from(_VALUES[case.kinds[column]] + _NEARBY[case.kinds[column]])
+    if seen:
+        literal = st.sampled_from(seen) | literal
     bound = st.none() | literal
     compare = [st.builds(operation, st.just(C(column)), literal) for operation in _COMPARISONS]
     lists = st.lists(literal, max_size=4).map(tuple)
@@ -394,33 +391,6 @@ def _conditions_on(column: str, literal: st.SearchStrategy[Any]) -> st.SearchStr
         lists.map(C(column).isnotin),
         st.builds(lambda start, stop: C(column).in_interval(start, stop), bound, bound),
     )
-
-
-def _usable_columns(
-    draw: st.DrawFn, case: CubeCase, datasets: Sequence[str] | None, dimensions: Sequence[str] | None
-) -> set[str]:
-    kept = set(case.cube.dimension_columns if dimensions is None or _rarely(draw) else dimensions)
-    visible = [layout for name, layout in case.layouts.items() if datasets is None or name in datasets]
-    payload = {column for layout in visible if kept.issuperset(layout.dimensions) for column in layout.payload}
-    return payload | kept | set(case.cube.partition_columns)
-
-
-def _draw_partition_by(draw: st.DrawFn, case: CubeCase, usable: set[str]) -> tuple[str, ...] | None:
-    if draw(st.booleans()):
-        return None
-    keys = {column for layout in case.layouts.values() for column in layout.partition_on}
-    indexed = keys | case.cube.index_columns | set(case.cube.dimension_columns) | case.indexed
-    choices = usable if _rarely(draw) else usable & indexed
-    return draw(st.lists(st.sampled_from(sorted(choices)), max_size=2, unique=True).map(tuple))
-
-
-def _draw_payload_columns(
-    draw: st.DrawFn, cube: Cube, usable: set[str], dimensions: Sequence[str] | None
-) -> tuple[str, ...] | None:
-    projects = dimensions is not None and len(dimensions) < len(cube.dimension_columns)
-    if _rarely(draw) if projects else draw(st.booleans()):
-        return None
-    return draw(st.lists(st.sampled_from(sorted(usable)), unique=True).map(tuple))
 
 
 def apply_step(model: NaiveCube, step: Step) -> None:

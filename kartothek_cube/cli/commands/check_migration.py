@@ -18,8 +18,6 @@ from kartothek_cube.cli.output import bold, red, show
 from kartothek_cube.errors import DatasetNotFound, KartothekCubeError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kartothek_cube.api.dataset import Finding
     from kartothek_cube.core.stores.contract import Store
 
@@ -91,10 +89,22 @@ def outcome_of(
     name: str, kind: Literal["dataset", "cube"], findings: Iterable[Finding], more: Sequence[Remark] = ()
 ) -> Verdict:
     """The verdict from the findings of a verification, and from other remarks."""
-    remarks = (*(_remark(finding) for finding in findings if finding.check not in _SUPPRESSED), *more)
+    remarks: list[Remark] = []
+    for finding in findings:
+        if finding.check in _SUPPRESSED:
+            continue
+        weight: Weight = "note" if finding.check in _NOTES else "difference"
+        # Some messages name a page of their own; the rest is explained with the checks.
+        page = "" if "docs, page" in finding.message else f" ({_VERIFY}, {finding.check})"
+        text = finding.message.replace("deep=True", "--deep") + page
+        remarks.append(Remark(finding.check, text, finding.column, "error" if finding.severity == "error" else weight))
+    remarks += more
     weights = {remark.weight for remark in remarks}
     return Verdict(
-        name, kind, "unreadable" if "error" in weights else "different" if "difference" in weights else "equal", remarks
+        name,
+        kind,
+        "unreadable" if "error" in weights else "different" if "difference" in weights else "equal",
+        tuple(remarks),
     )
 
 
@@ -116,14 +126,6 @@ def of_members(prefix: str, members: Sequence[Verdict]) -> tuple[Remark, ...]:
         for outcome, names in named.items()
         if names
     )
-
-
-def _remark(finding: Finding) -> Remark:
-    page = "" if "docs, page" in finding.message else f" ({_VERIFY}, {finding.check})"
-    weight: Weight = "note" if finding.check in _NOTES else "difference"
-    if finding.severity == "error":
-        weight = "error"
-    return Remark(finding.check, finding.message.replace("deep=True", "--deep") + page, finding.column, weight)
 
 
 def documents(verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -148,23 +150,19 @@ def lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
     for verdict in verdicts:
         word = _WORDS[verdict.outcome]
         yield f"{bold(f'{verdict.kind} {verdict.name}:')} {red(word) if verdict.outcome == 'unreadable' else word}"
-        yield from _remarks(verdict.remarks)
+        # Often one text holds for many columns, e.g. narrow types: one line names them all.
+        columns: dict[tuple[Weight, str, str], list[str]] = {}
+        for remark in verdict.remarks:
+            names = columns.setdefault((remark.weight, remark.check, remark.text), [])
+            if remark.column:
+                names.append(remark.column)
+        for (weight, check, text), names in columns.items():
+            shown = f" [{', '.join(names)}]" if names else ""
+            yield f"  {_MARKS[weight]} {check}{shown}: {text}"
     if any(verdict.remarks for verdict in verdicts):
         yield "≠ another answer than in kartothek, · good to know, ✗ cannot be read. Nothing was changed."
     counts = _counts(verdicts)
     yield f"{counts['equal']:,} read equally, {counts['different']:,} differently, {counts['unreadable']:,} not at all."
-
-
-def _remarks(remarks: Iterable[Remark]) -> Iterator[str]:
-    """One line for each text, with all columns that it applies to."""
-    columns: dict[tuple[Weight, str, str], list[str]] = {}
-    for remark in remarks:
-        names = columns.setdefault((remark.weight, remark.check, remark.text), [])
-        if remark.column:
-            names.append(remark.column)
-    for (weight, check, text), names in columns.items():
-        shown = f" [{', '.join(names)}]" if names else ""
-        yield f"  {_MARKS[weight]} {check}{shown}: {text}"
 
 
 # Errors that a damaged dataset may cause. Errors of the store, such as OSError, are no damage.
@@ -276,31 +274,25 @@ def _dataset(store: Store, uuid: str, findings: Sequence[Finding], *, deep: bool
 
 
 def _narrow(store: Store, uuid: str) -> Iterator[Remark]:
-    """Columns of another type in the first file of each table than in the dataset."""
-    from kartothek_cube.core.snapshots.loader import load_snapshot
-
-    snapshot = load_snapshot(store, uuid)
-    stored_types: dict[str, tuple[str, str]] = {}
-    for table, schema in snapshot.schemas.items():
-        keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
-        if keys and keys[0].endswith(".parquet"):
-            stored_types |= _narrow_types(store, keys[0], uuid, schema)
-    # kartothek returns the types of the file.
-    text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "Differences from kartothek", 20)'
-    yield from (Remark("narrow-type", text.format(*types), column) for column, types in sorted(stored_types.items()))
-
-
-def _narrow_types(store: Store, key: str, uuid: str, schema: pa.Schema) -> dict[str, tuple[str, str]]:
-    """Column → type in a Parquet file and type of the dataset, for numbers where they differ."""
+    """Columns of numbers whose type in the first file of each table is not that of the dataset."""
     import pyarrow.types as pt
 
     from kartothek_cube.core.io.parquet_source import open_file
+    from kartothek_cube.core.snapshots.loader import load_snapshot
 
-    with open_file(store, key, uuid) as source:
-        stored = source.metadata.schema.to_arrow_schema()
-    pairs = [(field.name, field.type, schema.field(field.name).type) for field in stored if field.name in schema.names]
-    return {
-        name: (str(stored_type), str(schema_type))
-        for name, stored_type, schema_type in pairs
-        if (pt.is_integer(stored_type) or pt.is_floating(stored_type)) and not stored_type.equals(schema_type)
-    }
+    snapshot = load_snapshot(store, uuid)
+    types: dict[str, tuple[str, str]] = {}
+    for table, schema in snapshot.schemas.items():
+        keys = snapshot.partitions.files[table].drop_null().to_pylist() if table in snapshot.partitions.files else []
+        if not keys or not keys[0].endswith(".parquet"):
+            continue
+        # One footer for each table, so that a whole store is checked quickly; --deep reads more.
+        with open_file(store, keys[0], uuid) as source:
+            stored = source.metadata.schema.to_arrow_schema()
+        for field in stored:
+            is_number = pt.is_integer(field.type) or pt.is_floating(field.type)
+            if is_number and field.name in schema.names and not field.type.equals(schema.field(field.name).type):
+                types[field.name] = (str(field.type), str(schema.field(field.name).type))
+    # kartothek returns the types of the file.
+    text = 'Stored as {}. kartothek gives that back, this library {} (docs, page "Differences from kartothek", 20)'
+    yield from (Remark("narrow-type", text.format(*pair), column) for column, pair in sorted(types.items()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -147,7 +147,15 @@ def _check(loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool, dr
     if plan.copied and overwrite:
         try:
             copies = plan_cube_copy(loaded.cube, snapshots, loaded.store, target, overwrite=overwrite)
-            _check_files_exist(loaded, {name: list(copy.plan.files) for name, copy in copies.items()})
+            # If the source has lost files, the target may be the only copy of the dataset.
+            for name, copy in copies.items():
+                listed = set(loaded.store.list(f"{loaded.datasets[name].uuid}/", recursive=True).keys)
+                lost = [key for key in copy.plan.files if key not in listed and not loaded.store.contains(key)]
+                if lost:
+                    raise Failure(
+                        f"Failed to copy cube: the source store lacks {pluralize(len(lost), 'file')} of dataset "
+                        f"{name}, first {lost[0]}. Nothing was changed."
+                    )
         except KartothekCubeError as error:
             raise _failed(error) from error
 
@@ -159,18 +167,6 @@ def _is_same_directory(source: Store, target: Store) -> bool:
     if not (isinstance(source, LocalStore) and isinstance(target, LocalStore)):
         return False
     return os.path.realpath(source.root) == os.path.realpath(target.root)
-
-
-def _check_files_exist(loaded: LoadedCube, files: Mapping[str, Sequence[str]]) -> None:
-    # If the source has lost files, the target may be the only copy of the dataset.
-    for name, keys in files.items():
-        listed = set(loaded.store.list(f"{loaded.datasets[name].uuid}/", recursive=True).keys)
-        missing = [key for key in keys if key not in listed and not loaded.store.contains(key)]
-        if missing:
-            raise Failure(
-                f"Failed to copy cube: the source store lacks {pluralize(len(missing), 'file')} of dataset {name}, "
-                f"first {missing[0]}. Nothing was changed."
-            )
 
 
 def _run(session: Session, loaded: LoadedCube, target: Store, plan: Plan, *, overwrite: bool) -> None:

@@ -18,6 +18,7 @@ from kartothek_cube.cli.output import show, table
 __all__ = ["command", "commits_of", "history_lines", "resolved", "shortened"]
 
 _SHORTEST, _SHORT = 4, 8
+_COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept")
 _HEAD = ("time", "dataset", "commit", "added", "removed", "cube", "kept")
 
 
@@ -44,16 +45,23 @@ def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
     Failure
         If the dataset does not exist.
     """
+    import pandas as pd
+
     from kartothek_cube.core.dataset.history import history
 
     if dataset is not None and dataset not in loaded.datasets:
         raise missing("dataset", dataset, loaded.datasets)
     names = sorted(loaded.datasets) if dataset is None else [dataset]
-    rows = [
-        _row(name, row)
-        for name in names
-        for row in history(loaded.datasets[name].uuid, loaded.store).to_dict("records")
-    ]
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        for row in history(loaded.datasets[name].uuid, loaded.store).to_dict("records"):
+            known = {column: row[column] for column in _COLUMNS if not pd.isna(row[column])}
+            # pandas turns a column of integers with gaps into floats with NaN.
+            known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
+            known |= {"kept": bool(known.get("kept"))}
+            if "time" in known:
+                known["time"] = known["time"].isoformat()
+            rows.append({"dataset": name, **dict.fromkeys(_COLUMNS), **known})
     return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
 
 
@@ -101,23 +109,8 @@ def shortened(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
-    import pandas as pd
-
-    # pandas turns a column of integers with gaps into floats with NaN.
-    names = ("time", "commit", "parent", "added", "removed", "cube", "kept")
-    values = {name: None if pd.isna(row[name]) else row[name] for name in names}
-    numbers = {name: int(row[name]) for name in ("added", "removed") if values[name] is not None}
-    time = None if values["time"] is None else values["time"].isoformat()
-    return {"dataset": dataset, **values, **numbers, "time": time, "kept": bool(values["kept"])}
-
-
 def history_lines(commits: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """A table of commits."""
-    yield from table(_HEAD, ([_cell(commit[name]) for name in _HEAD] for commit in commits), right=("added", "removed"))
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)
+    worded = ({**commit, "kept": "yes" if commit["kept"] else "no"} for commit in commits)
+    cells = (["" if row[name] is None else str(row[name]) for name in _HEAD] for row in worded)
+    yield from table(_HEAD, cells, right=("added", "removed"))

@@ -26,30 +26,31 @@ def command(session: Session) -> None:
 
 def description(loaded: LoadedCube) -> dict[str, Any]:
     """Columns, datasets and metadata of a cube as plain values."""
+    from kartothek_cube.cube.cube import get_payload_subset, visible_columns
+
     cube, types = loaded.cube, loaded.types
+    described = []
+    for name, dataset in sorted(loaded.datasets.items()):
+        # Not the types of the cube: those of the seed win there over the dataset's.
+        own_types = {field.name: field.type for field in dataset.snapshot.schema}
+        visible = visible_columns(dataset.snapshot.schema.names)
+        described.append(
+            {
+                "id": name,
+                "partition_keys": _columns(dataset.partition_keys, own_types),
+                "partitions": len(dataset.snapshot.partitions),
+                "metadata": dict(dataset.metadata),
+                "dimension_columns": _columns(sorted(set(cube.dimension_columns) & set(visible)), own_types),
+                "payload_columns": _columns(sorted(get_payload_subset(visible, cube)), own_types),
+            }
+        )
     return {
         "uuid_prefix": cube.uuid_prefix,
         "seed_dataset": cube.seed_dataset,
         "dimension_columns": _columns(cube.dimension_columns, types),
         "partition_columns": _columns(cube.partition_columns, types),
         "index_columns": _columns(sorted(cube.index_columns), types),
-        "datasets": [_dataset(loaded, name) for name in sorted(loaded.datasets)],
-    }
-
-
-def _dataset(loaded: LoadedCube, name: str) -> dict[str, Any]:
-    from kartothek_cube.cube.cube import get_payload_subset, visible_columns
-
-    cube, dataset = loaded.cube, loaded.datasets[name]
-    types = {field.name: field.type for field in dataset.snapshot.schema}
-    visible = visible_columns(dataset.snapshot.schema.names)
-    return {
-        "id": name,
-        "partition_keys": _columns(dataset.partition_keys, types),
-        "partitions": len(dataset.snapshot.partitions),
-        "metadata": dict(dataset.metadata),
-        "dimension_columns": _columns(sorted(set(cube.dimension_columns) & set(visible)), types),
-        "payload_columns": _columns(sorted(get_payload_subset(visible, cube)), types),
+        "datasets": described,
     }
 
 

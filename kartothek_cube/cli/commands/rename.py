@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,6 @@ from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
 from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.options import cube_command, dry_run, missing, yes
 from kartothek_cube.cli.output import bold, confirm, show
-
-if TYPE_CHECKING:
-    from kartothek_cube.core.stores.contract import Store
 
 __all__ = ["command", "new_uuids", "rename_lines"]
 
@@ -71,6 +67,8 @@ def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None
     """Raise for a name that is taken, unless by an interrupted call of the same renaming."""
     from kartothek_cube.core.maintenance.rename import is_nearly_renamed
     from kartothek_cube.core.snapshots.document_store import dataset_exists
+    from kartothek_cube.cube.verbs.discover import discover_cube
+    from kartothek_cube.errors import KartothekCubeError
 
     new_to_old = {new: old for old, new in names.items()}
     taken = [
@@ -80,21 +78,15 @@ def _check_free(loaded: LoadedCube, names: Mapping[str, str], prefix: str | None
     ]
     if taken:
         raise Failure(f"There is already a dataset {taken[0]}. Nothing was renamed.")
-    if prefix is not None and (strangers := _seed_of(loaded.store, prefix) - {*names.values()}):
-        raise Failure(f"There is already a cube {prefix} with the seed dataset {min(strangers)}. Nothing was renamed.")
-
-
-def _seed_of(store: Store, prefix: str) -> set[str]:
-    """The seed of the cube of this name, if any."""
-    # The copies of an interrupted call have no seed yet: it comes last.
-    from kartothek_cube.cube.verbs.discover import discover_cube
-    from kartothek_cube.errors import KartothekCubeError
-
+    if prefix is None:
+        return
     try:
-        cube, _ = discover_cube(prefix, store)
+        other, _ = discover_cube(prefix, loaded.store)
     except KartothekCubeError:
-        return set()
-    return {cube.ktk_dataset_uuid(cube.seed_dataset)}
+        return  # the copies of an interrupted call have no seed yet, since it comes last
+    seed = other.ktk_dataset_uuid(other.seed_dataset)
+    if seed not in names.values():
+        raise Failure(f"There is already a cube {prefix} with the seed dataset {seed}. Nothing was renamed.")
 
 
 def rename_lines(names: Mapping[str, str], *, dry_run: bool) -> Iterator[str]:

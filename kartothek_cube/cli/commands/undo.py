@@ -9,7 +9,7 @@ import click
 
 from kartothek_cube.cli import completion
 from kartothek_cube.cli.commands.history import commits_of, resolved
-from kartothek_cube.cli.context import LoadedCube, Session, load_cube, working
+from kartothek_cube.cli.context import Session, load_cube, working
 from kartothek_cube.cli.errors import Failure, one_line
 from kartothek_cube.cli.options import cube_command, dry_run, yes
 from kartothek_cube.cli.output import bold, confirm, show
@@ -35,12 +35,19 @@ def command(session: Session, dataset: str | None, commit: str | None, dry_run: 
     the cube that --commit names, in every dataset that has it. What came after it stays. An undo
     can be undone.
     """
-    from kartothek_cube.core.dataset.history import undo
+    from kartothek_cube.core.dataset.history import plan_undo, undo
+    from kartothek_cube.errors import InvalidInput
 
     with working(session):
         loaded = load_cube(session)
         commits = taken_back(commits_of(loaded, dataset), dataset, commit, seed=loaded.cube.seed_dataset)
-        _check(loaded, commits)
+        # All are checked before the first dataset changes: each undo is a commit of its own.
+        for row in commits:
+            try:
+                plan_undo(loaded.store, loaded.datasets[row["dataset"]].snapshot, row["commit"])
+            except InvalidInput as error:
+                command_line = f"`delete --include {row['dataset']}` deletes it"
+                raise Failure(one_line(error).replace("delete_dataset deletes it", command_line)) from error
     if not dry_run:
         confirm(f"Take back {', '.join(map(_words, commits))}?", loaded.store, yes=yes)
         with working(session):
@@ -71,19 +78,6 @@ def taken_back(
         raise Failure("There is no commit that could be undone.")
     # The seed first, so that readers see no row without its enrichments.
     return sorted(by_dataset.values(), key=lambda row: (row["dataset"] != seed, row["dataset"]))
-
-
-def _check(loaded: LoadedCube, commits: Sequence[Mapping[str, Any]]) -> None:
-    """Raise before the first dataset changes if one of them cannot be undone."""
-    from kartothek_cube.core.dataset.history import plan_undo
-    from kartothek_cube.errors import InvalidInput
-
-    for row in commits:
-        try:
-            plan_undo(loaded.store, loaded.datasets[row["dataset"]].snapshot, row["commit"])
-        except InvalidInput as error:
-            command_line = f"`delete --include {row['dataset']}` deletes it"
-            raise Failure(one_line(error).replace("delete_dataset deletes it", command_line)) from error
 
 
 def _words(row: Mapping[str, Any]) -> str:

@@ -147,11 +147,17 @@ class CsvSink(_FileSink):
 
     def __init__(self, target: Path | IO[bytes], schema: pa.Schema) -> None:
         import pyarrow.csv
+        import pyarrow.types as pt
 
         self._is_file = isinstance(target, Path)
         super().__init__(target if isinstance(target, Path) else Path("stdout"))
         # Before the writer, which would leave a file behind.
-        _check_flat(schema)
+        for field in schema:
+            if pt.is_nested(field.type) or pt.is_binary(field.type):
+                raise Failure(
+                    f"CSV cannot hold column {field.name} of type {field.type}; "
+                    "write a .parquet file, or leave it out with --columns."
+                )
         self._writer = pyarrow.csv.CSVWriter(str(self._partial) if self._is_file else target, schema)
 
     def close(self) -> None:
@@ -164,17 +170,6 @@ class CsvSink(_FileSink):
         # Rows that went to a stream cannot be taken back.
         if self._is_file:
             super().discard()
-
-
-def _check_flat(schema: pa.Schema) -> None:
-    import pyarrow.types as pt
-
-    for field in schema:
-        if pt.is_nested(field.type) or pt.is_binary(field.type):
-            raise Failure(
-                f"CSV cannot hold column {field.name} of type {field.type}; "
-                "write a .parquet file, or leave it out with --columns."
-            )
 
 
 class TerminalStream(io.RawIOBase):

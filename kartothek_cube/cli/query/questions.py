@@ -143,21 +143,17 @@ def plan_of(
     loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None
 ) -> QueryPlan:
     """The plan of a query."""
+    from kartothek_cube.cli.commands.history import commits_of, resolved
+    from kartothek_cube.core.snapshots.time_travel import check_as_of
     from kartothek_cube.cube.verbs.query import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
-    groups, moment = groups_of(by) or None, _moment(as_of, loaded)
-    return plan_cube_query(loaded.cube, loaded.store, conditions, None, None, groups, payload, as_of=moment)
-
-
-def _moment(text: str | None, loaded: LoadedCube) -> str | None:
-    """A time as it is, or the id of the commit that begins with a text."""
-    from kartothek_cube.cli.commands.history import commits_of, resolved
-    from kartothek_cube.core.snapshots.time_travel import check_as_of
-
-    if text is None or len(text) >= 32 or isinstance(check_as_of(text), datetime):
-        return text
-    try:
-        return resolved(commits_of(loaded, None), text)
-    except Failure as error:
-        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
+    # What is shorter than an id of 32 characters, and no time, is the beginning of an id.
+    if as_of is not None and len(as_of) < 32 and not isinstance(check_as_of(as_of), datetime):
+        try:
+            as_of = resolved(commits_of(loaded, None), as_of)
+        except Failure as error:
+            raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
+    return plan_cube_query(
+        loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=as_of
+    )

@@ -44,9 +44,24 @@ class Prompt:
 
     def ask(self, default: str, parse: Callable[[str], T]) -> T:
         """Ask until the answer parses; ``parse`` raises ``ValueError`` for one that does not."""
-        if self._session is None:
-            return _ask_plainly(self._message, default, parse)
-        return parse(_ask_terminal(self._session, self._message, default, self._words, parse))
+        if self._session is not None:
+            return parse(_ask_terminal(self._session, self._message, default, self._words, parse))
+
+        def checked(text: str) -> T:
+            # Click asks again after this error, not after a ValueError.
+            try:
+                return parse(text)
+            except ValueError as error:
+                raise click.UsageError(str(error)) from error
+
+        message = self._message.removesuffix(": ")
+        shown = f"{message} [{default}]" if default else message
+        try:
+            answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
+        except click.Abort:
+            click.echo("" if sys.stdin.isatty() else _UNASKED, err=True)  # the cursor is behind the question
+            raise
+        return answer
 
 
 def _ask_terminal(session: Any, message: str, default: str, words: Sequence[str], parse: Callable[[str], Any]) -> str:
@@ -65,22 +80,6 @@ def _ask_terminal(session: Any, message: str, default: str, words: Sequence[str]
     answer: str = session.prompt(
         message, default=default, completer=WordCompleter(list(words)), validator=Parses(), validate_while_typing=False
     )
-    return answer
-
-
-def _ask_plainly(message: str, default: str, parse: Callable[[str], T]) -> T:
-    def checked(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-
-    shown = f"{message.removesuffix(': ')} [{default}]" if default else message.removesuffix(": ")
-    try:
-        answer: T = click.prompt(shown, default=default, show_default=False, value_proc=checked)
-    except click.Abort:
-        click.echo("" if sys.stdin.isatty() else _UNASKED, err=True)  # the cursor is behind the question
-        raise
     return answer
 
 
@@ -152,6 +151,7 @@ def shown_payload(selection: Sequence[str], known: Sequence[str]) -> str:
 def _show_result(
     session: Session, loaded: LoadedCube, conjunction: Conjunction, payload: Sequence[str], embed: Callable[..., Any]
 ) -> None:
+    # The rows end with this call: else they would fill memory while the next query runs.
     from kartothek_cube.cube.verbs.query import query_cube
 
     with working(session):
