@@ -346,7 +346,16 @@ def _receipts(store: Store, plan: UndoPlan, positions: IntArray, columns: Sequen
     """Receipts of files of the older state, partition by partition."""
     before = plan.before
     bare = list(_receipts_without_entries(plan, positions))
-    _check_files_exist(store, plan, [receipt.key for receipt in bare])
+    keys = [receipt.key for receipt in bare]
+    gone = [
+        key for key, exists in zip(keys, map_in_threads(store.contains, keys, store=store), strict=True) if not exists
+    ]
+    if gone:
+        raise KeyNotFound(
+            f"Dataset {plan.uuid!r}: commit {plan.entry.commit} cannot be undone. "
+            f"{len(gone)} of {len(keys)} files that would come back are not in the "
+            f"store {store.name} any more, e.g. {gone[0]!r}: garbage collection removed them. Nothing was changed."
+        )
     # If the store still has an index of that state, it has the values of all partitions.
     listed = sorted(set(columns) & before.pruning_columns) if bare else []
     values = {c: _values_by_label(store, before, c, positions) for c in listed}
@@ -373,17 +382,6 @@ def _receipts_without_entries(plan: UndoPlan, positions: IntArray) -> Iterator[R
             if keys[i] is not None:
                 schema = before.schemas[table]
                 yield Receipt(plan.uuid, label, keys[i], row, 0, 0, schema, {}, table=table, staged=when)
-
-
-def _check_files_exist(store: Store, plan: UndoPlan, keys: Sequence[str]) -> None:
-    exist = map_in_threads(store.contains, keys, store=store)
-    gone = [key for key, exists in zip(keys, exist, strict=True) if not exists]
-    if gone:
-        raise KeyNotFound(
-            f"Dataset {plan.uuid!r}: commit {plan.entry.commit} cannot be undone. "
-            f"{len(gone)} of {len(keys)} files that would come back are not in the "
-            f"store {store.name} any more, e.g. {gone[0]!r}: garbage collection removed them. Nothing was changed."
-        )
 
 
 def _values_by_label(store: Store, before: Snapshot, column: str, positions: IntArray) -> dict[str, pa.Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import overload
 
 from kartothek_cube.core.arguments import check_flag
@@ -18,7 +18,6 @@ from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.maintenance.garbage.run import collect_garbage
 from kartothek_cube.core.maintenance.verify.report import VerifyReport, report_of
 from kartothek_cube.core.maintenance.verify.run import verify, verify_rows
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -113,7 +112,15 @@ def build_dataset_indices_on(
 
     def build() -> None:
         base = load_snapshot(source.store, source.uuid)
-        _check_can_index(base, names)
+        present = {name for schema in base.schemas.values() for name in schema.names}
+        missing = [c for c in names if c not in present]
+        if missing:
+            raise InvalidRequest(
+                f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, "
+                f"which has {sorted(present)}."
+            )
+        for key in check_index_columns(base.schemas, names, base.partition_keys, base.uuid):
+            check_key(key)
         built = built_indices(source.store, base, names, entries, executor)
         index_columns = tuple(sorted(base.secondary_columns | set(names)))
         change = Change(source.uuid, (), base.schemas, base.partition_keys, index_columns, built=built)
@@ -121,18 +128,6 @@ def build_dataset_indices_on(
 
     repeat_on_conflict(build)
     return source.factory or DatasetFactory(source.uuid, source.store)
-
-
-def _check_can_index(base: Snapshot, columns: Sequence[str]) -> None:
-    present = {name for schema in base.schemas.values() for name in schema.names}
-    missing = [c for c in columns if c not in present]
-    if missing:
-        raise InvalidRequest(
-            f"Column {missing[0]!r} could not be found in the partitions of dataset {base.uuid!r}, "
-            f"which has {sorted(present)}."
-        )
-    for key in check_index_columns(base.schemas, columns, base.partition_keys, base.uuid):
-        check_key(key)
 
 
 @overload

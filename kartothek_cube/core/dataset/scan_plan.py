@@ -157,19 +157,15 @@ def _pruning_step(plan: ScanPlan) -> Step:
     for column in indexed:
         step = steps.get(column)  # None: the scan did not use the index
         before, after = (None, None) if step is None else (step.before, step.after)
-        rows.append(StepRow(f"secondary index on {column}", before, after, _unanswered(column, predicates)))
+        by_conjunction = [[c for c in conjunction if c.column == column] for conjunction in predicates or ()]
+        unanswered = [clause for clauses in by_conjunction if not any(map(rejects_null, clauses)) for clause in clauses]
+        texts = ", ".join(dict.fromkeys(map(clause_text, unanswered)))
+        note = f"not asked for {texts}: null satisfies it, and the index has no nulls" if texts else ""
+        rows.append(StepRow(f"secondary index on {column}", before, after, note))
     rest = ", ".join(sorted(columns - keys - set(indexed)))
     if rest:
         rows.append(StepRow("row groups and rows", None, None, f"{rest}: no index, answered inside the files"))
     return Step("Pruning", "files", tuple(rows))
-
-
-def _unanswered(column: str, predicates: Predicates | None) -> str:
-    """The clauses that the index on a column cannot answer, and why."""
-    by_conjunction = [[c for c in conjunction if c.column == column] for conjunction in predicates or ()]
-    unanswered = [clause for clauses in by_conjunction if not any(map(rejects_null, clauses)) for clause in clauses]
-    texts = ", ".join(dict.fromkeys(map(clause_text, unanswered)))
-    return f"not asked for {texts}: null satisfies it, and the index has no nulls" if texts else ""
 
 
 def residual(predicates: Predicates | None, partition_keys: Iterable[str]) -> Predicates | None:

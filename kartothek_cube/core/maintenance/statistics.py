@@ -74,21 +74,20 @@ def _array_hashes(array: pa.Array) -> Hashes:
     """One hash a value; the hash of null does not depend on the type."""
     data_type = normal_type(stored_type(array.type))
     array = array.cast(data_type)
-    hashes = _value_hashes(array, data_type)
-    nulls = pc.is_null(array, nan_is_null=pt.is_floating(data_type)).to_numpy(zero_copy_only=False)
-    return np.where(nulls, _NULL, hashes).astype(np.uint64, copy=False)
-
-
-def _value_hashes(array: pa.Array, data_type: pa.DataType) -> Hashes:
     if pt.is_null(data_type):
         return np.full(len(array), _NULL, dtype=np.uint64)
     if pt.is_list(data_type):
-        return _list_hashes(array)
-    if pt.is_struct(data_type):
+        hashes = _list_hashes(array)
+    elif pt.is_struct(data_type):
         fields = [f.name for f in data_type]
-        return row_hashes(pa.table([pc.struct_field(array, [i]) for i in range(len(fields))], names=fields), fields)
-    bits = _fixed_width_bits(array, data_type)
-    return _mixed(bits) if bits is not None else _distinct_hashes(array)
+        # By position: names of fields may repeat.
+        columns = [pc.struct_field(array, [i]) for i in range(len(fields))]
+        hashes = row_hashes(pa.table(columns, names=fields), fields)
+    else:
+        bits = _fixed_width_bits(array, data_type)
+        hashes = _mixed(bits) if bits is not None else _distinct_hashes(array)
+    nulls = pc.is_null(array, nan_is_null=pt.is_floating(data_type)).to_numpy(zero_copy_only=False)
+    return np.where(nulls, _NULL, hashes).astype(np.uint64, copy=False)
 
 
 def _fixed_width_bits(array: pa.Array, data_type: pa.DataType) -> Hashes | None:

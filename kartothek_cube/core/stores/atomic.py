@@ -68,7 +68,15 @@ class FileWriter:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "exists", path)
         with self._staged(path, fill) as staged:
-            _link(staged, path)
+            try:
+                # Unlike a rename, a link never replaces a file of a concurrent writer.
+                os.link(staged, path)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise Unsupported(
+                    f"The file system of {path!r} has no hard links; new documents cannot be created safely on it."
+                ) from error
         self._sync_folder(path)
 
     def swap(self, path: str, data: bytes | bytearray | memoryview, expected: str) -> bool:
@@ -81,7 +89,7 @@ class FileWriter:
                 with self._staged(path, lambda file: file.write(data)) as staged:
                     os.replace(staged, path)
                 # On the file systems that need a lock file, others may not see the replacement.
-                landed = self.lock == "inode" or _reads_as(path, data)
+                landed = self.lock == "inode" or digest(read(path)) == digest(data)
         except FileNotFoundError:
             return False
         self._sync_folder(path)
@@ -176,24 +184,6 @@ def read(path: str) -> bytes:
     """Read a file through one descriptor: a concurrent replacement cannot mix two contents."""
     with open(path, "rb") as file:
         return file.read()
-
-
-def _reads_as(path: str, data: bytes | bytearray | memoryview) -> bool:
-    try:
-        return digest(read(path)) == digest(data)
-    except FileNotFoundError:
-        return False
-
-
-def _link(staged: str, path: str) -> None:
-    try:
-        os.link(staged, path)
-    except OSError as error:
-        if error.errno in _NO_LINKS:
-            raise Unsupported(
-                f"The file system of {path!r} has no hard links; new documents cannot be created safely on it."
-            ) from error
-        raise
 
 
 def _open_for_lock(path: str, create: bool) -> int:

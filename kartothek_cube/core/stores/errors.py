@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -121,19 +122,15 @@ def summary(error: BaseException) -> str:
 def redacted(text: str, secrets: tuple[str, ...]) -> str:
     """Return a text without these secrets and those of the environment."""
     from_environment = (value for name, value in os.environ.items() if _SECRET_VARIABLES.fullmatch(name))
-    forms = {form for secret in (*secrets, *from_environment) for form in _forms(secret)}
+    forms = set[str]()
+    for secret in (*secrets, *from_environment):
+        forms |= {secret, quote(secret, safe="")}
+        # An error may quote a single text of a service account's JSON.
+        if secret.startswith("{"):
+            with contextlib.suppress(ValueError):
+                forms |= {value for value in json.loads(secret).values() if isinstance(value, str)}
     # The longest first: one secret may contain another.
     for form in sorted(forms, key=len, reverse=True):
         if len(form) >= _SHORTEST_SECRET:
             text = text.replace(form, "***")
     return text
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """A secret as it may occur in a text; of a JSON object, each text inside."""
-    yield from (secret, quote(secret, safe=""))
-    if secret.startswith("{"):
-        try:
-            yield from (value for value in json.loads(secret).values() if isinstance(value, str))
-        except ValueError:
-            return

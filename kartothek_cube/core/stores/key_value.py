@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.stores.atomic import digest
-from kartothek_cube.core.stores.client_adapters import ObjectClient, client_of, foreign, holds, layers, redacted
+from kartothek_cube.core.stores.client_adapters import client_of, foreign, holds, layers, redacted
 from kartothek_cube.core.stores.conditional_put import (
     ConditionFailed,
     is_known_to_ignore_conditions,
@@ -203,7 +203,10 @@ class KeyValueAdapter(Store):
             if not isinstance(version, str | None):
                 text = f"A version of {key!r} in store {self.name} is an ETag, not {type(version).__name__}."
                 raise InvalidType(text)
-            if self._can_swap(key, self._client):
+            with self._errors(key):
+                client = self._client
+                swaps = client.trusted or supports_conditional_put(self._identity, client.put_if, self._store.delete)
+            if swaps:
                 try:
                     with self._errors(key):
                         return self._client.put_if(key, bytes(data), version)
@@ -220,10 +223,6 @@ class KeyValueAdapter(Store):
                 raise self.mismatch(key, version)
             self.put(key, data)
             return digest(data) if self._client is None else self._version(key)
-
-    def _can_swap(self, key: str, client: ObjectClient) -> bool:
-        with self._errors(key):
-            return client.trusted or supports_conditional_put(self._identity, client.put_if, self._store.delete)
 
     def _version(self, key: str) -> Version | None:
         try:

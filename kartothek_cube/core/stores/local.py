@@ -116,9 +116,11 @@ class LocalStore(Store):
         now = time.time()
         with self._reading(key) as path, open(path, "rb") as file:
             # Taken before the read: a later write changes the stamp.
-            stamp = _stamp(os.fstat(file.fileno()), now)
+            status = os.fstat(file.fileno())
             data = file.read()
-        return data, LocalVersion(digest(data), stamp)
+        # The change time counts, too: tools that copy a directory set the modification time back.
+        is_settled = now - max(status.st_mtime, status.st_ctime) > _SETTLED_AFTER
+        return data, LocalVersion(digest(data), _raw_stamp(status) if is_settled else None)
 
     def changed(self, key: str, version: Version) -> bool:
         expected = _local_version(version)
@@ -314,11 +316,6 @@ def _local_version(version: Version) -> LocalVersion:
 
 def _raw_stamp(status: os.stat_result) -> Stamp:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def _stamp(status: os.stat_result, now: float) -> Stamp | None:
-    # The change time counts, too: tools that copy a directory set the modification time back.
-    return _raw_stamp(status) if now - max(status.st_mtime, status.st_ctime) > _SETTLED_AFTER else None
 
 
 def _entry(key: str, entry: os.DirEntry[str]) -> Entry:

@@ -178,24 +178,21 @@ class ObjectStore(Store):
     def put_if(self, key: str, data: Data, version: Version | None) -> ObjectVersion:
         check_key(key)
         expected = None if version is None else _object_version(version)
-        if not self._supports_conditional_put():
-            return self._put_as_only_writer(key, data, expected)
+        checks = self._location.check_conditions
+        # Servers of the providers respect conditions; a probe would cost five requests.
+        if checks or (checks is None and custom_endpoint(self._location)):
+
+            def probe(client: Any) -> bool:
+                return supports_conditional_put(self._place, partial(_put_on_condition, client), client.delete)
+
+            if not self._write("put_if", "kartothek_cube-conditions", probe):
+                return self._put_as_only_writer(key, data, expected)
         mode = "create" if expected is None else _token_of(asdict(expected))
 
         def swap(client: Any) -> ObjectVersion:
             return self._version(client.put(key, _plain(data), mode=mode, use_multipart=False))
 
         return self._write("put_if", key, swap, lambda: self.mismatch(key, version))
-
-    def _supports_conditional_put(self) -> bool:
-        checks = self._location.check_conditions
-        if checks or (checks is None and custom_endpoint(self._location)):
-
-            def probe(client: Any) -> bool:
-                return supports_conditional_put(self._place, partial(_put_on_condition, client), client.delete)
-
-            return self._write("put_if", "kartothek_cube-conditions", probe)
-        return True
 
     def _put_as_only_writer(self, key: str, data: Data, version: ObjectVersion | None) -> ObjectVersion:
         if current_options().require_atomic:

@@ -64,6 +64,9 @@ def connect(location: Location, credentials: Credentials | None) -> Any:
     """Make a client. What location and credentials omit is read from the environment."""
     make = getattr(importlib.import_module("obstore.store"), _CLASSES[location.kind])
     # The endpoint of an emulator of GCS is part of the service account.
+    # Without a provider the client searches the environment; that of GCS takes the configured key.
+    if credentials is None and location.secrets and location.kind != "gcs":
+        credentials = _Fixed(location.secrets)
     insecure = (custom_endpoint(location) or "").startswith("http://") or any(
         '"http://' in secret for _, secret in location.secrets
     )
@@ -73,7 +76,7 @@ def connect(location: Location, credentials: Credentials | None) -> Any:
         config={name: value for name, value in _config(location).items() if value is not None},
         client_options={**_TIMEOUTS, "allow_http": True} if insecure else dict(_TIMEOUTS),
         retry_config=_RETRIES,
-        **_credentials(location, credentials),
+        **({} if credentials is None else {"credential_provider": credentials}),
     )
 
 
@@ -81,14 +84,6 @@ def custom_endpoint(location: Location) -> str | None:
     """Return the server that is not the provider's own, from the location or the environment."""
     variables = (os.environ.get(name) for name in _ENDPOINT_VARIABLES[location.kind])
     return location.endpoint or next(filter(None, variables), None)
-
-
-def _credentials(location: Location, credentials: Credentials | None) -> dict[str, Any]:
-    if credentials is not None:
-        return {"credential_provider": credentials}
-    if location.secrets and location.kind != "gcs":
-        return {"credential_provider": _Fixed(location.secrets)}
-    return {}
 
 
 def _config(location: Location) -> dict[str, Any]:

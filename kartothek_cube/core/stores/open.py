@@ -6,7 +6,7 @@ import importlib
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
@@ -113,7 +113,14 @@ def open_store(x: StoreLike, **settings: Unpack[StoreSettings]) -> Store:
     if unknown:
         hint = did_you_mean(unknown, _SETTINGS)
         raise InvalidInput(f"Unknown store settings {unknown}; there are {_SETTINGS}.{hint}")
-    _check_types(settings)
+    # The errors do not show the value: it may be a misplaced credential.
+    for name, value in settings.items():
+        expected, expected_text = _TYPES.get(name, (object, ""))
+        if not isinstance(value, expected) and not (value is None and name in _NONE_IS_DEFAULT):
+            raise InvalidType(f"{name}= of a store is {expected_text}, not {type(value).__name__}.")
+    perm = settings.get("perm")
+    if perm is not None and (isinstance(perm, bool) or not 0 <= perm <= _ALL_BITS):
+        raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
     others: dict[str, Any] = dict(settings)
     readonly = others.pop("readonly", False)
     store = _open(_call_factory(x), others)
@@ -130,17 +137,6 @@ def open_instrumented(x: StoreLike) -> Store:
     (True, <MemoryStore hmemory://sales>)
     """
     return x if isinstance(x, InstrumentedStore) else InstrumentedStore(open_store(x))
-
-
-def _check_types(settings: Mapping[str, Any]) -> None:
-    # The errors do not show the value: it may be a misplaced credential.
-    for name, value in settings.items():
-        expected, expected_text = _TYPES.get(name, (object, ""))
-        if not isinstance(value, expected) and not (value is None and name in _NONE_IS_DEFAULT):
-            raise InvalidType(f"{name}= of a store is {expected_text}, not {type(value).__name__}.")
-    perm = settings.get("perm")
-    if perm is not None and (isinstance(perm, bool) or not 0 <= perm <= _ALL_BITS):
-        raise InvalidInput(f"perm={perm!r} is no set of permission bits; give an int such as 0o640.")
 
 
 def _call_factory(x: object) -> Any:
@@ -166,7 +162,12 @@ def _open(x: object, settings: dict[str, Any]) -> Store:
     if isinstance(x, str) and looks_like_url(x):
         return _open_url(x, settings)
     if isinstance(x, str | os.PathLike):
-        return _open_path(x, settings)
+        path = os.fspath(x)
+        if not isinstance(path, str):
+            raise InvalidType(f"Provided incompatible store type: the path {path!r} is bytes; it has to be a str.")
+        if not path or "\0" in path:
+            raise InvalidInput(f"{path!r} is no path of a directory.")
+        return LocalStore(Path(path).expanduser(), **settings)
     if is_key_value_store(x):
         return adapt(x, settings)
     raise InvalidType(
@@ -180,15 +181,6 @@ def _check_none_of(settings: dict[str, Any], names: tuple[str, ...], stores: str
     misplaced = sorted(settings.keys() & set(names))
     if misplaced:
         raise InvalidInput(f"The settings {misplaced} are for {stores}; this store does not take them.")
-
-
-def _open_path(path: str | os.PathLike[Any], settings: dict[str, Any]) -> Store:
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise InvalidType(f"Provided incompatible store type: the path {text!r} is bytes; it has to be a str.")
-    if not text or "\0" in text:
-        raise InvalidInput(f"{text!r} is no path of a directory.")
-    return LocalStore(Path(text).expanduser(), **settings)
 
 
 def _open_url(url: str, settings: dict[str, Any]) -> Store:

@@ -252,20 +252,17 @@ def _azure(parts: _Parts) -> Location:
 def _gcs(parts: _Parts) -> Location:
     if parts.user is None:
         return Location("gcs", parts.host, parts.path, endpoint=parts.query.get("endpoint"))
-    account = _service_account(parts)
-    # The base URL is that of an emulator, which may ignore conditions.
-    endpoint = parts.query.get("endpoint") or json.loads(account).get("gcs_base_url")
-    return Location("gcs", parts.host, parts.path, endpoint=endpoint, secrets=(("service_account_key", account),))
-
-
-def _service_account(parts: _Parts) -> str:
-    encoded = unquote(parts.user or "").replace("+", "-").replace("/", "_")
+    encoded = unquote(parts.user).replace("+", "-").replace("/", "_")
     try:
-        text = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
-        valid = isinstance(json.loads(text), dict)
+        account = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+        fields = json.loads(account)
     except (binascii.Error, ValueError):
-        valid = False
-    return text if valid else _refuse(parts.scheme, "before the '@' stands the JSON of a service account in base64")
+        fields = None
+    if not isinstance(fields, dict):
+        _refuse(parts.scheme, "before the '@' stands the JSON of a service account in base64")
+    # The base URL is that of an emulator, which may ignore conditions.
+    endpoint = parts.query.get("endpoint") or fields.get("gcs_base_url")
+    return Location("gcs", parts.host, parts.path, endpoint=endpoint, secrets=(("service_account_key", account),))
 
 
 def _check_endpoint(endpoint: object) -> None:
@@ -331,12 +328,14 @@ def parse_url(url: str) -> StoreUrl | None:
     scheme = match["scheme"].lower()
     if scheme not in LOCAL_SCHEMES | MEMORY_SCHEMES:
         return None
-    return StoreUrl(
-        scheme,
-        _path(scheme, unquote(match["path"])),
-        _settings(scheme, match["query"] or ""),
-        _wrappers(match["fragment"] or ""),
-    )
+    path, settings = _path(scheme, unquote(match["path"])), _settings(scheme, match["query"] or "")
+    fragment = match["fragment"] or ""
+    if fragment and not fragment.startswith("wrap:"):
+        raise InvalidInput(
+            f"'#{fragment}' in a store URL is no wrapper as '#wrap:readonly'; a '#' in a path is written %23."
+        )
+    wrappers = fragment.removeprefix("wrap:").split("+") if fragment else ()
+    return StoreUrl(scheme, path, settings, tuple(wrappers))
 
 
 def _path(scheme: str, path: str) -> str:
@@ -365,13 +364,3 @@ def _settings(scheme: str, query: str) -> dict[str, object]:
         if name != "lock" and value.lower() not in _BOOLEANS:
             raise InvalidInput(f"{name}={value!r} in a store URL is neither true nor false.")
     return {name: value if name == "lock" else _BOOLEANS[value.lower()] for name, value in values.items()}
-
-
-def _wrappers(fragment: str) -> tuple[str, ...]:
-    if not fragment:
-        return ()
-    if not fragment.startswith("wrap:"):
-        raise InvalidInput(
-            f"'#{fragment}' in a store URL is no wrapper as '#wrap:readonly'; a '#' in a path is written %23."
-        )
-    return tuple(fragment.removeprefix("wrap:").split("+"))

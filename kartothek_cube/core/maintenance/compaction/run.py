@@ -183,9 +183,14 @@ def run_compaction(
         return CompactionReport(compaction.plan, dry_run)
     for table, serializer in {(t, spec.format(m, t)) for m in merges for t in m.files}:
         serializer.check(spec.stored(table))
-    work, weight = partial(_stage, store, spec), partial(_weight, compaction.order is not None)
+    sorts, share = compaction.order is not None, _share()
+
+    def weight(merge: Merge) -> int:
+        # Sorting takes all rows of a merge at once; without it they stream.
+        return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, share))
+
     phase = Phase("write", "merges")
-    staged = map_files(work, merges, executor=executor, heavy=True, weight=weight, phase=phase)
+    staged = map_files(partial(_stage, store, spec), merges, executor=executor, heavy=True, weight=weight, phase=phase)
     receipts = tuple(chain.from_iterable(staged))
     change = Change(
         base.uuid,
@@ -204,12 +209,6 @@ def run_compaction(
 
 def _share() -> int:
     return max(1, current_options().bytes_in_flight // _SHARES)
-
-
-def _weight(sorts: bool, merge: Merge) -> int:
-    """The bytes of memory that a merge takes."""
-    # Sorting takes all rows of a merge at once; without it they stream.
-    return _SHARES * (merge.unpacked if sorts else min(merge.unpacked, _share()))
 
 
 def _stage(store: Store, spec: MergeSpec, merge: Merge) -> list[Receipt]:

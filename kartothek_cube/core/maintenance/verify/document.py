@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -50,25 +50,22 @@ def _path_contradictions(subject: Inspection) -> Iterator[Finding]:
         label_folders = _with_slashes(pc.replace_substring_regex(labels, r"[^/]*$", ""))
         is_same = pc.fill_null(pc.equal(file_folders, label_folders), True)
         for i in np.flatnonzero(~is_same.to_numpy(zero_copy_only=False)):
-            yield from _compare_path(subject.uuid, labels[int(i)].as_py(), files[int(i)].as_py(), keys)
+            label, key = labels[int(i)].as_py(), files[int(i)].as_py()
+            try:
+                in_label, in_path = (dict(decode_key(text).pairs) for text in (f"-/-/{label}", key))
+            except UnicodeDecodeError:
+                continue  # the check of partition values reports it
+            for column in keys:
+                if column in in_label and in_label[column] != in_path.get(column):
+                    text = (
+                        f"The label says {in_label[column]!r}, the path of the file {in_path.get(column)!r}. "
+                        "The path counts; kartothek believes it, too."
+                    )
+                    yield Finding("warning", "label-path", subject.uuid, text, key=key, label=label, column=column)
 
 
 def _with_slashes(paths: pa.Array) -> pa.Array:
     return pc.replace_substring(paths, "%2F", "/")
-
-
-def _compare_path(uuid: str, label: str, key: str, columns: Sequence[str]) -> Iterator[Finding]:
-    try:
-        in_label, in_path = (dict(decode_key(text).pairs) for text in (f"-/-/{label}", key))
-    except UnicodeDecodeError:
-        return  # the check of partition values reports it
-    for column in columns:
-        if column in in_label and in_label[column] != in_path.get(column):
-            text = (
-                f"The label says {in_label[column]!r}, the path of the file {in_path.get(column)!r}. "
-                "The path counts; kartothek believes it, too."
-            )
-            yield Finding("warning", "label-path", uuid, text, key=key, label=label, column=column)
 
 
 def _partitions_without_files(subject: Inspection) -> Iterator[Finding]:

@@ -63,7 +63,16 @@ def file_findings(store: Store, subject: Inspection) -> Iterator[Finding]:
         text = "The document names a file that is not in the store. Its rows are lost, and reading fails."
         mend = "restore the file, or go back with undo(...), or remove its partition with a delete scope"
         yield Finding("error", "missing-file", subject.uuid, text, key=key, label=label, mend=mend)
-    yield from _shared_files(subject, files)
+    counts = files.group_by("key").aggregate([("partition", "count")])
+    shared = counts.filter(pc.greater(counts.column("partition_count"), 1)).column("key")
+    repeated = files.filter(pc.is_in(files.column("key"), value_set=shared.combine_chunks()))
+    owners: dict[str, list[str]] = {}
+    for key, label in _each(subject, repeated):
+        owners.setdefault(key, []).append(label)
+    for key, labels in owners.items():
+        examples = ", ".join(map(repr, labels[:3]))
+        text = f"{len(labels)} entries of the document name this file ({examples}); its rows are read as often."
+        yield Finding("error", "shared-file", subject.uuid, text, key=key, label=labels[0])
 
 
 def readable_files(store: Store, subject: Inspection) -> pa.Table:
@@ -108,19 +117,6 @@ def _each(subject: Inspection, files: pa.Table) -> Iterator[tuple[str, str]]:
     """Key and label of each file."""
     labels = subject.snapshot.partitions.labels.take(files.column("partition").combine_chunks())
     return zip(files.column("key").to_pylist(), labels.to_pylist(), strict=True)
-
-
-def _shared_files(subject: Inspection, files: pa.Table) -> Iterator[Finding]:
-    counts = files.group_by("key").aggregate([("partition", "count")])
-    shared = counts.filter(pc.greater(counts.column("partition_count"), 1)).column("key")
-    repeated = files.filter(pc.is_in(files.column("key"), value_set=shared.combine_chunks()))
-    owners: dict[str, list[str]] = {}
-    for key, label in _each(subject, repeated):
-        owners.setdefault(key, []).append(label)
-    for key, labels in owners.items():
-        examples = ", ".join(map(repr, labels[:3]))
-        text = f"{len(labels)} entries of the document name this file ({examples}); its rows are read as often."
-        yield Finding("error", "shared-file", subject.uuid, text, key=key, label=labels[0])
 
 
 # --- files that the document does not name -----------------------------------------------------

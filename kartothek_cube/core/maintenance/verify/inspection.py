@@ -140,13 +140,20 @@ def inspect_dataset(store: Store, stored: StoredDocument) -> tuple[Inspection, l
     except DAMAGE as error:
         document = replace(stored.document, partition_keys=stored.document.partition_keys or ())
         partitions = document.partitions or empty_partitions()
-        text = f"What the document leaves to the paths of the files does not follow from them. {error}"
-        findings.append(Finding("error", "implicit-files", document.uuid, text))
+        message = f"What the document leaves to the paths of the files does not follow from them. {error}"
+        findings.append(Finding("error", "implicit-files", document.uuid, message))
     prefix = f"{document.uuid}/"
     entries = {e.key: e for e in store.list(prefix, recursive=True).entries}
     listed_tables = sorted({key.removeprefix(prefix).split("/")[0] for key in entries if is_schema_key(key)})
     files = _schema_files(store, document, list(partitions.files) or listed_tables, findings)
-    embedded = _embedded_schemas(document, findings)
+    embedded: dict[str, pa.Schema] = {}
+    text = document.metadata.get(SCHEMA_KEY)
+    # A writer that does not know the embedded schema copies it, so after its commit it is outdated.
+    if text is not None and not is_foreign(document.metadata, document.partitions):
+        try:
+            embedded = {t: stored_schema(s) for t, s in parse_embedded_schemas(str(text), document.uuid).items()}
+        except DAMAGE as error:
+            findings.append(Finding("error", "embedded-schema", document.uuid, str(error), mend=_RESTORE_DOCUMENT))
     schemas = _schemas(document, partitions, files, embedded, findings)
     values, decoded = _partition_values(document, partitions, schemas, findings)
     keys = document.partition_keys or ()
@@ -178,17 +185,6 @@ def _schema_files(
             severity: Severity = "error" if is_needed else "warning"
             findings.append(Finding(severity, check, document.uuid, text, key=key, mend=mend))
     return files
-
-
-def _embedded_schemas(document: Document, findings: list[Finding]) -> dict[str, pa.Schema]:
-    text = document.metadata.get(SCHEMA_KEY)
-    if text is None or is_foreign(document.metadata, document.partitions):
-        return {}
-    try:
-        return {t: stored_schema(s) for t, s in parse_embedded_schemas(str(text), document.uuid).items()}
-    except DAMAGE as error:
-        findings.append(Finding("error", "embedded-schema", document.uuid, str(error), mend=_RESTORE_DOCUMENT))
-        return {}
 
 
 def _schemas(
@@ -228,19 +224,13 @@ def _partition_values(
     try:
         return partition_table(files, keys, schema, document.uuid), True
     except DAMAGE as error:
-        located = _undecodable_values(document.uuid, partitions, files, keys, schema)
+        located: list[Finding] = []
+        # Decoding the columns whole says nothing about where the fault is: decode file by file.
+        for i in range(min(len(files), _MAX_DECODED)):
+            try:
+                partition_table(files[i : i + 1], keys, schema, document.uuid)
+            except DAMAGE as fault:
+                key, label = files[i].as_py(), partitions.labels[i].as_py()
+                located.append(Finding("error", "partition-value", document.uuid, str(fault), key=key, label=label))
         findings.extend(located or [Finding("error", "partition-value", document.uuid, str(error))])
         return empty_rows(len(partitions)), False
-
-
-def _undecodable_values(
-    uuid: str, partitions: PartitionColumns, files: pa.Array, keys: tuple[str, ...], schema: pa.Schema
-) -> list[Finding]:
-    findings: list[Finding] = []
-    for i in range(min(len(files), _MAX_DECODED)):
-        try:
-            partition_table(files[i : i + 1], keys, schema, uuid)
-        except DAMAGE as error:
-            key, label = files[i].as_py(), partitions.labels[i].as_py()
-            findings.append(Finding("error", "partition-value", uuid, str(error), key=key, label=label))
-    return findings

@@ -201,8 +201,16 @@ def _by_partition(store: Store, subject: Inspection) -> list[list[_File]]:
 def _check_file(
     store: Store, subject: Inspection, file: _File, dimensions: Sequence[str], partition: _PartitionPass
 ) -> None:
-    columns = _readable_columns(store, subject, file, partition.findings)
-    request = FileRequest(subject.uuid, subject.snapshot.schemas[file.table], tuple(columns))
+    schema = subject.snapshot.schemas[file.table]
+    payload = [c for c in schema.names if c not in subject.snapshot.partition_keys]
+    columns = payload  # CSV has no types of its own
+    if file.key.endswith(DATA_SUFFIX):
+        with open_file(store, file.key, subject.uuid) as source:
+            inside = {f.name: f.type for f in source.schema if not f.name.startswith("__index_level_")}
+        partition.findings.extend(_column_faults(subject.uuid, file, inside, schema, payload))
+        readable = {c for c in schema.names if c in inside and _is_readable(inside[c], schema.field(c).type)}
+        columns = [c for c in schema.names if c in readable or (c in payload and c not in inside)]
+    request = FileRequest(subject.uuid, schema, tuple(columns))
     contradictions = Contradictions({c: value for c, value in file.constants.items() if c in columns})
     cells = CellPass([c for c in dimensions if c in columns and c not in file.constants])
     partition.complete &= set(partition.distinct.values) & set(request.schema.names) <= set(columns)
@@ -226,19 +234,6 @@ def _check_file(
                 Finding("warning", check, subject.uuid, text, key=file.key, label=file.label, column=column)
             )
     partition.findings.extend(_cell_faults(subject.uuid, file, cells))
-
-
-def _readable_columns(store: Store, subject: Inspection, file: _File, findings: list[Finding]) -> list[str]:
-    """The columns that can be read in the types of the dataset; the others become findings."""
-    schema = subject.snapshot.schemas[file.table]
-    payload = [c for c in schema.names if c not in subject.snapshot.partition_keys]
-    if not file.key.endswith(DATA_SUFFIX):
-        return payload  # CSV has no types of its own
-    with open_file(store, file.key, subject.uuid) as source:
-        inside = {f.name: f.type for f in source.schema if not f.name.startswith("__index_level_")}
-    findings.extend(_column_faults(subject.uuid, file, inside, schema, payload))
-    readable = [c for c in schema.names if c in inside and _is_readable(inside[c], schema.field(c).type)]
-    return [c for c in schema.names if c in readable or (c in payload and c not in inside)]
 
 
 def _is_readable(file_type: pa.DataType, data_type: pa.DataType) -> bool:
