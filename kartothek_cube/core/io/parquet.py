@@ -274,17 +274,14 @@ def open_parquet_inside(
         source = stack.enter_context(open_file(store, key, dataset))
         present = {c for c in (*columns, *columns_of(predicates)) if c in source.positions}
         bundles = list(_bundles(source, _matching_groups(source, schema, predicates), present, nbytes))
-        pieces = (
-            piece
-            for groups, size in bundles
-            for piece in _pieces(source, groups, columns, schema, predicates, key, size, nbytes)
-        )
-        return sum(size for _, size in bundles) <= nbytes, _while_open(stack.pop_all(), pieces)
+        opened = stack.pop_all()
 
+    def pieces() -> Iterator[tuple[pa.Table, int]]:
+        with opened:
+            for groups, size in bundles:
+                yield from _pieces(source, groups, columns, schema, predicates, key, size, nbytes)
 
-def _while_open(opened: ExitStack, pieces: Iterator[T]) -> Iterator[T]:
-    with opened:
-        yield from pieces
+    return sum(size for _, size in bundles) <= nbytes, pieces()
 
 
 def _pieces(
