@@ -35,8 +35,11 @@ __all__ = [
 _ROWS, _ROWS_PER_BYTE = 2**27, 2**16
 # The least that a value takes in memory, whatever the footer says.
 _NUMBER, _TEXT = 8, 16
+# Not buffered by Arrow: `_DistantFile` fetches the needed bytes of a remote file in one request.
+# Without checksums, damaged bytes may be decoded to other values.
 _READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
 _LOCAL = pa_fs.LocalFileSystem()
+# A longer footer costs a second request.
 _TAIL = 64 * 1024
 # Spans that are closer than this are fetched as one.
 _GAP = 64 * 1024

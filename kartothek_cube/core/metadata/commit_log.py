@@ -135,6 +135,7 @@ def extend_chain(chain: tuple[Commit, ...], commit: Commit, *, foreign: bool) ->
         time = None if each.time is None else each.time.isoformat()
         cube = None if each.cube is None else [each.cube.id, list(each.cube.datasets)]
         entry: list[Any] = [each.id, each.parent, each.fingerprint, time, cube]
+        # Entries end with their last known member, since older ones have no time and no cube.
         while entry[-1] is None:
             entry.pop()
         entries.append(entry)

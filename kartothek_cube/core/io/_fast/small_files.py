@@ -36,6 +36,7 @@ class SmallFileReader:
 
     def read(self, files: Sequence[tuple[str, Mapping[str, Any]]]) -> list[pa.Table | None]:
         """The rows of each file; None for a file that `read_rows` has to read."""
+        # Constants replace columns of a file, which only `read_rows` does.
         names = self._schema.names
         suits = [key.endswith(".parquet") and constants.keys().isdisjoint(names) for key, constants in files]
         keys = [key if ok and not self._has_predicates else None for (key, _), ok in zip(files, suits, strict=True)]

@@ -105,7 +105,7 @@ def _first_tables(head: bytes) -> list[str]:
         files = json.JSONDecoder().raw_decode(text, label.end())[0]["files"] if label else None
     except (ValueError, LookupError, TypeError, RecursionError):
         return []
-    return list(files) if isinstance(files, dict) else []
+    return list(files) if isinstance(files, dict) else []  # the parser reports other types
 
 
 def _is_regular(start: bytes, pieces: _ByteSlices, tables: Sequence[str]) -> bool:
