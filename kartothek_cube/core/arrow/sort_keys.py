@@ -151,6 +151,8 @@ def ascends(table: pa.Table, columns: Sequence[str]) -> bool:
     False also for columns with nulls: only packed keys can tell.
     """
     rising: BoolArray | None = None
+    here: Any
+    there: Any
     for name in reversed(columns):
         column = table.column(name)
         if is_plain_integer(column):
