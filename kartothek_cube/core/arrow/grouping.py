@@ -71,22 +71,20 @@ class Spill:
         """Keep rows for a group."""
         self._waiting[number].append(rows)
         self._bytes += rows.nbytes
-        if self._bytes > self._limit:
-            self._flush()
-
-    def _flush(self) -> None:
+        if self._bytes <= self._limit:
+            return
         if self._path is None:
             folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="kartothek_cube-"))
             self._path = Path(folder) / "rows.arrow"
             self._open.enter_context(self._writing)
             sink = self._writing.enter_context(pa.OSFile(str(self._path), "wb"))
             self._writer = self._writing.enter_context(pa.ipc.new_file(sink, self._schema))
-        for number, tables in self._waiting.items():
-            for batches in (rows.to_batches() for rows in tables):
+        for waiting, tables in self._waiting.items():
+            for batches in (table.to_batches() for table in tables):
                 for batch in batches:
                     self._writer.write_batch(batch)
                 # The file gives batches back by position.
-                self._stored[number].append(range(self._written, self._written + len(batches)))
+                self._stored[waiting].append(range(self._written, self._written + len(batches)))
                 self._written += len(batches)
         self._waiting.clear()
         self._bytes = 0

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.sort_keys import (
     PACKED_LIMIT,
-    BoolArray,
     IntArray,
     as_int64,
     is_plain_integer,
@@ -116,11 +115,12 @@ class KeyIndex:
         if self._places is None or len(numbers) < len(codes):
             keys, others = pack([self._table, table.select(list(self._on))], self._on)
             return _Places(keys, PACKED_LIMIT).find(others)
-        unknown = _outside(numbers, [c.width for c in self._columns])
-        keys = _packed([(*n, column.width) for n, column in zip(numbers, self._columns, strict=True)], len(table))
-        positions = self._places.find(keys)
-        if unknown is not None:
-            positions[unknown] = -1
+        coded = [(*n, column.width) for n, column in zip(numbers, self._columns, strict=True)]
+        positions = self._places.find(_packed(coded, len(table)))
+        # A number outside of its column's range may give the key of another row.
+        for number, low, width in coded:
+            if int(number.min()) < low or int(number.max()) >= low + width:
+                positions[(number < low) | (number >= low + width)] = -1
         return positions
 
 
@@ -149,16 +149,6 @@ def _packed(columns: Sequence[tuple[IntArray, int, int]], rows: int) -> IntArray
         wrapped = np.int64((low + 2**63) % 2**64 - 2**63)
         keys = np.subtract(keys, wrapped, out=keys if len(columns) > 1 else scratch(rows))
     return keys
-
-
-def _outside(codes: Sequence[tuple[IntArray, int]], widths: Sequence[int]) -> BoolArray | None:
-    """The rows with a number outside of its range; None if there are none."""
-    unknown: BoolArray | None = None
-    for (numbers, low), width in zip(codes, widths, strict=True):
-        if int(numbers.min()) < low or int(numbers.max()) >= low + width:
-            outside = (numbers < low) | (numbers >= low + width)
-            unknown = outside if unknown is None else unknown | outside
-    return unknown
 
 
 class _Places:

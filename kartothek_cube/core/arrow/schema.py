@@ -261,7 +261,17 @@ def literal(value: Any, data_type: pa.DataType) -> Literal:
         return _moment(value, data_type)
     if pt.is_decimal(data_type):
         return _decimal(value, data_type)
-    return Literal(pa.scalar(_python_literal(value, data_type), data_type))
+    if pt.is_string(data_type):
+        value = _text(value)
+    elif pt.is_binary(data_type) and isinstance(value, str):
+        value = value.encode("utf-8")
+    elif pt.is_date(data_type) and isinstance(value, (str, bytes)):
+        value = dt.date.fromisoformat(_text(value))
+    elif pt.is_floating(data_type):
+        value = float(value)
+    elif isinstance(value, np.generic):
+        value = value.item()
+    return Literal(pa.scalar(value, data_type))
 
 
 def compared_type(data_type: pa.DataType) -> pa.DataType:
@@ -324,18 +334,6 @@ def _text(value: str | bytes) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _python_literal(value: Any, data_type: pa.DataType) -> Any:
-    if pt.is_string(data_type):
-        return _text(value)
-    if pt.is_binary(data_type) and isinstance(value, str):
-        return value.encode("utf-8")
-    if pt.is_date(data_type) and isinstance(value, (str, bytes)):
-        return dt.date.fromisoformat(_text(value))
-    if pt.is_floating(data_type):
-        return float(value)
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def literal_array(values: Iterable[Any], data_type: pa.DataType) -> pa.Array:
     """Constants as an array of the `compared_type`, without those that no value can equal."""
     data_type, values = compared_type(data_type), list(values)
@@ -343,7 +341,14 @@ def literal_array(values: Iterable[Any], data_type: pa.DataType) -> pa.Array:
         return pa.array([], type=data_type)
     if not pt.is_decimal(data_type):  # Arrow would round decimals
         try:
-            return _vectorised(values, data_type)
+            if not pt.is_timestamp(data_type):
+                return pa.array(values, type=data_type)
+            types = {getattr(value, "dtype", type(value)) for value in values}
+            if len(types) == 1 and types <= _NUMPY_MOMENTS:
+                return pa.array(np.array(values)).cast(data_type)
+            # These units hold every constant exactly; a cast that would round raises.
+            unit = "us" if types <= {dt.datetime} else "ns"
+            return pa.array(values, type=pa.timestamp(unit, tz=data_type.tz)).cast(data_type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass  # mixed spellings, or out of range: one by one
     literals = [literal(value, data_type) for value in values]
@@ -352,15 +357,3 @@ def literal_array(values: Iterable[Any], data_type: pa.DataType) -> pa.Array:
         # The datetimes of Python that `as_py` gives have no nanoseconds.
         return pa.array([s.value for s in scalars], type=pa.int64()).cast(data_type)
     return pa.array([s.as_py() for s in scalars], type=data_type)
-
-
-def _vectorised(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    if not pt.is_timestamp(data_type):
-        return pa.array(values, type=data_type)
-    types = {getattr(value, "dtype", type(value)) for value in values}
-    if len(types) == 1 and types <= _NUMPY_MOMENTS:
-        return pa.array(np.array(values)).cast(data_type)
-    # These units hold every constant exactly; a cast that would round raises.
-    return pa.array(values, type=pa.timestamp("us" if types <= {dt.datetime} else "ns", tz=data_type.tz)).cast(
-        data_type
-    )

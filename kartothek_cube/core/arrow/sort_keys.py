@@ -151,20 +151,19 @@ def ascends(table: pa.Table, columns: Sequence[str]) -> bool:
     False also for columns with nulls: only packed keys can tell.
     """
     rising: BoolArray | None = None
-    for column in map(table.column, reversed(columns)):
-        here, there = _neighbours(column)
+    here: Any
+    there: Any
+    for name in reversed(columns):
+        column = table.column(name)
+        if is_plain_integer(column):
+            values = as_int64(column)
+            here, there = values[:-1], values[1:]
+        else:
+            column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+            here, there = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
         less = _compared(operator.lt, pc.less, here, there)
         rising = less if rising is None else less | (_compared(operator.eq, pc.equal, here, there) & rising)
     return table.num_rows < 2 if rising is None else bool(rising.all())
-
-
-def _neighbours(column: pa.ChunkedArray) -> tuple[Any, Any]:
-    """The values without the last one, and the values without the first one."""
-    if is_plain_integer(column):
-        values = as_int64(column)
-        return values[:-1], values[1:]
-    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-    return column.slice(0, max(len(column) - 1, 0)), column.slice(1)
 
 
 def _compared(

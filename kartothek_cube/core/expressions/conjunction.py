@@ -283,7 +283,20 @@ class Conjunction(Restriction):
         """
         if not isinstance(array, list):
             raise InvalidType(f"jsonarray must be a list, got {type(array).__name__}")
-        return Conjunction(_from_json(item) for item in array)
+        conditions = []
+        for item in array:
+            if not isinstance(item, dict):
+                raise InvalidType(f"Condition in jsonarray must be a dict, got {type(item).__name__}")
+            if "type" not in item:
+                raise InvalidInput(f"Missing type value for condition {item!r}")
+            name, attributes = item["type"], {key: value for key, value in item.items() if key != "type"}
+            if not isinstance(name, str) or name not in _BY_NAME:
+                raise InvalidType(f"Unknown condition class {name!r}, use one of {', '.join(_BY_NAME)}")
+            try:
+                conditions.append(_BY_NAME[name](**attributes))
+            except TypeError as error:
+                raise InvalidType(f"Cannot make a condition of {item!r}: {error}") from error
+        return Conjunction(conditions)
 
     def to_jsonarray(self) -> list[dict[str, Any]]:
         """One dict for each condition: its attributes and the name of its class.
@@ -384,20 +397,6 @@ class Conjunction(Restriction):
 
     def __str__(self) -> str:
         return " & ".join(f"({condition})" for condition in self.conditions)
-
-
-def _from_json(item: object) -> Condition:
-    if not isinstance(item, dict):
-        raise InvalidType(f"Condition in jsonarray must be a dict, got {type(item).__name__}")
-    if "type" not in item:
-        raise InvalidInput(f"Missing type value for condition {item!r}")
-    name, attributes = item["type"], {key: value for key, value in item.items() if key != "type"}
-    if not isinstance(name, str) or name not in _BY_NAME:
-        raise InvalidType(f"Unknown condition class {name!r}, use one of {', '.join(_BY_NAME)}")
-    try:
-        return _BY_NAME[name](**attributes)
-    except TypeError as error:
-        raise InvalidType(f"Cannot make a condition of {item!r}: {error}") from error
 
 
 # Filled by `register`: the concrete classes are in a module that imports this one.

@@ -79,7 +79,13 @@ def matching_values(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
         # The exact negation, so that null satisfies `!=` although it satisfies no order.
         return ~matching_values(values, opposite)
     if clause.op == "in":
-        return _is_in(values, clause)
+        mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
+        constants = _constants_as(clause, values.type)
+        if len(constants):
+            cast = _one_zero(values.cast(constants.type))
+            is_in = pc.is_in(cast, value_set=_one_zero(constants), skip_nulls=True)
+            mask = mask | _to_numpy(pc.fill_null(is_in, False))
+        return mask
     if is_null(clause.value):
         return _to_numpy(_nulls(values))
     if pa.types.is_null(values.type):
@@ -132,16 +138,6 @@ def _compared(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
     if clause.op == "==":
         return np.zeros(len(values), dtype=bool)
     return _compare("<=" if clause.op in ("<", "<=") else ">", values, place.floor)
-
-
-def _is_in(values: pa.Array | pa.ChunkedArray, clause: Clause) -> Mask:
-    mask = _to_numpy(_nulls(values)) if accepts_null(clause) else np.zeros(len(values), dtype=bool)
-    constants = _constants_as(clause, values.type)
-    if len(constants):
-        values = _one_zero(values.cast(constants.type))
-        is_in = pc.is_in(values, value_set=_one_zero(constants), skip_nulls=True)
-        mask = mask | _to_numpy(pc.fill_null(is_in, False))
-    return mask
 
 
 def _constants_as(clause: Clause, data_type: pa.DataType) -> pa.Array:

@@ -114,9 +114,13 @@ def read_literals(
             value = ast.literal_eval(word) if is_quoted else word
             values.append(value if is_quoted and is_text else read(value))
     except (ValueError, SyntaxError) as error:
+        hint = " Nothing can be compared with a null." if any(word.casefold() in _NULLS for word in words) else ""
+        if any(word in types for word in words):
+            hint = " A column is compared with a value, not with another column."
+        elif any(_JOINED.search(word) for word in words):
+            hint = " Conditions are joined by &, and there is no or."
         raise InvalidInput(
-            f'Condition "{text}": column {column} is {types[column]} and takes {_example(data_type)}.'
-            f"{_hint(words, types)}"
+            f'Condition "{text}": column {column} is {types[column]} and takes {_example(data_type)}.{hint}'
         ) from error
     return tuple(values)
 
@@ -140,15 +144,6 @@ def _example(data_type: pa.DataType) -> str:
     if pt.is_temporal(data_type):
         return "a date such as 2024-01-31" if pt.is_date(data_type) else "a time such as 2024-01-31 12:00"
     return "an integer" if pt.is_integer(data_type) else "a number" if pt.is_floating(data_type) else "a text"
-
-
-def _hint(words: Sequence[str], types: Mapping[str, pa.DataType]) -> str:
-    """The probable mistake behind words that are no literals."""
-    if any(word in types for word in words):
-        return " A column is compared with a value, not with another column."
-    if any(_JOINED.search(word) for word in words):
-        return " Conditions are joined by &, and there is no or."
-    return " Nothing can be compared with a null." if any(word.casefold() in _NULLS for word in words) else ""
 
 
 class NoLiteral:

@@ -161,20 +161,16 @@ def _fields(column: pa.Array, name: str) -> pa.Array:
     if pt.is_boolean(data_type):
         return pc.if_else(column, _text("True"), _text("False"))
     if pt.is_timestamp(data_type) or pt.is_date(data_type):
-        _check_years(column, name)
+        days = pt.is_date(column.type)
+        ticks = pc.min_max(column.cast(pa.int32() if days else pa.int64()))
+        low, high = _DAYS if days else _MOMENTS
+        if ticks["min"].is_valid and not (low <= ticks["min"].as_py() and ticks["max"].as_py() <= high):
+            raise Unsupported(
+                f"Column {name!r} has moments outside the years 1 to 9999, which CSV cannot carry. Use Parquet."
+            )
     text = column.cast(pa.string()).cast(pa.large_string())
     # As pandas writes floats, so that it does not read them back as integers.
     return pc.replace_substring_regex(text, r"^(-?\d+)$", r"\1.0") if pt.is_floating(data_type) else text
-
-
-def _check_years(column: pa.Array, name: str) -> None:
-    days = pt.is_date(column.type)
-    ticks = pc.min_max(column.cast(pa.int32() if days else pa.int64()))
-    low, high = _DAYS if days else _MOMENTS
-    if ticks["min"].is_valid and not (low <= ticks["min"].as_py() and ticks["max"].as_py() <= high):
-        raise Unsupported(
-            f"Column {name!r} has moments outside the years 1 to 9999, which CSV cannot carry. Use Parquet."
-        )
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -205,7 +201,13 @@ def read_csv_inside(
     Columns that the file lacks are null.
     """
     content = csv_content(store, key, dataset)
-    names = _column_names(content, key)
+    text = io.TextIOWrapper(cast("BinaryIO", pa.BufferReader(content)), encoding="utf-8-sig", newline="")
+    try:
+        names = next(csv.reader(text, delimiter=SEPARATOR), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
+    if not names or len(set(names)) != len(names):
+        raise CorruptData(f"The file {key!r} needs a header in which each column occurs once; it has {names}.")
     present = [c for c in columns if c in names]
     for name in present:
         _check_carried(schema.field(name).type, name)
@@ -216,17 +218,6 @@ def read_csv_inside(
         for c in columns
     ]
     return pa.table(arrays, names=list(columns)) if arrays else pa.table({}), table.num_rows
-
-
-def _column_names(content: pa.Buffer, key: str) -> list[str]:
-    text = io.TextIOWrapper(cast("BinaryIO", pa.BufferReader(content)), encoding="utf-8-sig", newline="")
-    try:
-        names = next(csv.reader(text, delimiter=SEPARATOR), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise CorruptData(f"The file {key!r} cannot be read: {error}") from error
-    if not names or len(set(names)) != len(names):
-        raise CorruptData(f"The file {key!r} needs a header in which each column occurs once; it has {names}.")
-    return names
 
 
 def _parsed(content: pa.Buffer, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:

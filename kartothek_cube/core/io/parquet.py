@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +42,9 @@ __all__ = [
 # More rows are read in pieces where the caller accepts pieces.
 _MANY_ROWS, _STREAMED_ROWS, _STREAMED_BYTES = 1_000_000, 262_144, 64 * 2**20
 
-T = TypeVar("T")
-
 CODECS = ("SNAPPY", "ZSTD", "GZIP", "BROTLI", "LZ4", "NONE")
+# kartothek compares the children of lists by name, and writes the name that is not compliant.
+# The checksums let a reader refuse damaged pages.
 _WRITER: dict[str, Any] = {
     "version": "2.6",
     "coerce_timestamps": "us",
@@ -59,6 +59,7 @@ _PIECE_ROWS = 65_536
 _SMALL_CHUNK = 64 * 2**10
 # Decoding so many values takes as long as reading their statistics.
 _FEW_ROWS = 100_000
+# The offsets of Arrow's texts are signed numbers of 32 bits.
 _LONGEST_TEXTS = 2**31 - 1
 
 
@@ -274,17 +275,15 @@ def open_parquet_inside(
         source = stack.enter_context(open_file(store, key, dataset))
         present = {c for c in (*columns, *columns_of(predicates)) if c in source.positions}
         bundles = list(_bundles(source, _matching_groups(source, schema, predicates), present, nbytes))
-        pieces = (
-            piece
-            for groups, size in bundles
-            for piece in _pieces(source, groups, columns, schema, predicates, key, size, nbytes)
-        )
-        return sum(size for _, size in bundles) <= nbytes, _while_open(stack.pop_all(), pieces)
+        opened = stack.pop_all()
 
+    # The file stays open until the last piece, and no longer than the iterator.
+    def pieces() -> Iterator[tuple[pa.Table, int]]:
+        with opened:
+            for groups, size in bundles:
+                yield from _pieces(source, groups, columns, schema, predicates, key, size, nbytes)
 
-def _while_open(opened: ExitStack, pieces: Iterator[T]) -> Iterator[T]:
-    with opened:
-        yield from pieces
+    return sum(size for _, size in bundles) <= nbytes, pieces()
 
 
 def _pieces(

@@ -35,8 +35,11 @@ __all__ = [
 _ROWS, _ROWS_PER_BYTE = 2**27, 2**16
 # The least that a value takes in memory, whatever the footer says.
 _NUMBER, _TEXT = 8, 16
+# Not buffered by Arrow: `_DistantFile` fetches the needed bytes of a remote file in one request.
+# Without checksums, damaged bytes may be decoded to other values.
 _READER: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
 _LOCAL = pa_fs.LocalFileSystem()
+# A longer footer costs a second request.
 _TAIL = 64 * 1024
 # Spans that are closer than this are fetched as one.
 _GAP = 64 * 1024
@@ -182,7 +185,14 @@ class ParquetSource:
 
         Reading dictionaries is several times as fast as reading texts.
         """
-        texts = self._repeated(groups, columns)
+        if self.rows(groups) < _MANY_ROWS:
+            return self.read(groups, columns)
+        # `read_dictionary` takes paths, and "a.b" may be a part of another column, too.
+        texts = [
+            c for c in self.positions if c in columns and "." not in c and pa.types.is_string(self.schema.field(c).type)
+        ]
+        chunks = self.chunks(groups, set(texts))
+        texts = [c for i, c in enumerate(texts) if repeats_texts([group[i] for group in chunks])]
         if not texts:
             return self.read(groups, columns)
         file = pq.ParquetFile(self._handle, metadata=self.metadata, read_dictionary=texts, **_READER)
@@ -260,16 +270,6 @@ class ParquetSource:
 
     def _indices(self, columns: Iterable[str]) -> list[int]:
         return [j for c in columns for j in self.positions[c]]
-
-    def _repeated(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        if self.rows(groups) < _MANY_ROWS:
-            return []
-        # `read_dictionary` takes paths, and "a.b" may be a part of another column, too.
-        texts = [
-            c for c in self.positions if c in columns and "." not in c and pa.types.is_string(self.schema.field(c).type)
-        ]
-        chunks = self.chunks(groups, set(texts))
-        return [c for i, c in enumerate(texts) if repeats_texts([group[i] for group in chunks])]
 
     def _check_rows(self, groups: Sequence[int], columns: Sequence[str], count: int) -> None:
         if columns and count != self.rows(groups):
@@ -389,19 +389,17 @@ def open_file(store: Store, key: str, dataset: str | None) -> Iterator[ParquetSo
     with readable(store, key, dataset), ExitStack() as stack:
         path = store.local_path(key)
         if path is None:
-            source = _open_distant(store, key)
+            footer, size = store.tail(key, _TAIL)
+            # A file ends with the length of its footer in four bytes, and a magic number.
+            needed = int.from_bytes(bytes(footer[-8:-4]), "little") + 8
+            if len(footer) < min(needed, size):
+                footer, size = store.tail(key, needed)
+            is_whole = len(footer) == size
+            source = (
+                ParquetSource(pa.BufferReader(footer), size) if is_whole else _DistantSource(store, key, footer, size)
+            )
         else:
             handle = stack.enter_context(_LOCAL.open_input_file(path))
             source = ParquetSource(handle, handle.size())
         record(files_read=1, bytes_read=source.size)
         yield source
-
-
-def _open_distant(store: Store, key: str) -> ParquetSource:
-    footer, size = store.tail(key, _TAIL)
-    # The last eight bytes of a file: the length of the footer before them, and a magic number.
-    needed = int.from_bytes(bytes(footer[-8:-4]), "little") + 8
-    if len(footer) < min(needed, size):
-        footer, size = store.tail(key, needed)
-    is_whole = len(footer) == size
-    return ParquetSource(pa.BufferReader(footer), size) if is_whole else _DistantSource(store, key, footer, size)

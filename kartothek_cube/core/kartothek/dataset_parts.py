@@ -314,7 +314,15 @@ def document_of(parts: DatasetParts) -> Document:
     for column, index in parts.indices.items():
         entry = _entry(index)
         if not isinstance(entry, str):
-            entry = {_json_name(value, column, parts.document.uuid): labels for value, labels in entry.items()}
+            wrong = next((value for value in entry if not isinstance(value, (str, int, float))), None)
+            if wrong is not None:
+                raise InvalidType(
+                    f"The loaded index on {column!r} of dataset {parts.document.uuid!r} cannot be written into a "
+                    f"document: {type(wrong).__name__} is no name in JSON. "
+                    "Write the dataset as it is before its indices are loaded."
+                )
+            # JSON has only texts as names; those of booleans are "true" and "false".
+            entry = {str(v).lower() if isinstance(v, bool) else str(v): labels for v, labels in entry.items()}
         entries[column] = entry
     partitions = parts.columns if parts.is_explicit or len(parts.columns) else None
     return replace(parts.document, indices=entries, partitions=partitions, partition_keys=parts.partition_keys)
@@ -322,15 +330,3 @@ def document_of(parts: DatasetParts) -> Document:
 
 def _entry(index: IndexBase) -> Any:
     return index.to_dict() if index.loaded else getattr(index, "index_storage_key", {})
-
-
-def _json_name(value: object, column: str, uuid: str) -> str:
-    """An indexed value as a name in JSON."""
-    if isinstance(value, bool):  # before int, of which bool is a subclass
-        return str(value).lower()
-    if isinstance(value, (str, int, float)):
-        return str(value)
-    raise InvalidType(
-        f"The loaded index on {column!r} of dataset {uuid!r} cannot be written into a document: "
-        f"{type(value).__name__} is no name in JSON. Write the dataset as it is before its indices are loaded."
-    )

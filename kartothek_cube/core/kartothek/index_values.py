@@ -94,10 +94,6 @@ def _text(value: object, _data_type: pa.DataType) -> str:
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _binary(value: object, _data_type: pa.DataType) -> bytes:
-    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else str(value).encode("utf-8")
-
-
 def _boolean(value: object, data_type: pa.DataType) -> bool:
     if not isinstance(value, (str, bytes)):
         return bool(value)
@@ -139,7 +135,7 @@ def _in_nanoseconds(moments: Any) -> Any:
 
 _NORMALISERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]], ...] = (
     (pt.is_string, _text),
-    (pt.is_binary, _binary),
+    (pt.is_binary, lambda v, _: bytes(v) if isinstance(v, (bytes, bytearray, memoryview)) else str(v).encode("utf-8")),
     (pt.is_boolean, _boolean),
     (pt.is_integer, lambda value, data_type: int(value)),
     (pt.is_floating, lambda value, data_type: float(value)),

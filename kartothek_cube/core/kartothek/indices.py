@@ -15,7 +15,7 @@ from kartothek_cube.core.arrow.schema import plain_type
 from kartothek_cube.core.arrow.sort_keys import IntArray, expand_ranges, pack_one, take_rows
 from kartothek_cube.core.commit.commit import index_bytes, put_index
 from kartothek_cube.core.expressions.evaluate import matching_rows
-from kartothek_cube.core.expressions.predicates import Predicates, check_constants, columns_of, parse_predicates
+from kartothek_cube.core.expressions.predicates import check_constants, columns_of, parse_predicates
 from kartothek_cube.core.io.parquet import read_columns
 from kartothek_cube.core.kartothek.index_base import IndexBase, IndexDict, union
 from kartothek_cube.core.kartothek.index_values import label_array
@@ -342,24 +342,26 @@ def indices_as_frame(
     _check_indexed(chosen, indices)
     if len(set(chosen)) != len(chosen):
         raise InvalidInput(f"A column is asked for twice: {chosen}.")
-    filters = _clauses_on_indices(parse_predicates(predicates), indices)
+    indexed = tuple(
+        tuple(clause for clause in c if clause.column in indices) for c in parse_predicates(predicates) or ()
+    )
+    check_constants(
+        chain.from_iterable(indexed), pa.schema([(c, indices[c].known().values.type) for c in columns_of(indexed)])
+    )
+    # A conjunction without a clause on an index is true for all rows.
+    filters = indexed if indexed and all(indexed) else None
     extra = sorted(columns_of(filters) - set(chosen))
     names = pa.array(labels, type=pa.string())
     joined = _join(names, [indices[c].pairs() for c in [*chosen, *extra]])
     if filters is not None:
         joined = joined.take(np.flatnonzero(matching_rows(joined.values, filters)))
-    # Columns that only the predicates need have multiplied the rows.
-    return _frame(names, _distinct(joined, chosen) if extra else joined, chosen, date_as_object)
-
-
-def _clauses_on_indices(predicates: Predicates | None, indices: Mapping[str, IndexBase]) -> Predicates | None:
-    """The clauses on indexed columns; None if a conjunction has no such clause, so it is true."""
-    indexed = tuple(
-        tuple(clause for clause in conjunction if clause.column in indices) for conjunction in predicates or ()
-    )
-    schema = pa.schema([(c, indices[c].known().values.type) for c in columns_of(indexed)])
-    check_constants(chain.from_iterable(indexed), schema)
-    return indexed if indexed and all(indexed) else None
+    if extra:
+        # Columns that only the predicates need have multiplied the rows.
+        by = ["", *chosen]
+        keys = pa.table([pa.array(joined.label), *joined.values.select(chosen).columns], names=by)
+        _, first = np.unique(pack_one(keys, by), return_index=True)
+        joined = joined.take(np.sort(first))
+    return _frame(names, joined, chosen, date_as_object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,14 +398,6 @@ def _matches(positions: IntArray, label: IntArray, n: int) -> tuple[IntArray, In
     first = np.where(counts > 0, np.cumsum(counts) - counts, len(order))
     rows, slot = expand_ranges(first[label], np.maximum(counts, 1)[label])
     return rows, slots[slot]
-
-
-def _distinct(joined: _Joined, columns: Sequence[str]) -> _Joined:
-    """The first of the rows with equal label and columns."""
-    names = ["", *columns]
-    keys = pa.table([pa.array(joined.label), *joined.values.select(columns).columns], names=names)
-    _, first = np.unique(pack_one(keys, names), return_index=True)
-    return joined.take(np.sort(first))
 
 
 def _frame(names: pa.Array, joined: _Joined, columns: Sequence[str], date_as_object: bool) -> pd.DataFrame:

@@ -288,19 +288,18 @@ def validate_compatible(
     """
     result: SchemaWrapper | None = None
     for schema in (s if isinstance(s, SchemaWrapper) else SchemaWrapper(s, "__unknown__") for s in schemas):
-        result = schema if result is None else _unified(result, schema)
+        if result is None:
+            result = schema
+            continue
+        context = f"{_shown(schema.origin)}, compared with {_shown(result.origin)}"
+        unified = unify([result.internal().remove_metadata(), schema.internal().remove_metadata()], context)
+        if result.names != schema.names:
+            raise InvalidInput(
+                f"Schema violation in {context}: the columns have another order, {schema.names} instead of "
+                f"{result.names}. Make both by make_meta with partition_keys."
+            )
+        result = SchemaWrapper(unified.with_metadata(result.metadata), result.origin | schema.origin)
     return result
-
-
-def _unified(left: SchemaWrapper, right: SchemaWrapper) -> SchemaWrapper:
-    context = f"{_shown(right.origin)}, compared with {_shown(left.origin)}"
-    schema = unify([left.internal().remove_metadata(), right.internal().remove_metadata()], context)
-    if left.names != right.names:
-        raise InvalidInput(
-            f"Schema violation in {context}: the columns have another order, {right.names} instead of {left.names}. "
-            "Make both by make_meta with partition_keys."
-        )
-    return SchemaWrapper(schema.with_metadata(left.metadata), left.origin | right.origin)
 
 
 def _shown(origins: Iterable[str]) -> str:

@@ -119,15 +119,6 @@ def _decoded(
     return Commit(str(commit), None if parent is None else str(parent), str(mark), moment, write)
 
 
-def _encoded(commit: Commit) -> list[Any]:
-    time = None if commit.time is None else commit.time.isoformat()
-    cube = None if commit.cube is None else [commit.cube.id, list(commit.cube.datasets)]
-    entry = [commit.id, commit.parent, commit.fingerprint, time, cube]
-    while entry[-1] is None:
-        entry.pop()
-    return entry
-
-
 def is_foreign(metadata: Mapping[str, Any], partitions: PartitionColumns | None) -> bool:
     """Whether the last writer does not know commit ids, as kartothek and plateau do not."""
     chain = chain_of(metadata)
@@ -139,4 +130,13 @@ def extend_chain(chain: tuple[Commit, ...], commit: Commit, *, foreign: bool) ->
     # After a foreign writer a new chain begins: the commits before are not its ancestors.
     kept = () if foreign else chain[-(LENGTH - 1) :]
     last = replace(commit, parent=kept[-1].id if kept else None)
-    return json.dumps([_encoded(c) for c in (*kept, last)])
+    entries = []
+    for each in (*kept, last):
+        time = None if each.time is None else each.time.isoformat()
+        cube = None if each.cube is None else [each.cube.id, list(each.cube.datasets)]
+        entry: list[Any] = [each.id, each.parent, each.fingerprint, time, cube]
+        # Entries end with their last known member, since older ones have no time and no cube.
+        while entry[-1] is None:
+            entry.pop()
+        entries.append(entry)
+    return json.dumps(entries)

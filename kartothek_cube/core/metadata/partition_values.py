@@ -76,7 +76,16 @@ def _unquoted(texts: pa.Array) -> pa.Array:
 
 def _cut(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, dataset: str) -> list[pa.Array]:
     """The text of each column's values in any key; null for a partition without a file."""
-    pattern = _pattern(columns, schema)
+    # Folders that name no column are skipped.
+    regex = "[^/]+/[^/]+/(?:[^/]*/)*?"
+    for column in columns:
+        # An old writer left slashes in texts: a text ends at the next column, any other value at
+        # the next slash.
+        textual = pt.is_string(schema.field(column).type) or pt.is_binary(schema.field(column).type)
+        last = column == columns[-1]
+        value = ("(.*)/" if last else "(.*?)/") if textual else "([^/]*)/(?:[^/]*/)*?"
+        regex += f"{re.escape(quote(column))}={value}"
+    pattern = re.compile(f"{regex}[^/]*$")
     rows: list[list[str | None]] = []
     for key in keys.to_pylist():
         match = pattern.match(key) if key is not None else None
@@ -86,19 +95,6 @@ def _cut(keys: pa.Array, columns: Sequence[str], schema: pa.Schema, dataset: str
             )
         rows.append([unquote(text) for text in match.groups()] if match else [None] * len(columns))
     return [pa.array([row[i] for row in rows], type=pa.string()) for i in range(len(columns))]
-
-
-def _pattern(columns: Sequence[str], schema: pa.Schema) -> re.Pattern[str]:
-    """Values of columns in a key; folders that name no column are skipped."""
-    pattern = "[^/]+/[^/]+/(?:[^/]*/)*?"
-    for column in columns:
-        # An old writer left slashes in texts: a text ends at the next column, any other value at
-        # the next slash.
-        textual = pt.is_string(schema.field(column).type) or pt.is_binary(schema.field(column).type)
-        last = column == columns[-1]
-        value = ("(.*)/" if last else "(.*?)/") if textual else "([^/]*)/(?:[^/]*/)*?"
-        pattern += f"{re.escape(quote(column))}={value}"
-    return re.compile(f"{pattern}[^/]*$")
 
 
 def _typed(texts: pa.Array, data_type: pa.DataType, column: str, dataset: str) -> pa.Array:

@@ -122,9 +122,19 @@ def from_mapping(partitions: object, context: str) -> PartitionColumns:
         raise CorruptDocument(
             f"The member 'partitions' of the document {context} should be a map, but is {type(partitions).__name__}."
         )
-    return _columns(
-        list(partitions), [_files_of(label, entry, context) for label, entry in partitions.items()], context
-    )
+    every = []
+    for label, entry in partitions.items():
+        files = entry.get("files") if isinstance(entry, dict) else None
+        if (
+            not isinstance(label, str)
+            or not isinstance(files, dict)
+            or not all(isinstance(text, str) for pair in files.items() for text in pair)
+        ):
+            raise CorruptDocument(
+                f"Partition {label!r} of the document {context} names no files; expected {{'files': {{table: key}}}}."
+            )
+        every.append(files)
+    return _columns(list(partitions), every, context)
 
 
 def _columns(labels: list[str], files: list[dict[str, str]], context: str) -> PartitionColumns:
@@ -140,19 +150,6 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         raise Unsupported("The labels or keys of a dataset take more than 2 GiB.")
     return array
-
-
-def _files_of(label: object, entry: object, context: str) -> dict[str, str]:
-    files = entry.get("files") if isinstance(entry, dict) else None
-    if (
-        not isinstance(label, str)
-        or not isinstance(files, dict)
-        or not all(isinstance(text, str) for pair in files.items() for text in pair)
-    ):
-        raise CorruptDocument(
-            f"Partition {label!r} of the document {context} names no files; expected {{'files': {{table: key}}}}."
-        )
-    return files
 
 
 # --- columns to bytes -----------------------------------------------------------------------------

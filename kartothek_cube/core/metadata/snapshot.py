@@ -216,16 +216,12 @@ def make_snapshot(
     any_schema = next(iter(schemas.values()), pa.schema([]))
     # A partition may lack some of the tables.
     files = pc.coalesce(*columns.files.values()) if columns.files else pa.nulls(len(columns), pa.string())
-    values = _values(files, keys, any_schema, document.uuid, decoded)
+    types: Any = {k: partition_type(any_schema.field(k).type) if k in any_schema.names else pa.string() for k in keys}
+    values = pa.schema(types).empty_table() if types else pa.table({})
+    if decoded is not None and keys and decoded.schema.equals(values.schema):
+        values = decoded
+    new = files.slice(values.num_rows)
+    if len(new):
+        added = partition_table(new, keys, any_schema, document.uuid)
+        values = pa.concat_tables([values, added]).combine_chunks() if values is decoded else added
     return Snapshot(document.uuid, key, token, document, schemas, keys, columns, values)
-
-
-def _values(files: pa.Array, keys: tuple[str, ...], schema: pa.Schema, uuid: str, decoded: pa.Table | None) -> pa.Table:
-    types: Any = {k: partition_type(schema.field(k).type) if k in schema.names else pa.string() for k in keys}
-    expected = pa.schema(types).empty_table() if types else pa.table({})
-    if decoded is None or not keys or not decoded.schema.equals(expected.schema):
-        return partition_table(files, keys, schema, uuid) if len(files) else expected
-    new = files.slice(decoded.num_rows)
-    return (
-        pa.concat_tables([decoded, partition_table(new, keys, schema, uuid)]).combine_chunks() if len(new) else decoded
-    )

@@ -91,7 +91,20 @@ def translate(given: Filter, types: Mapping[str, pa.DataType], *, cube: bool = F
     data_type = _value_type(stored)
     to_clause = _negated if isinstance(given, Not) else _plain
     translated = to_clause(inner, path[0], data_type)
-    return translated if translated is not None and _is_valid(translated.clause, data_type, cube) else None
+    if translated is None:
+        return None
+    clause = translated.clause
+    if cube and any(map(is_null, constants_of(clause))):
+        return None
+    try:
+        # A clause that the read would refuse is left to Spark.
+        for value in constants_of(clause):
+            if not is_null(value):
+                check_literal(value, data_type, clause.column, strict=cube)
+        parse_predicates([[(clause.column, clause.op, clause.value)]])
+    except KartothekCubeError:
+        return None
+    return translated
 
 
 def _plain(given: Filter, column: str, data_type: pa.DataType) -> Translated | None:
@@ -133,20 +146,6 @@ def _number(value: object, data_type: pa.DataType) -> Any:
     if isinstance(value, Decimal) and pt.is_integer(data_type) and value == value.to_integral_value():
         return int(value)
     return value
-
-
-def _is_valid(clause: Clause, data_type: pa.DataType, cube: bool) -> bool:
-    """Whether a read accepts the clause, with the values compared as the stored type."""
-    if cube and any(map(is_null, constants_of(clause))):
-        return False
-    try:
-        for value in constants_of(clause):
-            if not is_null(value):
-                check_literal(value, data_type, clause.column, strict=cube)
-        parse_predicates([[(clause.column, clause.op, clause.value)]])
-    except KartothekCubeError:
-        return False
-    return True
 
 
 def _value_type(data_type: pa.DataType) -> pa.DataType:

@@ -145,7 +145,15 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
     options = write.options
     assert options.cube is not None
     if not dataset_ids(options.cube, store):
-        cube = _new_cube(options)
+        if options.dimension_columns is None or options.partition_columns is None:
+            raise InvalidInput(
+                f"There is no cube {options.cube!r} in the store. To make it, give the options dimension_columns and "
+                'partition_columns, e.g. .option("dimension_columns", "PRODUCT_ID,SALES_DATE")'
+                '.option("partition_columns", "COUNTRY_CODE").'
+            )
+        seed = {} if options.dataset is None else {"seed_dataset": options.dataset}
+        dimensions, indices = options.dimension_columns, options.index_columns or ()
+        cube = Cube(dimensions, options.partition_columns, options.cube, index_columns=indices, **seed)
         keys = _partition_columns(options, cube.seed_dataset, None)
         return CubeWritePlan(
             cube.seed_dataset, plan_build(cube, {cube.seed_dataset: write.schema}, {}, partition_on=keys)
@@ -168,19 +176,6 @@ def _plan_cube(write: SourceWrite, store: Store) -> CubeWritePlan:
         replaced = existing_for_build(cube, store)
         return CubeWritePlan(name, plan_build(indexed, rows, replaced, overwrite=True, partition_on=keys))
     return CubeWritePlan(name, plan_extend(indexed, rows, existing, overwrite=write.overwrite, partition_on=keys))
-
-
-def _new_cube(options: SourceOptions) -> Cube:
-    if options.dimension_columns is None or options.partition_columns is None:
-        raise InvalidInput(
-            f"There is no cube {options.cube!r} in the store. To make it, give the options dimension_columns and "
-            'partition_columns, e.g. .option("dimension_columns", "PRODUCT_ID,SALES_DATE")'
-            '.option("partition_columns", "COUNTRY_CODE").'
-        )
-    assert options.cube is not None
-    seed = {} if options.dataset is None else {"seed_dataset": options.dataset}
-    dimensions, partitions, indices = options.dimension_columns, options.partition_columns, options.index_columns or ()
-    return Cube(dimensions, partitions, options.cube, index_columns=indices, **seed)
 
 
 def _partition_columns(options: SourceOptions, name: str, base: Snapshot | None) -> dict[str, Sequence[str]] | None:

@@ -177,21 +177,17 @@ class CubeStreamWriter(DataSourceStreamArrowWriter):
             # An append without rows needs no commit.
             if receipts or (self._target.overwrite and messages):
                 layout = next(message.layout for message in messages if isinstance(message, StagedFiles))
-                publish_files(self._target, layout, receipts, Txn(_query(messages), batchId))
+                queries = {message.query for message in messages if isinstance(message, StagedFiles)}
+                query = queries.pop() if len(queries) == 1 else None
+                if not query:
+                    raise Unsupported(
+                        "The tasks of this stream do not say to which streaming query they belong, "
+                        "so a repeated micro-batch could not be told. Use foreachBatch with txn=(id, batch id)."
+                    )
+                publish_files(self._target, layout, receipts, Txn(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Do nothing: Spark also calls this when a commit has succeeded and its answer was lost.
 
         Files without a commit are garbage, which a cleanup removes.
         """
-
-
-def _query(messages: Sequence[WriterCommitMessage | None]) -> str:
-    queries = {message.query for message in messages if isinstance(message, StagedFiles)}
-    query = queries.pop() if len(queries) == 1 else None
-    if not query:
-        raise Unsupported(
-            "The tasks of this stream do not say to which streaming query they belong, so a repeated micro-batch "
-            "could not be told. Use foreachBatch with txn=(id, batch id)."
-        )
-    return query

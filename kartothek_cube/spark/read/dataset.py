@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kartothek_cube.core.arguments import as_list, check_flag
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT
-from kartothek_cube.core.dataset.reference import DatasetRef, dataset_ref
+from kartothek_cube.core.dataset.reference import dataset_ref
 from kartothek_cube.core.expressions.predicates import Predicates, parse_predicates
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.kartothek.factory import DatasetFactory
@@ -121,7 +121,14 @@ def read_dataset_as_spark(
         session, opener = find_session(spark), store_factory(source.store if factory is not None else store)
         executors = _Executors(session, opener, parallelism, blocksize)
         if dispatch_by is None:
-            return _by_file(executors, source, table, names, categories, parsed)
+            plan = make_file_plan(source.store, source.snapshot(), table, names, parsed, keep=source.keep)
+            request, wire = plan.request, _wire(plan.request)
+            checked_categoricals(categories, request.columns, request.schema, source.uuid)
+            tasks = plan.tasks()
+            nbytes = sampled_bytes(opener, tasks, lambda task: (task.key,))
+            chunks = pack(tasks, executors.count(len(tasks), nbytes))
+            job = _job(request, pluralize(len(plan), "file"))
+            return run_packed(session, chunks, lambda tasks: _rows(opener, request, tasks, wire), wire, job)
         check_table(source.snapshot(), table)
         arguments = GroupArguments(
             [table],
@@ -162,23 +169,6 @@ def _fields(request: FileRequest) -> pa.Schema:
 
 def _job(request: FileRequest, detail: str) -> Job:
     return Job("read", f"dataset {request.dataset!r}", detail)
-
-
-def _by_file(
-    executors: _Executors,
-    source: DatasetRef,
-    table: str,
-    names: list[str] | None,
-    categories: list[str] | None,
-    predicates: Predicates | None,
-) -> DataFrame:
-    plan = make_file_plan(source.store, source.snapshot(), table, names, predicates, keep=source.keep)
-    request, store, wire = plan.request, executors.store, _wire(plan.request)
-    checked_categoricals(categories, request.columns, request.schema, source.uuid)
-    tasks = plan.tasks()
-    chunks = pack(tasks, executors.count(len(tasks), sampled_bytes(store, tasks, lambda task: (task.key,))))
-    job = _job(request, pluralize(len(plan), "file"))
-    return run_packed(executors.session, chunks, lambda tasks: _rows(store, request, tasks, wire), wire, job)
 
 
 def _rows(

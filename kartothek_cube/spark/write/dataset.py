@@ -31,7 +31,6 @@ from kartothek_cube.core.stores.open import store_factory
 from kartothek_cube.core.write.arguments import column_names, plan_new, plan_update
 from kartothek_cube.core.write.input_rows import InputPartition
 from kartothek_cube.core.write.prepare import WriteRequest, prepare
-from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.errors import InvalidInput, InvalidType
 from kartothek_cube.spark.actions import Job
 from kartothek_cube.spark.session import cores, session_of, shown
@@ -337,17 +336,13 @@ def _staged(verb: str, source: DatasetRef, request: WriteRequest, given: _Input)
     target = Target(store_factory(source.store), new_id(), width)
     job = Job(verb, f"dataset {request.uuid!r}", phase="write")
     receipts = staged_receipts({rows.id: given.frame}, {rows.id: rows}, target, layout, job)[rows.id]
-    return StagedWrite(request, tuple(receipts or _without_rows(source, request, rows)), schemas, 1)
-
-
-def _without_rows(source: DatasetRef, request: WriteRequest, rows: DatasetRows) -> list[Receipt]:
-    """The receipts of a write without rows: none, or one empty file for a new dataset."""
-    if request.start is not None:
-        return []
-    if request.partition_on:
-        raise InvalidInput(
-            f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, "
-            f"so that there is no partition by {list(request.partition_on)}."
-        )
-    empty = InputPartition(new_id(), {rows.table: rows.schema.empty_table()})
-    return stage_prepared(source.store, rows.write, prepare(rows.write, empty))
+    if not receipts and request.start is None:
+        if request.partition_on:
+            raise InvalidInput(
+                f"Cannot store empty datasets: the data frame for {request.uuid!r} has no rows, "
+                f"so that there is no partition by {list(request.partition_on)}."
+            )
+        # A new dataset without rows has one empty file.
+        empty = InputPartition(new_id(), {rows.table: rows.schema.empty_table()})
+        receipts = stage_prepared(source.store, rows.write, prepare(rows.write, empty))
+    return StagedWrite(request, tuple(receipts), schemas, 1)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from kartothek_cube.core.io._fast.footer_check import check_chunks
 from kartothek_cube.core.io.parquet import read_source
@@ -134,20 +133,21 @@ def _layout(
     chunks = [group.column(position) for group in groups for position in positions]
     spans = list(chunk_spans(chunks))
     types = [source.schema.field(c).type for c in columns]
-    descriptions = [_description(source.metadata.schema.column(position)) for position in positions]
-    shapes = [_shape(chunk, start) for chunk, (start, _) in zip(chunks, spans, strict=True)]
-    return (_writer(source), types, descriptions, shapes), spans
-
-
-def _description(column: pq.ColumnSchema) -> tuple[Any, ...]:
-    """What the schema of a file says about a column."""
-    levels = column.max_definition_level, column.max_repetition_level
-    return column.path, column.physical_type, column.length, str(column.logical_type), column.converted_type, *levels
-
-
-def _shape(chunk: pq.ColumnChunkMetaData, start: int) -> tuple[Any, ...]:
-    """What the footer says about a column chunk, with offsets relative to its start."""
+    descriptions = [
+        (
+            *(column.path, column.physical_type, column.length, str(column.logical_type), column.converted_type),
+            *(column.max_definition_level, column.max_repetition_level),
+        )
+        for column in map(source.metadata.schema.column, positions)
+    ]
     # Not the codec: Arrow ends the process at one that it does not know. Another codec makes other
-    # bytes of values of these sizes anyway.
-    sizes = chunk.num_values, chunk.total_compressed_size, chunk.total_uncompressed_size
-    return chunk.data_page_offset - start, *sizes, chunk.has_dictionary_page, chunk.physical_type, chunk.encodings
+    # bytes of values of these sizes anyway. Offsets are relative, since the files differ elsewhere.
+    shapes = [
+        (
+            *(chunk.data_page_offset - start, chunk.num_values),
+            *(chunk.total_compressed_size, chunk.total_uncompressed_size),
+            *(chunk.has_dictionary_page, chunk.physical_type, chunk.encodings),
+        )
+        for chunk, (start, _) in zip(chunks, spans, strict=True)
+    ]
+    return (_writer(source), types, descriptions, shapes), spans

@@ -36,7 +36,10 @@ class SmallFileReader:
 
     def read(self, files: Sequence[tuple[str, Mapping[str, Any]]]) -> list[pa.Table | None]:
         """The rows of each file; None for a file that `read_rows` has to read."""
-        keys = [key if self._suits(key, constants) else None for key, constants in files]
+        # Constants replace columns of a file, which only `read_rows` does.
+        names = self._schema.names
+        suits = [key.endswith(".parquet") and constants.keys().isdisjoint(names) for key, constants in files]
+        keys = [key if ok and not self._has_predicates else None for (key, _), ok in zip(files, suits, strict=True)]
         # Step by step: taking all steps for one file after the other is 50 % slower (CPU cache
         # misses).
         paths = _each(self._store.local_path, keys)
@@ -49,9 +52,6 @@ class SmallFileReader:
             rows_read=sum(len(table) for _, table in pairs),
         )
         return tables
-
-    def _suits(self, key: str, constants: Mapping[str, Any]) -> bool:
-        return not self._has_predicates and key.endswith(".parquet") and constants.keys().isdisjoint(self._schema.names)
 
     def _open(self, content: pa.BufferReader) -> tuple[pq.ParquetReader, list[int]] | None:
         """A reader and the positions of the columns; None for a file that needs `read_rows`."""

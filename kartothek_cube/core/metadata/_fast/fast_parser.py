@@ -88,7 +88,13 @@ def cut_json(raw: bytes | memoryview) -> ParsedPartitions | None:
     if not _is_regular(bytes(raw[: bounds[0]]), pieces, tables):
         return None
     labels, *keys = (pieces.texts(2 * i) for i in range(len(begins)))
-    return None if any(map(_has_control, (labels, *keys))) else (labels, dict(zip(tables, keys, strict=True)))
+    # JSON requires control characters to be escaped: the parser refuses these bytes.
+    for texts in (labels, *keys):
+        _, offsets, data = texts.buffers()
+        end = np.frombuffer(offsets, dtype=np.int32)[len(texts)]
+        if (np.frombuffer(data or b"", dtype=np.uint8)[:end] < ord(" ")).any():
+            return None
+    return labels, dict(zip(tables, keys, strict=True))
 
 
 def _first_tables(head: bytes) -> list[str]:
@@ -99,7 +105,7 @@ def _first_tables(head: bytes) -> list[str]:
         files = json.JSONDecoder().raw_decode(text, label.end())[0]["files"] if label else None
     except (ValueError, LookupError, TypeError, RecursionError):
         return []
-    return list(files) if isinstance(files, dict) else []
+    return list(files) if isinstance(files, dict) else []  # the parser reports other types
 
 
 def _is_regular(start: bytes, pieces: _ByteSlices, tables: Sequence[str]) -> bool:
@@ -118,13 +124,6 @@ def _is_regular(start: bytes, pieces: _ByteSlices, tables: Sequence[str]) -> boo
         return bool(msgspec.json.decode(start + between[-1].join(entries) + end) == expected)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-
-
-def _has_control(texts: pa.Array) -> bool:
-    """Whether a text has a control character, which JSON requires to be escaped."""
-    _, offsets, data = texts.buffers()
-    end = np.frombuffer(offsets, dtype=np.int32)[len(texts)]
-    return bool((np.frombuffer(data or b"", dtype=np.uint8)[:end] < ord(" ")).any())
 
 
 def join_json(labels: pa.Array, table: str, keys: pa.Array) -> memoryview | None:
