@@ -102,7 +102,15 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     """
     cube, conditions = arguments.cube, arguments.conditions
     available = {c for info in infos.values() for c in info.columns}
-    dims = _dimension_columns(cube, arguments.dimension_columns)
+    given = arguments.dimension_columns
+    dims = cube.dimension_columns if given is None else converter_str_tupleset(given)
+    missing = sorted(set(dims) - set(cube.dimension_columns))
+    if missing:
+        raise InvalidInput(
+            f"Following dimension columns were requested but are missing from the cube: {', '.join(missing)}"
+        )
+    if not dims:
+        raise InvalidInput("Dimension columns cannot be empty.")
     by = _partition_by(infos, available, cube, arguments.partition_by)
     if isinstance(conditions, (str, bytes)):
         raise InvalidType(
@@ -117,20 +125,6 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     roles.sort(key=lambda r: (not r.is_seed, not r.restricts))
     left_out = tuple(i for i in infos if i not in {r.id for r in roles})
     return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)
-
-
-def _dimension_columns(cube: Cube, given: object) -> tuple[str, ...]:
-    if given is None:
-        return cube.dimension_columns
-    dims = converter_str_tupleset(given)
-    missing = sorted(set(dims) - set(cube.dimension_columns))
-    if missing:
-        raise InvalidInput(
-            f"Following dimension columns were requested but are missing from the cube: {', '.join(missing)}"
-        )
-    if not dims:
-        raise InvalidInput("Dimension columns cannot be empty.")
-    return dims
 
 
 def _partition_by(
