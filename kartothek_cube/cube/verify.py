@@ -154,6 +154,7 @@ def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
             seen.add(commit.cube.id)
             participants = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
             lacking = [uuid for uuid in participants if not _may_have(by_uuid[uuid], commit.cube.id, commit.time)]
+            # A repetition without txn has a new id: the first write stays incomplete forever.
             if lacking and not _is_repeated(commit, [by_uuid[uuid] for uuid in participants]):
                 datasets = ", ".join(map(str, commit.cube.datasets))
                 text = (

@@ -51,6 +51,7 @@ class LoadingCache:
                 self._sizes.move_to_end(key)
             if is_new := future is None:
                 future = self._rows[key] = Future()
+        # The lock is free while rows load: other threads load other files meanwhile.
         if not is_new:
             return future.result()
         try:

@@ -102,6 +102,7 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     """
     cube, conditions = arguments.cube, arguments.conditions
     available = {c for info in infos.values() for c in info.columns}
+    # The checks come in kartothek's order: of several faults it raises the same one.
     given = arguments.dimension_columns
     dims = cube.dimension_columns if given is None else converter_str_tupleset(given)
     missing = sorted(set(dims) - set(cube.dimension_columns))
@@ -122,6 +123,7 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     payload = _payload_columns(cube, dims, available, arguments.payload_columns)
     output = tuple(sorted({*by, *dims, *payload, *cube.partition_columns}))
     roles = [r for i, info in infos.items() if (r := _role(cube, info, dims, by, output, conjunction)) is not None]
+    # Inner joins come first: rows that they drop need no match in the left joins.
     roles.sort(key=lambda r: (not r.is_seed, not r.restricts))
     left_out = tuple(i for i in infos if i not in {r.id for r in roles})
     return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)

@@ -105,6 +105,7 @@ def build_cube_index(
         entries = Entries()
 
         def attempt() -> dict[str, DatasetMetadata]:
+            # Each attempt loads the datasets anew: the commit in between changed their files.
             members = _members(cube, opened, ids)
             columns_by_dataset = _assign(members, names, _can_build, _raise_not_buildable)
             for i, new in columns_by_dataset.items():

@@ -115,6 +115,7 @@ def collect_stats_on(
     counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
     files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
     stats = {}
+    # One pass over the files of all datasets: footers of the next load while one is summed up.
     with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as counts:
         for name, snapshot in counted.items():
             rows, keys = sum(islice(counts, len(snapshot.files))), snapshot.files.to_pylist()

@@ -73,6 +73,7 @@ def read_input(data: object, cube: Cube) -> InputData:
             f"a frame, a dict dataset id → frame, or an iterable of such; got {data!r}."
         )
     blocks = (block for item in items for block in _blocks(item, cube))
+    # What is in memory is taken whole: all rows are checked before the first file is written.
     if not is_lazy(items) and not any(is_lazy(list(item.values())) for item in items if isinstance(item, Mapping)):
         return InputData(list(blocks), None)
     waiting, size, limit = list[Block](), 0, chunk_bytes()

@@ -181,6 +181,7 @@ def plan_build(
     them must have the ``txn`` already.
     """
     keys, user = check_arguments(cube, schemas, metadata, partition_on, more=more)
+    # While more blocks may follow, a missing dataset can still come.
     if not more and cube.seed_dataset not in schemas:
         given = ", ".join(sorted(schemas)) or "no dataset"
         raise InvalidInput(
