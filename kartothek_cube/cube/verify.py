@@ -65,7 +65,13 @@ def member_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Fin
     # Each of these faults makes every query of the cube fail.
     for check, name, error in each_fault(infos_of(members), cube):
         dataset = cube.uuid_prefix if name is None else cube.ktk_dataset_uuid(name)
-        mend = _build_lacking_indices(cube, name, members[name]) if check == "indices" and name is not None else ""
+        mend = ""
+        if check == "indices" and name is not None:
+            dimensions = [c for c in cube.dimension_columns if c not in cube.suppress_index_on]
+            required = [*(dimensions if name == cube.seed_dataset else ()), *sorted(cube.index_columns)]
+            present = {*members[name].schema.names} - {*members[name].indexed_columns}
+            lacking = [c for c in required if c in present]
+            mend = f"build_cube_index(cube, store, {lacking!r}, {name!r})" if lacking else ""
         yield Finding("error", f"cube-{check}", dataset, str(error), mend=mend)
     for name, snapshot in members.items():
         yield from _metadata_findings(cube, name, snapshot)
@@ -83,14 +89,6 @@ def member_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Fin
             )
             yield Finding("info", "hidden-column", snapshot.uuid, text, column=hidden[0], count=len(hidden))
     yield from _incomplete_commits(members)
-
-
-def _build_lacking_indices(cube: Cube, name: str, snapshot: Snapshot) -> str:
-    """The call that builds the indices that a dataset lacks; empty if it lacks none."""
-    dimensions = [c for c in cube.dimension_columns if name == cube.seed_dataset and c not in cube.suppress_index_on]
-    required = [c for c in (*dimensions, *sorted(cube.index_columns)) if c in snapshot.schema.names]
-    lacking = [c for c in required if c not in snapshot.indexed_columns]
-    return f"build_cube_index(cube, store, {lacking!r}, {name!r})" if lacking else ""
 
 
 def _seed_findings(cube: Cube, members: Mapping[str, Snapshot]) -> Iterator[Finding]:
@@ -123,19 +121,12 @@ def _metadata_findings(cube: Cube, name: str, snapshot: Snapshot) -> Iterator[Fi
     severity: Severity = "error" if name == cube.seed_dataset else "warning"
     for key, legacy, attribute in _COLUMN_ENTRIES:
         entry, columns = _metadata_entry(snapshot, key, legacy), getattr(cube, attribute)
-        if entry is not None and not _lists_columns(entry, columns):
+        listed = [entry] if isinstance(entry, str) else entry  # a single column may be a bare string
+        is_list = isinstance(listed, list) and all(isinstance(column, str) for column in listed)
+        if entry is not None and not (is_list and type(columns)(listed) == columns):
             expected = sorted(columns) if isinstance(columns, frozenset) else list(columns)
             text = f"The metadata say {attribute} = {entry!r}, but the cube has {expected!r}."
             yield Finding(severity, "cube-metadata", snapshot.uuid, text)
-
-
-def _lists_columns(entry: object, columns: tuple[str, ...] | frozenset[str]) -> bool:
-    """Whether an entry of the metadata lists these columns; a single one may be a bare string."""
-    if isinstance(entry, str):
-        return entry in columns and len(columns) == 1
-    return (
-        isinstance(entry, list) and all(isinstance(column, str) for column in entry) and type(columns)(entry) == columns
-    )
 
 
 def overriding_files(cube: Cube, snapshot: Snapshot) -> list[list[int]]:
@@ -163,6 +154,7 @@ def _incomplete_commits(members: Mapping[str, Snapshot]) -> Iterator[Finding]:
             seen.add(commit.cube.id)
             participants = sorted(by_uuid.keys() & {str(uuid) for uuid in commit.cube.datasets})
             lacking = [uuid for uuid in participants if not _may_have(by_uuid[uuid], commit.cube.id, commit.time)]
+            # A repetition without txn has a new id: the first write stays incomplete forever.
             if lacking and not _is_repeated(commit, [by_uuid[uuid] for uuid in participants]):
                 datasets = ", ".join(map(str, commit.cube.datasets))
                 text = (
@@ -229,6 +221,27 @@ class _CellReader:
         hits = [np.searchsorted(cells, np.intersect1d(cells, piece)) for piece in self.pieces(position)]
         return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *hits]))
 
+    def count_overridden(self, positions: Sequence[int]) -> int:
+        """The number of rows of several files whose cell another row of these files has."""
+        try:
+            hashes = self.read_all(positions)
+        except DAMAGE:
+            return 0  # the check of the file reports it
+        return len(hashes) - len(np.unique(hashes))
+
+    def count_unseen(self, seed: _CellReader, files: tuple[list[int], list[int]]) -> int:
+        """The number of distinct cells in files of this dataset that no file of the seed has."""
+        own_files, seed_files = files
+        try:
+            # Only the cells of the enrichment are held in memory; the seed's files pass by.
+            cells = np.unique(self.read_all(own_files))
+            seen = np.zeros(len(cells), dtype=bool)
+            for hits in map_in_threads(lambda position: seed.positions_in(cells, position), seed_files):
+                seen[hits] = True
+        except DAMAGE:
+            return 0  # the check of the file reports it
+        return int(np.count_nonzero(~seen))
+
 
 def _concat(hashes: Iterable[Hashes]) -> Hashes:
     return np.concatenate([np.zeros(0, dtype=np.uint64), *hashes])
@@ -244,7 +257,7 @@ def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Stor
     for snapshot in members.values():
         reader = _CellReader(store, snapshot, _cell_columns(cube, snapshot))
         groups = overriding_files(cube, snapshot)
-        count = sum(map_in_threads(partial(_overridden_rows, reader), groups, phase=_VERIFY))
+        count = sum(map_in_threads(reader.count_overridden, groups, phase=_VERIFY))
         if count:
             text = (
                 f"{pluralize(count, 'row')} overridden by newer ones of the same cell in other files. "
@@ -252,14 +265,6 @@ def overridden_findings(cube: Cube, members: Mapping[str, Snapshot], store: Stor
             )
             mend = f"compact_dataset({snapshot.uuid!r}, store)"
             yield Finding("info", "overridden-cells", snapshot.uuid, text, mend=mend, count=count)
-
-
-def _overridden_rows(reader: _CellReader, positions: Sequence[int]) -> int:
-    try:
-        hashes = reader.read_all(positions)
-    except DAMAGE:
-        return 0  # the check of the file reports it
-    return len(hashes) - len(np.unique(hashes))
 
 
 # --- enrichments against the seed ---------------------------------------------------------------
@@ -273,7 +278,7 @@ def unseen_findings(cube: Cube, members: Mapping[str, Snapshot], store: Store) -
             continue
         columns = tuple(c for c in _cell_columns(cube, snapshot) if c in seed.schema.names)
         enrichment_reader, seed_reader = _CellReader(store, snapshot, columns), _CellReader(store, seed, columns)
-        work = partial(_unseen_cells, enrichment_reader, seed_reader)
+        work = partial(enrichment_reader.count_unseen, seed_reader)
         count = sum(map_in_threads(work, _aligned_files(cube, snapshot, seed), phase=_VERIFY))
         if count:
             text = (
@@ -299,17 +304,3 @@ def _positions(keys: IntArray, distinct: IntArray) -> list[list[int]]:
     order = np.argsort(keys, kind="stable")
     first, last = (np.searchsorted(keys[order], distinct, side=side) for side in ("left", "right"))
     return [order[a:b].tolist() for a, b in zip(first, last, strict=True)]
-
-
-def _unseen_cells(enrichment: _CellReader, seed: _CellReader, files: tuple[list[int], list[int]]) -> int:
-    """How many distinct cells of the enrichment's files are in no file of the seed."""
-    enrichment_files, seed_files = files
-    try:
-        # Only the cells of the enrichment are held in memory; the seed's files pass by.
-        cells = np.unique(enrichment.read_all(enrichment_files))
-        seen = np.zeros(len(cells), dtype=bool)
-        for hits in map_in_threads(lambda position: seed.positions_in(cells, position), seed_files):
-            seen[hits] = True
-    except DAMAGE:
-        return 0  # the check of the file reports it
-    return int(np.count_nonzero(~seen))

@@ -51,11 +51,9 @@ class LoadingCache:
                 self._sizes.move_to_end(key)
             if is_new := future is None:
                 future = self._rows[key] = Future()
-        if is_new:
-            self._fill(key, future, load)
-        return future.result()
-
-    def _fill(self, key: Hashable, future: Future[BuildSide], load: Callable[[], BuildSide]) -> None:
+        # The lock is free while rows load: other threads load other files meanwhile.
+        if not is_new:
+            return future.result()
         try:
             rows = load()
             size = rows.nbytes
@@ -73,6 +71,7 @@ class LoadingCache:
                 oldest, size = self._sizes.popitem(last=False)
                 del self._rows[oldest]
                 self._room += size
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

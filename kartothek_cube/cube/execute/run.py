@@ -125,6 +125,7 @@ def _iter_spilled(
 ) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     keys = plan.group_keys()
     order = (*plan.context.dimension_columns, *plan.context.partition_columns)
+    # A caller may stop early: closing ends the loads that are under way.
     with Spill(plan.schema, limit) as spill, closing(loaded):
         for _, table in loaded:
             for number, rows in split_groups(keys, table):
@@ -180,7 +181,16 @@ class BatchLoader:
 
     def join(self, groups: Sequence[Group]) -> Iterator[JoinedBatch]:
         """Join neighbouring groups lazily, in as few batches as possible."""
-        for run in _runs(groups):
+        context = groups[0].context
+        shared = [role.id for role in context.roles if is_shared(context, role)]
+
+        def shared_files(group: Group) -> list[tuple[str, ...]]:
+            return [part.files.get(i, _NO_FILES).keys for part in group.partitions for i in shared]
+
+        # A batch reads the files of shared datasets once: all of its groups have to need the same.
+        is_split = shared and len(groups) > 1
+        runs = [list(run) for _, run in groupby(groups, shared_files)] if is_split else [list(groups)]
+        for run in runs:
             batch = self._join_run(run)
             if batch is not None:
                 yield batch
@@ -208,17 +218,6 @@ class BatchLoader:
         )
         self._largest = max(self._largest, sum(sizes))
         return JoinedBatch([group], parts)
-
-
-def _runs(groups: Sequence[Group]) -> list[list[Group]]:
-    """Runs of neighbours with the same files of shared datasets: these can be joined together."""
-    context = groups[0].context
-    shared = [role.id for role in context.roles if is_shared(context, role)]
-
-    def files(group: Group) -> list[tuple[str, ...]]:
-        return [part.files.get(i, _NO_FILES).keys for part in group.partitions for i in shared]
-
-    return [list(run) for _, run in groupby(groups, files)] if shared and len(groups) > 1 else [list(groups)]
 
 
 def _join_parts(

@@ -138,6 +138,7 @@ def read_consistent(uuid_prefix: str, store: Store, members: Mapping[str, Snapsh
             else:
                 snapshots[name] = snapshot
     for partial in _partial_commits(snapshots):
+        # A warning, no error: a writer that died would make all reads fail until a repair.
         _warn(uuid_prefix, store, partial, snapshots)
     return snapshots
 

@@ -102,7 +102,16 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     """
     cube, conditions = arguments.cube, arguments.conditions
     available = {c for info in infos.values() for c in info.columns}
-    dims = _dimension_columns(cube, arguments.dimension_columns)
+    # The checks come in kartothek's order: of several faults it raises the same one.
+    given = arguments.dimension_columns
+    dims = cube.dimension_columns if given is None else converter_str_tupleset(given)
+    missing = sorted(set(dims) - set(cube.dimension_columns))
+    if missing:
+        raise InvalidInput(
+            f"Following dimension columns were requested but are missing from the cube: {', '.join(missing)}"
+        )
+    if not dims:
+        raise InvalidInput("Dimension columns cannot be empty.")
     by = _partition_by(infos, available, cube, arguments.partition_by)
     if isinstance(conditions, (str, bytes)):
         raise InvalidType(
@@ -114,23 +123,10 @@ def make_intention(arguments: QueryArguments, infos: Mapping[str, DatasetInfo]) 
     payload = _payload_columns(cube, dims, available, arguments.payload_columns)
     output = tuple(sorted({*by, *dims, *payload, *cube.partition_columns}))
     roles = [r for i, info in infos.items() if (r := _role(cube, info, dims, by, output, conjunction)) is not None]
+    # Inner joins come first: rows that they drop need no match in the left joins.
     roles.sort(key=lambda r: (not r.is_seed, not r.restricts))
     left_out = tuple(i for i in infos if i not in {r.id for r in roles})
     return Intention(cube, dims, by, output, conjunction, tuple(roles), left_out)
-
-
-def _dimension_columns(cube: Cube, given: object) -> tuple[str, ...]:
-    if given is None:
-        return cube.dimension_columns
-    dims = converter_str_tupleset(given)
-    missing = sorted(set(dims) - set(cube.dimension_columns))
-    if missing:
-        raise InvalidInput(
-            f"Following dimension columns were requested but are missing from the cube: {', '.join(missing)}"
-        )
-    if not dims:
-        raise InvalidInput("Dimension columns cannot be empty.")
-    return dims
 
 
 def _partition_by(

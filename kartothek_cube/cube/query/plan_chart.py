@@ -128,7 +128,9 @@ def picture_of(
     labels = _labels(aligned.keys, slice_order[slice_offsets[:-1]], starts, intention.cube.partition_columns)
     in_rows = zip(*boxes, strict=True)
     rows = [Row(*texts, int(n), row) for texts, n, row in zip(labels, widths, in_rows, strict=True)]
-    outcome = _outcome(intention, n_slices, groups, partitions, read)
+    total = pluralize(sum(p.total for p in partitions.values()), "file")
+    by_group = f" in {groups:,} groups by {', '.join(intention.partition_by)}" if intention.partition_by else ""
+    outcome = f"reads {sum(read.values()):,} of {total}: {pluralize(n_slices, 'aligned partition')}{by_group}"
     if len(widths) and widths[0] > 1:
         outcome = f"{outcome}; {int(widths[0]):,} partitions a row"
     clauses: Predicates | None = (tuple(intention.conjunction.clauses),) if intention.conjunction.clauses else None
@@ -187,11 +189,3 @@ def _labels(
     short = [", ".join(map(show_value, row.values())) for row in values]
     several = (np.diff(starts) > 1).tolist()
     return [(full[2 * i], full[2 * i + 1] * two, short[2 * i], short[2 * i + 1] * two) for i, two in enumerate(several)]
-
-
-def _outcome(
-    intention: Intention, n: int, groups: int, partitions: Mapping[str, DatasetPartitions], read: Mapping[str, int]
-) -> str:
-    total = sum(p.total for p in partitions.values())
-    by = f" in {groups:,} groups by {', '.join(intention.partition_by)}" if intention.partition_by else ""
-    return f"reads {sum(read.values()):,} of {pluralize(total, 'file')}: {pluralize(n, 'aligned partition')}{by}"

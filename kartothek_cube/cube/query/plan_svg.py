@@ -152,33 +152,29 @@ def _rows(picture: PlanPicture) -> tuple[list[str], int]:
     """Everything below the headers, and the height where it ends."""
     y, parts = _HEAD, []
     for row in picture.rows:
-        parts.append(_row(picture, row, y))
-        y += _BAND if row.last else _ROW
+        pitch = _BAND if row.last else _ROW
+        label = _text(_MARGIN, y + 15, _label(row.label, row.short), "fg", _SMALL)
+        if row.last:
+            label += _text(_MARGIN, y + 29, _label(f"to {row.last}", f"to {row.short_last}"), "fg", _SMALL)
+        places = zip(_lefts(picture), row.boxes, picture.columns, strict=True)
+        boxes = "".join(_box(row, box, column, x, y, pitch - 4) for x, box, column in places)
+        full = f"{row.label} … {row.last}: {pluralize(row.partitions, 'partition')}" if row.last else row.label
+        parts.append(f"<g><title>{escape(full)}</title>{label}{boxes}</g>")
+        y += pitch
     if not picture.rows:
         parts.append(_text(_MARGIN, y + 16, "no partition is read", "quiet"))
         y += _ROW
     # Files that are not read, by the step that drops them.
     unmatched = [c.matched - c.read for c in picture.columns]
     pruned = [c.total - c.matched for c in picture.columns]
-    for label, counts, reason in (
+    for step, counts, reason in (
         ("no partner in the join", unmatched, "have no partner in the join, or no value to group by"),
         ("dropped by conditions", pruned, "are dropped by partition values and indices"),
     ):
         if any(counts):
-            parts += _dropped_files(picture, y + 8, label, counts, reason)
+            parts += _dropped_files(picture, y + 8, step, counts, reason)
             y += _ROW + 8
     return parts, y
-
-
-def _row(picture: PlanPicture, row: Row, y: int) -> str:
-    height = (_BAND if row.last else _ROW) - 4
-    label = _text(_MARGIN, y + 15, _label(row.label, row.short), "fg", _SMALL)
-    if row.last:
-        label += _text(_MARGIN, y + 29, _label(f"to {row.last}", f"to {row.short_last}"), "fg", _SMALL)
-    places = zip(_lefts(picture), row.boxes, picture.columns, strict=True)
-    boxes = "".join(_box(row, box, column, x, y, height) for x, box, column in places)
-    full = f"{row.label} … {row.last}: {pluralize(row.partitions, 'partition')}" if row.last else row.label
-    return f"<g><title>{escape(full)}</title>{label}{boxes}</g>"
 
 
 def _label(full: str, short: str) -> str:

@@ -73,20 +73,18 @@ def advice_of(
     is_loadable = readable and not any(f.severity == "error" and f.check.startswith("cube-") for f in findings)
     start = f"kartothek_cube --url {shlex.quote(store)} {shlex.quote(prefix)}" if "://" in store else ""
     context = _Context(prefix, cube, start if is_loadable else "", is_loadable)
-    advice = [_finding_advice(context, group) for group in alike(findings)]
+    advice = []
+    for group in alike(findings):
+        first = group[0]
+        name = first.dataset.removeprefix(context.uuid(""))
+        call, words = _mend(name, first) if is_loadable else (first.mend, ())
+        message = f"{first.message}{_GRACE}" if first.check == "garbage" else first.message
+        subject, *more = [", ".join(part for part in (name, f.column, f.key or f.label) if part) for f in group]
+        count, command = sum(f.count for f in group) if more else 1, context.command(*words)
+        advice.append(Advice(first.severity, first.check, subject, message, call, command, tuple(more), count))
     for name, dataset in statistics.items():
         advice += _size_advice(context, name, dataset)
     return tuple(sorted(advice, key=lambda a: (SEVERITIES.index(a.severity), not a.call)))
-
-
-def _finding_advice(context: _Context, group: Sequence[Finding]) -> Advice:
-    first = group[0]
-    name = first.dataset.removeprefix(context.uuid(""))
-    call, words = _mend(name, first) if context.is_loadable else (first.mend, ())
-    message = f"{first.message}{_GRACE}" if first.check == "garbage" else first.message
-    subject, *more = [", ".join(part for part in (name, f.column, f.key or f.label) if part) for f in group]
-    count = sum(f.count for f in group) if more else 1
-    return Advice(first.severity, first.check, subject, message, call, context.command(*words), tuple(more), count)
 
 
 def _mend(name: str, finding: Finding) -> tuple[str, tuple[str, ...]]:

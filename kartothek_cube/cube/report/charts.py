@@ -170,7 +170,12 @@ def heat_figure(title: str, heat: HeatMap, numbers: Numbers, show: Callable[[flo
             '<td class="none">–</td>' if v is None else f'<td class="h{level(v, lowest, highest)}">{show(v)}</td>'
             for v in values[:_MAX_COLUMNS]
         )
-        rows.append(f"<tr>{_row_title(label, n_partitions)}{boxes}</tr>")
+        tip, name = f' title="{escape(label)}"' if len(label) > _LABEL else "", escape(shortened(label, _LABEL))
+        if n_partitions > 1:  # the values at both edges of a band; the tooltip has all
+            tip = f' title="{escape(label)}: {pluralize(n_partitions, "partition")}"'
+            edges = [f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)]
+            name = Markup(f"{BETWEEN.rstrip()}</span> ".join(edges) + "</span>")
+        rows.append(f'<tr><th scope="row"{tip}>{name}</th>{boxes}</tr>')
     scale = "".join(f'<i class="h{i}"></i>' for i in range(LEVELS))
     scale = f'{show(lowest) if lowest >= 1 else f"below {show(1)}"} <span class="scale">{scale}</span> {show(highest)}'
     more = len(heat.datasets) - len(columns)
@@ -181,16 +186,6 @@ def heat_figure(title: str, heat: HeatMap, numbers: Numbers, show: Callable[[flo
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f"<figcaption>{scale}, logarithmic{rest}</figcaption></figure>"
     )
-
-
-def _row_title(label: str, partitions: int) -> str:
-    """The values of a partition, or those at both edges of a band; the tooltip has all."""
-    if partitions > 1:
-        edges = [f'<span class="edge">{escape(shortened(edge, _EDGE))}' for edge in label.split(BETWEEN)]
-        text = f"{BETWEEN.rstrip()}</span> ".join(edges)
-        return f'<th scope="row" title="{escape(label)}: {pluralize(partitions, "partition")}">{text}</span></th>'
-    tip = f' title="{escape(label)}"' if len(label) > _LABEL else ""
-    return f'<th scope="row"{tip}>{escape(shortened(label, _LABEL))}</th>'
 
 
 def level(value: float, lowest: float, highest: float) -> int:
@@ -245,7 +240,13 @@ def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
     if not points:
         return Markup("")
     largest = max(n for _, n in points) or 1
-    xs, ys = _positions([moment for moment, _ in points], begin, end), [34 - 32 * n / largest for _, n in points]
+    xs, ys = [_WIDTH * i / len(points) for i in range(len(points))], [34 - 32 * n / largest for _, n in points]
+    seconds = [moment.timestamp() for moment, _ in points if moment is not None]
+    if begin is not None and len(seconds) == len(points):
+        first, last = begin.timestamp(), end.timestamp()
+        # The clocks of writers may differ: only ascending times make a time axis.
+        if first < last and all(a <= b for a, b in pairwise([first, *seconds, last])):
+            xs = [_WIDTH * (moment - first) / (last - first) for moment in seconds]
     steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
     line = f"M{xs[0]:.1f} {ys[0]:.1f}{steps}H{_WIDTH}"
     files, commits = pluralize(points[-1][1], "file"), pluralize(growth.commits, "commit")
@@ -255,14 +256,3 @@ def sparkline(growth: Growth, begin: datetime | None, end: datetime) -> Markup:
         f"<svg {box}><title>{title}</title>"
         f'<path class="area" d="{line}V36H{xs[0]:.1f}Z"/><path class="step" d="{line}"/></svg>'
     )
-
-
-def _positions(moments: Sequence[datetime | None], begin: datetime | None, end: datetime) -> list[float]:
-    """The horizontal positions of the commits."""
-    seconds = [m.timestamp() for m in moments if m is not None]
-    if begin is not None and len(seconds) == len(moments):
-        first, last = begin.timestamp(), end.timestamp()
-        # The clocks of writers may differ: only ascending times make a time axis.
-        if first < last and all(a <= b for a, b in pairwise([first, *seconds, last])):
-            return [_WIDTH * (moment - first) / (last - first) for moment in seconds]
-    return [_WIDTH * i / len(moments) for i in range(len(moments))]

@@ -137,23 +137,19 @@ def _partitions(facts: ReportFacts) -> Markup:
     title, heat = "Partitions and datasets", facts.heat
     if not heat.labels:
         return _section(title, "There is no partition.")
-    intro, maps = _axes(facts), [heat_figure("Bytes", heat, heat.bytes, show_bytes)]
+    intro, bands = "Columns are datasets.", [n for n in heat.partitions if n]
+    if bands:
+        intro = f"Rows are partitions by {', '.join(facts.partitions)}, columns are datasets."
+    if bands and max(bands) > 1:
+        last = f", the last one {bands[-1]:,}" if bands[-1] < bands[0] else ""
+        intro += f" Each row has {bands[0]:,} neighbouring partitions{last}."
+    maps = [heat_figure("Bytes", heat, heat.bytes, show_bytes)]
     if heat.rows:
         maps.append(heat_figure("Stored rows", heat, heat.rows, show_count))
     else:
         intro += " Rows were not counted: cube_report(..., rows=True) reads the footer of every file."
     wide = " wide" if len(heat.datasets) > _SIDE_BY_SIDE else ""
     return _section(title, intro, Markup(f'<div class="maps{wide}">{"".join(maps)}</div>'))
-
-
-def _axes(facts: ReportFacts) -> str:
-    """The meaning of rows and columns of the heat maps."""
-    bands = [n for n in facts.heat.partitions if n]
-    if not bands:
-        return "Columns are datasets."
-    text = f"Rows are partitions by {', '.join(facts.partitions)}, columns are datasets."
-    last = f", the last one {bands[-1]:,}" if bands[-1] < bands[0] else ""
-    return text if max(bands) == 1 else f"{text} Each row has {bands[0]:,} neighbouring partitions{last}."
 
 
 def _files(facts: ReportFacts) -> Markup:

@@ -219,6 +219,7 @@ def plan_cube_copy(
             f'Cube "{cube.uuid_prefix}" would have several seed datasets in the target: '
             f"{', '.join([cube.seed_dataset, *seeds])}"
         )
+    # The seed comes last: without it readers find no cube, so a new one appears whole.
     order = sorted(snapshots, key=lambda i: (i == cube.seed_dataset, i))
     return {i: prepare_copy(source, snapshots[i], target, cube.ktk_dataset_uuid(i), overwrite=overwrite) for i in order}
 
@@ -229,6 +230,7 @@ def publish_cube_copy(cube: Cube, copies: Mapping[str, PreparedCopy], executor: 
     try:
         copy_files(list(copies.values()), executor)
         for name, copy in copies.items():
+            # Noted first: a document whose put fails without an answer may have landed.
             begun.append(name)
             publish_copy(copy)
     except CommitOutcomeUnknown as error:

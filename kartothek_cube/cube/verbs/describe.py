@@ -100,8 +100,16 @@ class CubeDescription:
         )
         lines = "".join(f'<br><span class="q">{name}:</span> {escape(value)}' for name, value in facts)
         head = Markup(f"<strong>Cube {escape(self.uuid_prefix)}</strong>{lines}")
-        seed_first = sorted(self.datasets, key=lambda d: d.id != self.seed_dataset)
-        rows = (_table_row(d, is_seed=d.id == self.seed_dataset) for d in seed_first)
+        rows = []
+        for d in sorted(self.datasets, key=lambda d: d.id != self.seed_dataset):
+            name = Markup(f'{escape(d.id)} <span class="q">seed</span>') if d.id == self.seed_dataset else d.id
+            dimensions, keys, indices = (
+                or_dash(", ".join(names)) for names in (d.dimensions, d.partition_keys, d.indices)
+            )
+            payload = or_dash(_typed(d.payload) if d.payload else "")
+            if len(d.payload) > _SHOWN_COLUMNS:
+                payload = details(f"{len(d.payload):,} columns", escape(_typed(d.payload)))
+            rows.append((name, dimensions, keys, show_count(d.files), indices, payload))
         return in_notebook(
             head,
             table(("dataset", "cells by", "partitioned by", "files", "indices", "payload"), rows, numbers=(3,)),
@@ -111,16 +119,6 @@ class CubeDescription:
 
 def _typed(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{c} {t}" for c, t in columns.items()) or "(none)"
-
-
-def _table_row(d: DatasetDescription, *, is_seed: bool) -> tuple[str, ...]:
-    name = Markup(f'{escape(d.id)} <span class="q">seed</span>') if is_seed else d.id
-    texts = (", ".join(names) for names in (d.dimensions, d.partition_keys, d.indices))
-    dimensions, keys, indices = map(or_dash, texts)
-    payload = or_dash(_typed(d.payload) if d.payload else "")
-    if len(d.payload) > _SHOWN_COLUMNS:
-        payload = details(f"{len(d.payload):,} columns", escape(_typed(d.payload)))
-    return name, dimensions, keys, show_count(d.files), indices, payload
 
 
 def _metadata_details(datasets: Iterable[DatasetDescription]) -> Iterator[Markup]:

@@ -103,28 +103,26 @@ def build_cube_index(
         names, ids = _columns(columns), converter_str_set_optional(ktk_cube_dataset_ids)
         # Index entries of files that an attempt has read; the next attempt reads only new files.
         entries = Entries()
-        return repeat_on_conflict(lambda: _build(cube, opened, names, ids, entries))
 
+        def attempt() -> dict[str, DatasetMetadata]:
+            # Each attempt loads the datasets anew: the commit in between changed their files.
+            members = _members(cube, opened, ids)
+            columns_by_dataset = _assign(members, names, _can_build, _raise_not_buildable)
+            for i, new in columns_by_dataset.items():
+                for key in check_index_columns(members[i].schemas, new, members[i].partition_keys, members[i].uuid):
+                    check_key(key)
+            changes = {
+                i: replace(
+                    _change_of_indices(members[i], members[i].secondary_columns | set(new)),
+                    metadata=_metadata(cube, i, members[i], built=new),
+                    built=built_indices(opened, members[i], new, entries),
+                )
+                for i, new in columns_by_dataset.items()
+            }
+            landed = publish_in_order(opened, cube.uuid_prefix, changes, members)
+            return {i: DatasetMetadata.of(snapshot) for i, snapshot in landed.items()}
 
-def _build(
-    cube: Cube, store: Store, columns: list[str], ids: Collection[str] | None, entries: Entries
-) -> dict[str, DatasetMetadata]:
-    """One attempt to build indices and commit them."""
-    members = _members(cube, store, ids)
-    columns_by_dataset = _assign(members, columns, _can_build, _raise_not_buildable)
-    for name, new in columns_by_dataset.items():
-        for key in check_index_columns(members[name].schemas, new, members[name].partition_keys, members[name].uuid):
-            check_key(key)
-    changes = {
-        name: replace(
-            _change_of_indices(members[name], members[name].secondary_columns | set(new)),
-            metadata=_metadata(cube, name, members[name], built=new),
-            built=built_indices(store, members[name], new, entries),
-        )
-        for name, new in columns_by_dataset.items()
-    }
-    landed = publish_in_order(store, cube.uuid_prefix, changes, members)
-    return {name: DatasetMetadata.of(snapshot) for name, snapshot in landed.items()}
+        return repeat_on_conflict(attempt)
 
 
 def drop_cube_index(

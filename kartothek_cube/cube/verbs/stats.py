@@ -12,7 +12,6 @@ import numpy as np
 from kartothek_cube.core.display.html import in_notebook, show_bytes, show_count, table
 from kartothek_cube.core.io.reader import file_rows
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
-from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.options import Overrides
 from kartothek_cube.core.runtime.telemetry import operation
@@ -115,19 +114,20 @@ def collect_stats_on(
         members = read_members(require_cube(cube).uuid_prefix, opened, datasets, as_of=as_of)
     counted = {i: s for i, s in members.items() if len(s.partitions) or not s.partition_keys}
     files = [(s.uuid, key) for s in counted.values() for key in s.files.to_pylist()]
-    with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as rows:
-        return CubeStats({i: _stats(s, opened, sum(islice(rows, len(s.files)))) for i, s in counted.items()})
+    stats = {}
+    # One pass over the files of all datasets: footers of the next load while one is summed up.
+    with closing(map_files(partial(_rows, opened), files, executor=executor, store=opened)) as counts:
+        for name, snapshot in counted.items():
+            rows, keys = sum(islice(counts, len(snapshot.files))), snapshot.files.to_pylist()
+            # One listing has the sizes of nearly all files; the others take a request each.
+            listing = opened.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True)
+            sizes = {e.key: e.size for e in listing.entries}
+            partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
+            blobs = sum(size if (size := sizes.get(key)) is not None else opened.tail(key, 1)[1] for key in keys)
+            stats[name] = {"blobsize": blobs, "files": len(keys), "partitions": partitions, "rows": rows}
+    return CubeStats(stats)
 
 
 def _rows(store: Store, file: tuple[str, str]) -> int:
     dataset, key = file
     return file_rows(store, key, dataset)
-
-
-def _stats(snapshot: Snapshot, store: Store, rows: int) -> dict[str, int]:
-    keys = snapshot.files.to_pylist()
-    # One listing has the sizes of nearly all files; those stored elsewhere take a request each.
-    sizes = {e.key: e.size for e in store.list(f"{snapshot.uuid}/{SINGLE_TABLE}/", recursive=True).entries}
-    partitions = len(np.unique(snapshot.physical_partitions())) if snapshot.partition_keys else 1
-    blobs = sum(size if (size := sizes.get(key)) is not None else store.tail(key, 1)[1] for key in keys)
-    return {"blobsize": blobs, "files": len(keys), "partitions": partitions, "rows": rows}

@@ -15,7 +15,7 @@ from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
 from kartothek_cube.cube.execute.partition_loader import PartitionLoader
 from kartothek_cube.cube.execute.run import iter_groups
-from kartothek_cube.cube.query.groups import Group, GroupContext, GroupPartition
+from kartothek_cube.cube.query.groups import Group
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import make_plan
@@ -184,17 +184,18 @@ def count_cube(
         loader = PartitionLoader(opened)
 
         def count(group: Group) -> int:
-            return sum(_count_partition(group.context, part, loader, opened) for part in group.partitions)
+            context, rows = group.context, 0
+            seed, *others = context.roles
+            projected = not set(seed.dimensions) <= set(context.cell_columns)
+            for part in group.partitions:
+                files = part.files[seed.id]
+                filtered = any(c.column not in part.values for c in seed.clauses)
+                # A cell occurs once in a file, but maybe in several files of a partition.
+                if len(files.keys) == 1 and not others and not filtered and not projected:
+                    uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}"
+                    rows += file_rows(opened, files.keys[0], uuid)
+                else:
+                    rows += loader.join_partition(context, part).rows
+            return rows
 
         return sum(map_in_threads(count, plan.slices, store=opened, phase=Phase("read", "partitions")))
-
-
-def _count_partition(context: GroupContext, part: GroupPartition, loader: PartitionLoader, store: Store) -> int:
-    seed, *others = context.roles
-    files = part.files[seed.id]
-    filtered = any(c.column not in part.values for c in seed.clauses)
-    projected = not set(seed.dimensions) <= set(context.cell_columns)
-    # A cell occurs once in a file, but maybe in several files of a partition.
-    if len(files.keys) == 1 and not others and not filtered and not projected:
-        return file_rows(store, files.keys[0], f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}")
-    return loader.join_partition(context, part).rows

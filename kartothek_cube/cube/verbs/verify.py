@@ -97,7 +97,15 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
             "verify_dataset verifies a single dataset."
         )
     prefix = cube if isinstance(cube, str) else require_cube(cube).uuid_prefix
-    passes = _verify_datasets(prefix, store, deep=deep)
+    start = f"{prefix}{KTK_CUBE_UUID_SEPERATOR}"
+    names = sorted(dataset_ids(prefix, store))
+    if not names:
+        raise DatasetNotFound(
+            f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{start}'."
+        )
+    phase = Phase("verify", "datasets")
+    verifications = map_in_threads(lambda name: verify(store, f"{start}{name}", deep=deep), names, phase=phase)
+    passes = dict(zip(names, verifications, strict=True))
     readable = {name: p.subject.snapshot for name, p in passes.items() if p.subject is not None}
     members = {name: snapshot for name, snapshot in readable.items() if snapshot.schemas}
     described, findings = find_cube(prefix, members) if isinstance(cube, str) else (cube, [])
@@ -115,15 +123,3 @@ def verified(cube: Cube | str, store: Store, *, deep: bool) -> Verified:
     findings.extend(f for p in passes.values() for f in p.findings)
     counts = sum((p.counts for p in passes.values()), Counts())
     return Verified(prefix, described, passes, members, report_of(f"cube {prefix!r}", findings, counts, deep=deep))
-
-
-def _verify_datasets(prefix: str, store: Store, *, deep: bool) -> dict[str, VerifyPass]:
-    start = f"{prefix}{KTK_CUBE_UUID_SEPERATOR}"
-    names = sorted(dataset_ids(prefix, store))
-    if not names:
-        raise DatasetNotFound(
-            f"There is no dataset of a cube {prefix!r} in the store {store.name}: no uuid begins with '{start}'."
-        )
-    phase = Phase("verify", "datasets")
-    passes = map_in_threads(lambda name: verify(store, f"{start}{name}", deep=deep), names, phase=phase)
-    return dict(zip(names, passes, strict=True))

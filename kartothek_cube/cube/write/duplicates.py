@@ -41,7 +41,12 @@ def check_duplicates(
     InvalidInput
         With dataset and cell.
     """
-    passes = [files for chain in overlapping(write, receipts) for files in _passes(chain)]
+    passes: list[list[Receipt]] = []
+    for chain in overlapping(write, receipts):
+        half = len(chain) if len(chain) <= _MOST_OPEN else _MOST_OPEN // 2
+        parts = [chain[i : i + half] for i in range(0, len(chain), half)]
+        # Any two files are in one of the passes, or a cell in both would go unnoticed.
+        passes += [[*left, *right] for left, right in combinations(parts, 2)] if len(parts) > 1 else parts
     for _ in map_in_threads(lambda files: _check_files(store, write, files, places), passes):
         pass
 
@@ -64,16 +69,6 @@ def overlapping(write: DatasetWrite, receipts: Sequence[Receipt]) -> Iterator[li
             greatest = max(greatest, file.high)
         if len(chain) > 1:
             yield chain
-
-
-def _passes(files: Sequence[Receipt]) -> Iterator[list[Receipt]]:
-    """Sets of at most `_MOST_OPEN` files; any two files are in one of the sets."""
-    if len(files) <= _MOST_OPEN:
-        yield list(files)
-        return
-    half = _MOST_OPEN // 2
-    for left, right in combinations([files[i : i + half] for i in range(0, len(files), half)], 2):
-        yield [*left, *right]
 
 
 def _check_files(store: Store, write: DatasetWrite, files: Sequence[Receipt], places: str) -> None:

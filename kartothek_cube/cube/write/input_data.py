@@ -73,6 +73,7 @@ def read_input(data: object, cube: Cube) -> InputData:
             f"a frame, a dict dataset id → frame, or an iterable of such; got {data!r}."
         )
     blocks = (block for item in items for block in _blocks(item, cube))
+    # What is in memory is taken whole: all rows are checked before the first file is written.
     if not is_lazy(items) and not any(is_lazy(list(item.values())) for item in items if isinstance(item, Mapping)):
         return InputData(list(blocks), None)
     waiting, size, limit = list[Block](), 0, chunk_bytes()
@@ -121,26 +122,25 @@ def resolve_partition_on(cube: Cube, names: Iterable[str], partition_on: object)
     if partition_on is not None and not isinstance(partition_on, Mapping):
         raise InvalidType(f"partition_on should be a dict dataset id → columns, but is {type(partition_on).__name__}.")
     given = partition_on or {}
-    resolved = {name: _columns(name, given[name]) if name in given else cube.partition_columns for name in names}
+    resolved = dict.fromkeys(names, cube.partition_columns)
+    for name in [name for name in resolved if name in given]:
+        columns = given[name]
+        if not isinstance(columns, Iterable):
+            raise InvalidType(
+                f"partition_on of dataset {name} should be a list of columns ([] for none), but is {columns!r}."
+            )
+        listed = tuple(columns) if not isinstance(columns, (str, bytes)) else (columns,)
+        if len(set(listed)) != len(listed):
+            raise InvalidInput(
+                f"partition-on attribute of dataset {name} contains duplicates: {', '.join(map(str, listed))}"
+            )
+        resolved[name] = converter_str_tupleset(listed)
     if resolved.get(cube.seed_dataset, cube.partition_columns) != cube.partition_columns:
         fixed = ", ".join(cube.partition_columns)
         raise InvalidInput(
             f"Seed dataset {cube.seed_dataset} must have the following, fixed partition-on attribute: {fixed}"
         )
     return resolved
-
-
-def _columns(name: str, columns: object) -> tuple[str, ...]:
-    if not isinstance(columns, Iterable):
-        raise InvalidType(
-            f"partition_on of dataset {name} should be a list of columns ([] for none), but is {columns!r}."
-        )
-    listed = tuple(columns) if not isinstance(columns, (str, bytes)) else (columns,)
-    if len(set(listed)) != len(listed):
-        raise InvalidInput(
-            f"partition-on attribute of dataset {name} contains duplicates: {', '.join(map(str, listed))}"
-        )
-    return converter_str_tupleset(listed)
 
 
 def resolve_metadata(metadata: object, names: Collection[str], *, more: bool = False) -> dict[str, dict[str, Any]]:

@@ -181,30 +181,25 @@ def plan_build(
     them must have the ``txn`` already.
     """
     keys, user = check_arguments(cube, schemas, metadata, partition_on, more=more)
-    if not more:
-        _check_complete(cube, schemas, existing)
-    writes = _new_writes(cube, schemas, keys, (), serializer)
-    _check_absent(cube, existing.keys() - done_datasets(txn, existing), schemas, overwrite)
-    _check_result(cube, {}, writes, more=more)
-    stored = _metadata(cube, schemas, user)
-    return CubeWrite(cube, writes, existing, overwrite, stored, on_conflict=on_conflict, txn=txn)
-
-
-def _check_complete(cube: Cube, names: Collection[str], existing: Collection[str]) -> None:
-    """Refuse a build without seed, or one that would leave other datasets of a former cube."""
-    if cube.seed_dataset not in names:
-        given = ", ".join(sorted(names)) or "no dataset"
+    # While more blocks may follow, a missing dataset can still come.
+    if not more and cube.seed_dataset not in schemas:
+        given = ", ".join(sorted(schemas)) or "no dataset"
         raise InvalidInput(
             f'Seed data ("{cube.seed_dataset}") is missing. There is data for {given}; '
             "Cube(seed_dataset=...) says which one is the seed."
         )
-    left = sorted(set(existing) - set(names))
-    if left:
+    left = sorted(set(existing) - set(schemas))
+    if not more and left:
         raise InvalidInput(
             "The cube has datasets that would not be overwritten (partial overwrite), this is not allowed: "
             f"{', '.join(left)}. Give data for them, too, delete them first (delete_cube), "
             "or write with extend_cube or update_cube."
         )
+    writes = _new_writes(cube, schemas, keys, (), serializer)
+    _check_absent(cube, existing.keys() - done_datasets(txn, existing), schemas, overwrite)
+    _check_result(cube, {}, writes, more=more)
+    stored = _metadata(cube, schemas, user)
+    return CubeWrite(cube, writes, existing, overwrite, stored, on_conflict=on_conflict, txn=txn)
 
 
 def plan_extend(

@@ -198,6 +198,7 @@ def prepare_parts(write: DatasetWrite, table: pa.Table, base_label: str) -> list
 
 
 def _sorted(write: DatasetWrite, table: pa.Table) -> pa.Table:
+    # A function of its own, so that keys and order are freed before the rows are split.
     if ascends(table, write.sort_columns):
         return table
     keys = pack_one(table, write.sort_columns)

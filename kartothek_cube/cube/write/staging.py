@@ -100,6 +100,7 @@ def _stage_stream(store: Store, plan: Planner, data: InputData) -> tuple[CubeWri
         receipts.setdefault(name, []).extend(staged)
     write = buffer.complete()
     check_not_empty(write, receipts, write.datasets)
+    # Each chunk was checked alone: a cell in two chunks shows only in their files.
     for name, staged in receipts.items():
         check_duplicates(store, write.datasets[name], staged)
     return write, receipts
