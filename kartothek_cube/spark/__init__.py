@@ -12,6 +12,14 @@ from kartothek_cube.errors import MissingExtra
 
 if TYPE_CHECKING:
     from kartothek_cube.spark.actions import driver_errors
+    from kartothek_cube.spark.cube_maintenance import (
+        cleanup_cube_spark,
+        collect_stats_spark,
+        compact_cube_spark,
+        copy_cube_spark,
+        delete_cube_spark,
+        remove_partitions_spark,
+    )
     from kartothek_cube.spark.dataset_maintenance import (
         build_dataset_indices_spark,
         collect_dataset_metadata_spark,
@@ -23,14 +31,6 @@ if TYPE_CHECKING:
     )
     from kartothek_cube.spark.datasource import register
     from kartothek_cube.spark.java import ensure_java, java_home
-    from kartothek_cube.spark.maintenance import (
-        cleanup_cube_spark,
-        collect_stats_spark,
-        compact_cube_spark,
-        copy_cube_spark,
-        delete_cube_spark,
-        remove_partitions_spark,
-    )
     from kartothek_cube.spark.read.dataset import read_dataset_as_spark
     from kartothek_cube.spark.read.groups import map_cube_groups
     from kartothek_cube.spark.read.query import query_cube_spark
@@ -46,14 +46,14 @@ _HOMES = {
     "append_to_cube_from_spark": "spark.write.cube",
     "build_cube_from_spark": "spark.write.cube",
     "build_dataset_indices_spark": "spark.dataset_maintenance",
-    "cleanup_cube_spark": "spark.maintenance",
+    "cleanup_cube_spark": "spark.cube_maintenance",
     "collect_dataset_metadata_spark": "spark.dataset_maintenance",
-    "collect_stats_spark": "spark.maintenance",
-    "compact_cube_spark": "spark.maintenance",
+    "collect_stats_spark": "spark.cube_maintenance",
+    "compact_cube_spark": "spark.cube_maintenance",
     "compact_dataset_spark": "spark.dataset_maintenance",
-    "copy_cube_spark": "spark.maintenance",
+    "copy_cube_spark": "spark.cube_maintenance",
     "copy_dataset_spark": "spark.dataset_maintenance",
-    "delete_cube_spark": "spark.maintenance",
+    "delete_cube_spark": "spark.cube_maintenance",
     "delete_dataset_spark": "spark.dataset_maintenance",
     "driver_errors": "spark.actions",
     "ensure_java": "spark.java",
@@ -65,7 +65,7 @@ _HOMES = {
     "query_cube_spark": "spark.read.query",
     "read_dataset_as_spark": "spark.read.dataset",
     "register": "spark.datasource",
-    "remove_partitions_spark": "spark.maintenance",
+    "remove_partitions_spark": "spark.cube_maintenance",
     "store_dataset_from_spark": "spark.write.dataset",
     "update_cube_from_spark": "spark.write.cube",
     "update_dataset_from_spark": "spark.write.dataset",

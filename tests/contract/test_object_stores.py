@@ -23,7 +23,8 @@ from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores import conditional_put, object_store, object_store_client
 from kartothek_cube.core.stores.contract import VersionMismatch
 from kartothek_cube.core.stores.errors import summary
-from kartothek_cube.core.stores.open import ObjectStore, open_store
+from kartothek_cube.core.stores.object_store import ObjectStore
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.stores.urls import Location
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import StoreTests

@@ -17,14 +17,10 @@ from kartothek_cube.core.runtime.options import options
 from kartothek_cube.core.stores import atomic, local
 from kartothek_cube.core.stores.contract import Capabilities, VersionMismatch, check_key
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.open import (
-    LocalStore,
-    MemoryStore,
-    ReadOnlyView,
-    StoreFactory,
-    open_store,
-    store_factory,
-)
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.open import StoreFactory, open_store, store_factory
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import AtomicityRequired, InvalidInput, InvalidType, KeyNotFound, ReadOnlyStore, Unsupported
 from kartothek_cube.testing.stores import (
     CountingStore,
@@ -150,7 +146,7 @@ def test_key_is_a_str():
 def test_processes_lose_no_increment(tmp_path):
     LocalStore(tmp_path).put("n", b"0")
     imports = (
-        "from kartothek_cube.testing.stores import increment; from kartothek_cube.core.stores.open import LocalStore"
+        "from kartothek_cube.testing.stores import increment; from kartothek_cube.core.stores.local import LocalStore"
     )
     code = f"{imports}; increment(LocalStore({str(tmp_path)!r}), 'n', 50)"
     for process in [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]:

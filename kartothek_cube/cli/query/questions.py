@@ -65,7 +65,7 @@ def conditions_of(texts: tuple[str, ...], loaded: LoadedCube) -> Conjunction:
     Failure
         If a text is no condition on a column of the cube.
     """
-    from kartothek_cube.core.expressions.conditions import Conjunction
+    from kartothek_cube.core.expressions.conjunction import Conjunction
 
     try:
         parsed = [conditions_in(text, loaded.types) for text in texts]
@@ -92,7 +92,7 @@ def conditions_in(text: str, types: Mapping[str, Any]) -> Conjunction:
     Traceback (most recent call last):
     kartothek_cube.errors.InvalidInput: Condition "BRAND == NULL": nothing can be compared...
     """
-    from kartothek_cube.core.expressions.conditions import Conjunction
+    from kartothek_cube.core.expressions.conjunction import Conjunction
     from kartothek_cube.errors import InvalidInput
 
     conjunction = Conjunction.from_string(text, types)

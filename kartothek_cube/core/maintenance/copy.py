@@ -33,12 +33,7 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import THREADS, Executor, map_files
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import record
-from kartothek_cube.core.snapshots.document_store import (
-    StoredDocument,
-    document_keys,
-    find_document,
-    put_document,
-)
+from kartothek_cube.core.snapshots.document_store import StoredDocument, document_keys, find_document, put_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, snapshot_of
 from kartothek_cube.core.stores.contract import Store, Version, VersionMismatch
 from kartothek_cube.errors import AlreadyExists, CommitConflict, CorruptDocument, InvalidInput, KeyNotFound

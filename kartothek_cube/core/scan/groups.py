@@ -17,12 +17,7 @@ from kartothek_cube.core.expressions.predicates import Clause, Predicates, by_co
 from kartothek_cube.core.io.reader import FileRequest
 from kartothek_cube.core.metadata.index import SecondaryIndex
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.scan.arguments import (
-    GroupArguments,
-    checked_categoricals,
-    checked_columns,
-    names_by_table,
-)
+from kartothek_cube.core.scan.arguments import GroupArguments, checked_categoricals, checked_columns, names_by_table
 from kartothek_cube.core.scan.plan import KeepIndices, ScanTask, check_predicate_columns, conjunction_masks, indices_for
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.errors import InvalidRequest, UnknownColumn

@@ -1,14 +1,10 @@
-"""Joins the rows of an aligned partition by position, and sorts those of several. Pure.
-
-Payload is copied last, and once. Threads copy columns in parallel.
-"""
+"""Joins the rows of an aligned partition by position: payload is not moved here. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,35 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow._fast.from_buffers import bit_array, where_valid
-from kartothek_cube.core.arrow.key_index import KeyIndex, Positions, position_type
-from kartothek_cube.core.arrow.sort_keys import (
-    BoolArray,
-    IntArray,
-    ascends,
-    pack,
-    pack_one,
-    scratch,
-    stable_order,
-    take_rows,
-)
-from kartothek_cube.core.runtime.executor import map_in_threads
+from kartothek_cube.core.arrow.key_index import KeyIndex, Positions
+from kartothek_cube.core.arrow.sort_keys import BoolArray, ascends, pack_one, stable_order, take_rows
 
-__all__ = [
-    "BuildSide",
-    "JoinedRows",
-    "RowSelection",
-    "TakeIndices",
-    "concat_sorted",
-    "join_cells",
-    "merged_order",
-    "newest_rows",
-    "rows_at",
-]
+__all__ = ["BuildSide", "JoinedRows", "RowSelection", "TakeIndices", "join_cells", "newest_rows", "rows_at"]
 
 # Copy the selected rows when they are under 1/4 of the table, so that the rest can be freed.
 _FEW = 4
-# A table of all possible keys takes less memory than sorting up to this multiple of the keys.
-_SPARSE = 8
 
 
 class BuildSide:
@@ -243,89 +217,3 @@ def join_cells(
     owners = {c: i for i, part in enumerate(parts) for c in part.table.column_names}
     owners |= dict.fromkeys(seed.column_names, 0)
     return JoinedRows(int(np.count_nonzero(keep)), tuple(parts), owners, constants)
-
-
-# --- the rows of several partitions in one order --------------------------------------------------
-
-
-def concat_sorted(parts: Iterable[JoinedRows], schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
-    """The rows of all parts ordered by some columns; equal rows in the order of the parts."""
-    filled, keys = [part for part in parts if part.rows], pa.schema([schema.field(c) for c in columns])
-    order = merged_order(pack(list(map_in_threads(lambda part: part.table(keys), filled)), columns))
-    if isinstance(order, list):
-        tables = list(map_in_threads(lambda part: part.table(schema), [filled[i] for i in order]))
-        return pa.concat_tables(tables) if tables else schema.empty_table()
-    copies = _column_copies([part.with_constants(schema) for part in filled], schema, pa.array(order))
-    # The source of a column is freed once the column is copied: nothing else may refer to it.
-    del filled, parts
-    copies.reverse()
-    lazily = (copies.pop() for _ in range(len(copies)))
-    return pa.table(list(map_in_threads(lambda copy: copy(), lazily)), schema=schema)
-
-
-def merged_order(keys: Sequence[IntArray]) -> list[int] | Positions:
-    """The order that sorts several arrays: of whole arrays if that is enough, else of all values.
-
-    The order is stable. Values are not negative.
-    """
-    filled = [i for i, values in enumerate(keys) if len(values)]
-    if all(bool((keys[i][1:] >= keys[i][:-1]).all()) for i in filled):
-        runs = sorted(filled, key=lambda i: (int(keys[i][0]), i))
-        if all(keys[a][-1] < keys[b][0] or (keys[a][-1] == keys[b][0] and a < b) for a, b in pairwise(runs)):
-            return runs
-    order = _dense_order(keys)
-    return np.argsort(np.concatenate(keys), kind="stable") if order is None else order
-
-
-def _dense_order(keys: Sequence[IntArray]) -> Positions | None:
-    """The order of distinct values that are dense enough for a table of all possible values."""
-    rows, span = sum(map(len, keys)), 1 + max(int(values.max()) for values in keys if len(values))
-    if span > _SPARSE * rows:
-        return None
-    # One pass to fill the table and one to read it, instead of a sort.
-    places: Positions = scratch(span, position_type(rows))
-    places.fill(-1)
-    begin = 0
-    for values in keys:
-        places[values] = np.arange(begin, begin + len(values), dtype=places.dtype)
-        begin += len(values)
-    order = places[places >= 0]
-    return order if len(order) == rows else None
-
-
-def _column_copies(
-    parts: Sequence[JoinedRows], schema: pa.Schema, order: pa.Array
-) -> list[Callable[[], pa.ChunkedArray | pa.Array]]:
-    """A function for each column that copies it from all parts in this order."""
-    # All parts have the same datasets.
-    numbers, owners = range(len(parts[0].parts)), parts[0].owners
-    sources = list(map_in_threads(lambda number: _source(parts, number, order), numbers))
-
-    def copy(field: pa.Field) -> Callable[[], pa.ChunkedArray | pa.Array]:
-        if field.name not in owners:
-            return partial(pa.nulls, len(order), field.type)
-        table, indices = sources[owners[field.name]]
-        return partial(rows_at, table.column(field.name), indices)
-
-    return [copy(field) for field in schema]
-
-
-def _source(parts: Sequence[JoinedRows], number: int, order: pa.Array) -> tuple[pa.Table, TakeIndices]:
-    """The rows of one dataset of all parts, and their indices in the order of the result."""
-    selections = [part.parts[number] for part in parts]
-    tables = [selection.table for selection in selections]
-    shared = all(table is tables[0] for table in tables)
-    table = tables[0] if shared else pa.concat_tables(tables)
-    if not shared and all(selection.positions is None for selection in selections):
-        return table, TakeIndices(order, None)
-    width = position_type(len(table))
-
-    def positions_in_table(selection: RowSelection, begin: int) -> Positions:
-        if selection.positions is None:
-            return np.arange(begin, begin + len(selection.table), dtype=width)
-        positions = selection.positions.astype(width, copy=False)
-        return np.where(positions < 0, positions, positions + width(begin)) if begin else positions
-
-    begins = [0] * len(tables) if shared else np.cumsum([0, *map(len, tables)]).tolist()[:-1]
-    positions = np.concatenate(list(map(positions_in_table, selections, begins)))
-    return table, take_indices(pc.take(pa.array(positions), order, boundscheck=False).to_numpy())

@@ -23,7 +23,7 @@ from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.stores.contract import Store
-from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, concat_sorted, join_cells, newest_rows
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, RowSelection, join_cells, newest_rows
 from kartothek_cube.cube.execute.partition_loader import (
     PartitionLoader,
     clauses_of,
@@ -32,6 +32,7 @@ from kartothek_cube.cube.execute.partition_loader import (
     ordered_rows,
     sorted_by_cell,
 )
+from kartothek_cube.cube.execute.row_order import concat_sorted
 from kartothek_cube.cube.query.groups import DatasetFiles, Group, GroupContext, GroupPartition
 from kartothek_cube.cube.query.intention import DatasetRole
 from kartothek_cube.cube.query.plan import QueryPlan

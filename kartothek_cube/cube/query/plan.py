@@ -129,7 +129,7 @@ class QueryPlan:
             For another format.
         """
         from kartothek_cube.core.display.render import render
-        from kartothek_cube.cube.query.steps import explanation
+        from kartothek_cube.cube.query.explain_steps import explanation
 
         return render(explanation(self.intention, self.steps, chain.from_iterable(self.files().values())), format)
 

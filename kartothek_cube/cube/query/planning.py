@@ -18,6 +18,15 @@ from kartothek_cube.cube.arguments import check_not_loaded, given_datasets
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.query.align import Aligned, align, sort_into_groups, start
+from kartothek_cube.cube.query.explain_steps import (
+    alignment_step,
+    conditions_step,
+    join_step,
+    labels_step,
+    order_step,
+    partition_by_step,
+    regrouping_step,
+)
 from kartothek_cube.cube.query.groups import GroupContext
 from kartothek_cube.cube.query.intention import Intention, QueryArguments, make_intention
 from kartothek_cube.cube.query.partitions import (
@@ -28,15 +37,6 @@ from kartothek_cube.cube.query.partitions import (
     prune_by_values,
 )
 from kartothek_cube.cube.query.plan import QueryPlan
-from kartothek_cube.cube.query.steps import (
-    alignment_step,
-    conditions_step,
-    join_step,
-    labels_step,
-    order_step,
-    partition_by_step,
-    regrouping_step,
-)
 
 __all__ = ["make_plan", "plan_query"]
 

@@ -28,8 +28,7 @@ from kartothek_cube.api.serialization import CsvSerializer, ParquetSerializer
 from kartothek_cube.core.metadata.document import render_document
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.open import ReadOnlyView
-from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
 from kartothek_cube.errors import (
     CommitConflict,
     CorruptData,

@@ -16,8 +16,7 @@ from kartothek_cube.core.metadata.document import parse_document, render_documen
 from kartothek_cube.core.metadata.naming import document_format, document_key
 from kartothek_cube.core.snapshots.loader import load_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.open import ReadOnlyView
-from kartothek_cube.core.stores.wrappers import WRITES, StoreView
+from kartothek_cube.core.stores.wrappers import WRITES, ReadOnlyView, StoreView
 from kartothek_cube.errors import CommitConflict, CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
 from kartothek_cube.testing.stores import FaultyStore, SimulatedCrash
 

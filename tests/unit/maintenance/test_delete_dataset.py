@@ -14,7 +14,7 @@ from kartothek_cube.core.metadata.document import parse_document, render_documen
 from kartothek_cube.core.metadata.naming import document_key, schema_key
 from kartothek_cube.core.snapshots.loader import find_snapshot
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, ReadOnlyStore
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, SimulatedCrash
 

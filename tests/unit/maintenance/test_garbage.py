@@ -15,8 +15,7 @@ from kartothek_cube.core.dataset.write import store_dataframes_as_dataset
 from kartothek_cube.core.kartothek.factory import DatasetFactory
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.open import ReadOnlyView
-from kartothek_cube.core.stores.wrappers import StoreView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView, StoreView
 from kartothek_cube.errors import CorruptDocument, DatasetNotFound, InvalidInput, InvalidType
 
 UUID = "uuid"

@@ -13,8 +13,12 @@ import pytest
 
 from kartothek_cube.core.stores.contract import Capabilities
 from kartothek_cube.core.stores.key_value import KeyValueAdapter
-from kartothek_cube.core.stores.open import LocalStore, MemoryStore, ObjectStore, ReadOnlyView, open_store
+from kartothek_cube.core.stores.local import LocalStore
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.core.stores.object_store import ObjectStore
+from kartothek_cube.core.stores.open import open_store
 from kartothek_cube.core.stores.urls import OBJECT_SCHEMES, parse_location
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import InvalidInput, InvalidType, Unsupported
 
 SECRET = "se/cr+et=="

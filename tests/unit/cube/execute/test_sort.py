@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.sort_keys import pack
-from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, concat_sorted, join_cells, merged_order
+from kartothek_cube.cube.execute.join import BuildSide, JoinedRows, join_cells
+from kartothek_cube.cube.execute.row_order import concat_sorted, merged_order
 
 SCHEMA = pa.schema(
     {

@@ -27,7 +27,7 @@ from kartothek_cube.api.dataset import convert_metadata_format
 from kartothek_cube.api.discover import discover_datasets
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.open import ReadOnlyView
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import (
     CommitConflict,
     CubeCommitIncomplete,

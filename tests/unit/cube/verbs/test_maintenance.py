@@ -22,7 +22,8 @@ from kartothek_cube.api.cube import (
     remove_partitions,
 )
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.core.stores.open import ReadOnlyView, open_store
+from kartothek_cube.core.stores.open import open_store
+from kartothek_cube.core.stores.wrappers import ReadOnlyView
 from kartothek_cube.errors import CorruptDocument, InvalidInput, InvalidType
 from tests.support.cubes import CUBE, ENRICH, SEED, answers, build_two, contents, table
 
