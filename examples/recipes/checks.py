@@ -54,9 +54,8 @@ def changed(store: Any) -> Iterator[str]:
 
 def turnover(store: Any, as_of: str | None = None) -> pd.Series:
     """By country, now or then."""
-    return (
-        query_cube(CUBE, store, payload_columns=["TURNOVER"], as_of=as_of)[0].groupby("COUNTRY_CODE")["TURNOVER"].sum()
-    )
+    rows = query_cube(CUBE, store, payload_columns=["TURNOVER"], as_of=as_of)[0]
+    return rows.groupby("COUNTRY_CODE")["TURNOVER"].sum()
 
 
 def main() -> None:
