@@ -19,8 +19,7 @@ from kartothek_cube import append_to_cube, count_cube, extend_cube, query_cube, 
 from kartothek_cube.api.dataset import history
 
 CELL = [*CUBE.dimension_columns, *CUBE.partition_columns]
-MOST = 0.25
-"""By what share of itself a country's turnover may change from one load to the next one."""
+MOST = 0.25  # the share by which a country's turnover may change from one load to the next
 
 
 def broken(store: Any) -> Iterator[str]:
