@@ -96,8 +96,9 @@ def is_stream(block: object) -> bool:
     """Whether rows arrive in batches of unknown number."""
     if not hasattr(block, "__arrow_c_stream__") or is_frame(block) or is_series(block):
         return False
-    # Tables know their size: `nbytes` in Arrow, `estimated_size` in Polars.
-    return not (hasattr(block, "nbytes") or hasattr(block, "estimated_size"))
+    # Tables know their size: `nbytes` in Arrow, `estimated_size` in Polars. The class is asked, as
+    # old versions of pyarrow raise where they cannot measure a column.
+    return not (hasattr(type(block), "nbytes") or hasattr(type(block), "estimated_size"))
 
 
 def is_lazy(items: Iterable[Any]) -> bool:
