@@ -23,7 +23,7 @@ endif
 OLDEST := .venv-oldest
 PIP_INSTALL = bin/python -m pip install --quiet --disable-pip-version-check
 QUICK := -m "not spark and not slow and not interop and not servers"
-UNIT := tests/unit tests/test_layers.py tests/test_shape.py
+UNIT := --ignore tests/unit/support tests/unit tests/test_layers.py tests/test_shape.py
 PLAIN := $(addprefix tests/unit/,io metadata scan cube/execute) tests/unit/runtime/test_fast_paths.py tests/golden
 
 # Arguments for pytest, e.g. make test ARGS="-k index -x"; --thin 6 runs one case in six of each test; how many processes run the tests (0: this one, for a debugger).
@@ -83,8 +83,8 @@ test-quick: $(VENV)/.quick ## the tests without Spark and other libraries' envir
 	$(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) $(ARGS)
 
 .PHONY: test-unit
-test-unit: $(VENV)/.quick ## every unit test, of those with many cases one in six, in under a minute: the loop while you work; ARGS="--thin 1" for all cases
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-short} $(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) --thin 6 $(UNIT) $(ARGS)
+test-unit: $(VENV)/.quick ## every unit test, of those with many cases the first, in under a minute: the loop while you work; ARGS="--thin 1" for all cases
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-short} $(VENV)/bin/python -m pytest -n $(WORKERS) $(QUICK) --thin 1000 $(UNIT) $(ARGS)
 
 .PHONY: test-plain
 test-plain: $(VENV)/.quick ## the quick tests of reading and of documents without the fast paths, which rely on internals of Arrow

@@ -114,6 +114,7 @@ run("other", "stats")
 """
 
 
+@pytest.mark.slow
 def test_questions_progress_colours_and_ctrl_c(folder):
     before = keys(str(folder / "store"))
     build_cube(pa.table({"x": ["\x1b[31m"], "p": [0]}), OTHER, folder / "store", overwrite=True)
@@ -148,6 +149,7 @@ def test_questions_progress_colours_and_ctrl_c(folder):
     assert status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_the_interactive_query(tmp_path):
     pytest.importorskip("prompt_toolkit")

@@ -151,6 +151,7 @@ def test_the_id_of_one_dataset_takes_the_others_at_its_time(store, moments):
     assert sorted(discover_datasets(CUBE, store, as_of=built)) == ["seed"]
 
 
+@pytest.mark.slow
 def test_ids_older_than_the_chains_are_found(store, moments):
     for _ in range(33):
         undo(SEED_UUID, store)

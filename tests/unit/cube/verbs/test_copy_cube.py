@@ -517,6 +517,7 @@ def test_an_interrupted_call_takes_back_what_landed(source, target):
     assert documents(target) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_after_a_crash_the_copy_is_there_or_not_and_can_be_repeated(source, overwrite):
     def made():

@@ -218,6 +218,7 @@ def state(store):
         return None
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_cube_never_answers_with_less_and_the_next_call_ends_the_work():
     def made():
         store = MemoryStore()
