@@ -13,6 +13,8 @@ import pytest
 from kartothek_cube.api.cube import Cube, build_cube, extend_cube, query_cube_arrow
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.snapshots.loader import load_index, load_snapshot
+from kartothek_cube.cube.write.commit import commit_cube_write
+from kartothek_cube.cube.write.staging import stage_tables
 from kartothek_cube.testing.stores import CountingStore
 
 if TYPE_CHECKING:
@@ -113,3 +115,8 @@ def index_of(store: Any, column: str, dataset: str = "seed") -> dict[Any, set[st
 def answers(store: Any, cube: Cube = CUBE, **arguments: Any) -> list[dict[str, Any]]:
     """The rows of a query."""
     return query_cube_arrow(cube, store, **arguments).to_pylist()
+
+
+def write_tables(store, write, tables):
+    """Stage and commit tables by a plan that the caller made."""
+    return commit_cube_write(store, write, stage_tables(store, write, tables))

@@ -178,12 +178,13 @@ def _new_schemas(change: Change, base: Snapshot | None) -> dict[str, pa.Schema]:
             f"{sorted(change.schemas)}, not {sorted(old)}."
         )
     new = {}
-    for table, schema in change.schemas.items():
+    for table, written in change.schemas.items():
+        schema = written
         if table in old:
             owner = f"dataset {change.uuid!r}"
             owner = owner if table == SINGLE_TABLE else f"table {table!r} of {owner}"
-            added = [f for f in schema if change.add_columns and f.name not in old[table].names]
-            schema = unify([pa.schema([*old[table], *added]), schema], owner)  # noqa: PLW2901
+            added = [f for f in written if change.add_columns and f.name not in old[table].names]
+            schema = unify([pa.schema([*old[table], *added]), written], owner)
         new[table] = ordered(schema, change.partition_keys)
     schemas = with_key_types({**old, **new}, change.partition_keys, change.uuid)
     check_shared_columns(schemas, change.uuid)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import pyarrow as pa
-
 from kartothek_cube.core.commit.change import Change
 from kartothek_cube.core.commit.commit import commit_change, prepare_commit
 from kartothek_cube.core.commit.rebase import needs_indices
@@ -19,20 +17,15 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.write.receipt import Receipt
 from kartothek_cube.cube.write.input_data import InputData
 from kartothek_cube.cube.write.plan import CubeWrite, check_stays_filled
-from kartothek_cube.cube.write.staging import Planner, stage_input, stage_tables
+from kartothek_cube.cube.write.staging import Planner, stage_input
 from kartothek_cube.errors import CubeCommitIncomplete
 
-__all__ = ["commit_cube_write", "publish_in_order", "write_input", "write_tables"]
+__all__ = ["commit_cube_write", "publish_in_order", "write_input"]
 
 
 def write_input(store: Store, plan: Planner, data: InputData) -> dict[str, Snapshot]:
     """Plan, stage and publish rows."""
     return commit_cube_write(store, *stage_input(store, plan, data))
-
-
-def write_tables(store: Store, write: CubeWrite, tables: Mapping[str, pa.Table]) -> dict[str, Snapshot]:
-    """Stage and publish tables."""
-    return commit_cube_write(store, write, stage_tables(store, write, tables))
 
 
 def commit_cube_write(store: Store, write: CubeWrite, receipts: Mapping[str, Sequence[Receipt]]) -> dict[str, Snapshot]:

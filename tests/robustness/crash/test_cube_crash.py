@@ -21,11 +21,10 @@ from kartothek_cube.api.cube import (
 )
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.members.discovery import load_cube
-from kartothek_cube.cube.write.commit import write_tables
 from kartothek_cube.cube.write.plan import plan_append
 from kartothek_cube.errors import CommitConflict, CubeCommitIncomplete, InvalidInput, MultiTableCommitAborted
 from kartothek_cube.testing.stores import FaultyStore, InjectedFault, SimulatedCrash
-from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table
+from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, build_two, contents, files, table, write_tables
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,11 +15,21 @@ from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.cube.members import consistent_read
 from kartothek_cube.cube.members.discovery import load_cube
 from kartothek_cube.cube.verbs.build import existing_for_build
-from kartothek_cube.cube.write.commit import write_tables
 from kartothek_cube.cube.write.plan import plan_append, plan_build, plan_extend, plan_update
 from kartothek_cube.errors import AlreadyExists, CubeCommitIncomplete, KartothekCubeError
 from kartothek_cube.testing.stores import CountingStore, FaultyStore, InjectedFault, SimulatedCrash
-from tests.support.cubes import CUBE, ENRICH, SEED, ColdStore, answers, contents, snapshot, stored_rows, table
+from tests.support.cubes import (
+    CUBE,
+    ENRICH,
+    SEED,
+    ColdStore,
+    answers,
+    contents,
+    snapshot,
+    stored_rows,
+    table,
+    write_tables,
+)
 
 TXN = Txn("stream", 4)
 NEW = {"seed": table(x=[5], y=["c"], p=[2], i1=[30], v1=[4.5]), "e": table(x=[5], i2=["five"], v2=[50])}
