@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kartothek_cube.core.runtime.options import options
     from kartothek_cube.core.runtime.progress import Progress
     from kartothek_cube.core.stores.open import open_store
+    from kartothek_cube.engines.verbs import connect, scan_cube, scan_dataset
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ _HOMES = {
     "build_cube_index": "cube.verbs.indices",
     "cleanup_cube": "cube.verbs.cleanup",
     "collect_stats": "cube.verbs.stats",
+    "connect": "engines.verbs",
     "compact_cube": "cube.verbs.compact",
     "copy_cube": "cube.verbs.copy",
     "count_cube": "cube.verbs.stream",
@@ -78,6 +80,8 @@ _HOMES = {
     "query_cube_arrow": "cube.verbs.query",
     "remove_partitions": "cube.verbs.append",
     "run_plan": "cube.verbs.stream",
+    "scan_cube": "engines.verbs",
+    "scan_dataset": "engines.verbs",
     "stream_cube": "cube.verbs.stream",
     "update_cube": "cube.verbs.append",
     "verify_cube": "cube.verbs.verify",
@@ -95,6 +99,7 @@ __all__ = [
     "cleanup_cube",
     "collect_stats",
     "compact_cube",
+    "connect",
     "copy_cube",
     "count_cube",
     "cube_report",
@@ -115,6 +120,8 @@ __all__ = [
     "query_cube_arrow",
     "remove_partitions",
     "run_plan",
+    "scan_cube",
+    "scan_dataset",
     "stream_cube",
     "update_cube",
     "verify_cube",

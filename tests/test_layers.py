@@ -41,6 +41,7 @@ ROOMS = [
     "cube.verify",
     "cube.report",
     "cube.verbs",
+    "engines",
     "api",
     "testing",
     "spark",
@@ -64,6 +65,8 @@ HOMES = {
     },
     "pyspark": {"spark", "testing"},
     "click": {"cli"},
+    "polars": {"engines"},
+    "duckdb": {"engines", "cli"},
 }
 MODULES_OF_A_ROOM = 15
 # What `import kartothek_cube` may load.

@@ -39,6 +39,7 @@ from kartothek_cube.cube.verbs.report import CubeReport, cube_report
 from kartothek_cube.cube.verbs.stats import collect_stats
 from kartothek_cube.cube.verbs.stream import count_cube, run_plan, stream_cube
 from kartothek_cube.cube.verbs.verify import verify_cube
+from kartothek_cube.engines.verbs import connect, scan_cube
 
 __all__ = [
     "KTK_CUBE_DF_SERIALIZER",
@@ -73,6 +74,7 @@ __all__ = [
     "cleanup_cube",
     "collect_stats",
     "compact_cube",
+    "connect",
     "copy_cube",
     "count_cube",
     "cube_report",
@@ -89,6 +91,7 @@ __all__ = [
     "query_cube_arrow",
     "remove_partitions",
     "run_plan",
+    "scan_cube",
     "stream_cube",
     "update_cube",
     "verify_cube",

@@ -51,6 +51,7 @@ from kartothek_cube.core.maintenance.compaction.report import CompactionPlan, Co
 from kartothek_cube.core.maintenance.garbage.report import GarbageReport
 from kartothek_cube.core.maintenance.verify.report import Finding, VerifyReport
 from kartothek_cube.cube.verbs.compact import compact_dataset
+from kartothek_cube.engines.verbs import connect, scan_dataset
 
 __all__ = [
     "CompactionPlan",
@@ -74,6 +75,7 @@ __all__ = [
     "commit_dataset",
     "commit_receipts",
     "compact_dataset",
+    "connect",
     "convert_metadata_format",
     "copy_dataset",
     "create_empty_dataset_header",
@@ -95,6 +97,7 @@ __all__ = [
     "read_table",
     "read_table_arrow",
     "rename_dataset",
+    "scan_dataset",
     "stage_partitions",
     "store_dataframes_as_dataset",
     "store_dataframes_as_dataset__iter",

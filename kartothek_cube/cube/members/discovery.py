@@ -31,7 +31,16 @@ from kartothek_cube.cube.members.consistency import check_infos, infos_of
 from kartothek_cube.cube.members.consistent_read import members_at, read_consistent
 from kartothek_cube.errors import InvalidInput, KeyNotFound, Unsupported
 
-__all__ = ["cube_of", "dataset_ids", "list_cube_prefixes", "load_cube", "load_members", "load_named", "read_members"]
+__all__ = [
+    "cube_of",
+    "dataset_ids",
+    "list_cube_prefixes",
+    "load_cube",
+    "load_members",
+    "load_named",
+    "read_members",
+    "seeds_of",
+]
 
 _PREFIX = re.compile(r"(.*?)\+\+(?!\+)")
 _LOGGER = logging.getLogger(__name__)
@@ -132,11 +141,7 @@ def load_cube(
 
 def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
     """Reconstruct the `Cube` from the metadata of its datasets."""
-    seeds = [
-        i
-        for i, s in sorted(members.items())
-        if _first(s.document.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED)
-    ]
+    seeds = seeds_of(members)
     if not seeds:
         raise InvalidInput(f'Could not find seed dataset for cube "{uuid_prefix}".')
     if len(seeds) > 1:
@@ -151,6 +156,12 @@ def cube_of(uuid_prefix: str, members: Mapping[str, Snapshot]) -> Cube:
     index_columns = indexed - set(dimensions) - set(partitions) - {LEGACY_TIMESTAMP_PAYLOAD}
     suppressed = metadata.get(KTK_CUBE_METADATA_SUPPRESS_INDEX_ON) or ()
     return Cube(dimensions, partitions, uuid_prefix, seed, index_columns, suppressed)
+
+
+def seeds_of(members: Mapping[str, Snapshot]) -> list[str]:
+    """Ids of the datasets whose metadata say that they are seeds."""
+    flags = {i: _first(s.document.metadata, KTK_CUBE_METADATA_KEY_IS_SEED, LEGACY_IS_SEED) for i, s in members.items()}
+    return sorted(i for i, is_seed in flags.items() if is_seed)
 
 
 def _first(metadata: Mapping[str, Any], key: str, legacy: str) -> Any:

@@ -38,7 +38,7 @@ from kartothek_cube.cube.query.partitions import (
 )
 from kartothek_cube.cube.query.plan import QueryPlan
 
-__all__ = ["make_plan", "plan_query"]
+__all__ = ["load_members_of", "make_plan", "plan_members", "plan_query"]
 
 # With fewer numbers than 1/64 of their range, sorting them is faster than a mask of the range.
 _FEW = 64
@@ -52,14 +52,23 @@ def make_plan(arguments: QueryArguments, store: Store) -> QueryPlan:
 
     Documents, schemas and the indices that help are read, no data file; errors as of `query_cube`.
     """
+    return plan_members(arguments, load_members_of(arguments, store), store)
+
+
+def load_members_of(arguments: QueryArguments, store: Store) -> Mapping[str, Snapshot]:
+    """The datasets of a query, checked: loaded from the store, or as the user has passed them."""
     cube, datasets = arguments.cube, arguments.datasets
-    if isinstance(datasets, Mapping):
-        check_not_loaded(arguments.as_of)
-        snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
-        check_infos(infos_of(snapshots), cube)
-    else:
-        snapshots = load_cube(cube, store, datasets, as_of=arguments.as_of)
-    intention = make_intention(arguments, infos_of(snapshots))
+    if not isinstance(datasets, Mapping):
+        return load_cube(cube, store, datasets, as_of=arguments.as_of)
+    check_not_loaded(arguments.as_of)
+    snapshots = {i: metadata.snapshot for i, metadata in given_datasets(datasets).items()}
+    check_infos(infos_of(snapshots), cube)
+    return snapshots
+
+
+def plan_members(arguments: QueryArguments, snapshots: Mapping[str, Snapshot], store: Store) -> QueryPlan:
+    """Plan a query of a cube whose datasets are loaded; only indices are read."""
+    cube, intention = arguments.cube, make_intention(arguments, infos_of(snapshots))
     # Partition values come first: they are in the documents, and tell which indices to read.
     labels = {r.id: prune_by_values(r, cube, snapshots[r.id]) for r in intention.roles}
     needed = [(snapshots[i], indices_to_read(labels[i], intention.partition_by)) for i in labels]

@@ -5,17 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kartothek_cube.core.dataset.read import checked_limit, limited_batches
-from kartothek_cube.core.io.reader import file_rows
-from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.runtime.options import Overrides
-from kartothek_cube.core.runtime.progress import Phase
 from kartothek_cube.core.runtime.telemetry import AnyOperation, operation
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.open import open_instrumented
-from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR, Cube
-from kartothek_cube.cube.execute.partition_loader import PartitionLoader
-from kartothek_cube.cube.execute.run import iter_groups
-from kartothek_cube.cube.query.groups import Group
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.cube.execute.run import count_planned, iter_groups
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.plan import QueryPlan
 from kartothek_cube.cube.query.planning import make_plan
@@ -181,21 +176,4 @@ def count_cube(
         opened = open_instrumented(store)
         # Without payload only the seed and the restricting datasets take part.
         plan = make_plan(QueryArguments(cube, conditions, datasets, dimension_columns, None, (), as_of), opened)
-        loader = PartitionLoader(opened)
-
-        def count(group: Group) -> int:
-            context, rows = group.context, 0
-            seed, *others = context.roles
-            projected = not set(seed.dimensions) <= set(context.cell_columns)
-            for part in group.partitions:
-                files = part.files[seed.id]
-                filtered = any(c.column not in part.values for c in seed.clauses)
-                # A cell occurs once in a file, but maybe in several files of a partition.
-                if len(files.keys) == 1 and not others and not filtered and not projected:
-                    uuid = f"{context.uuid_prefix}{KTK_CUBE_UUID_SEPERATOR}{seed.id}"
-                    rows += file_rows(opened, files.keys[0], uuid)
-                else:
-                    rows += loader.join_partition(context, part).rows
-            return rows
-
-        return sum(map_in_threads(count, plan.slices, store=opened, phase=Phase("read", "partitions")))
+        return count_planned(plan, opened)

@@ -1,0 +1,1 @@
+"""Cubes and datasets as tables of Polars and DuckDB."""

@@ -1,0 +1,103 @@
+"""Finds cubes and datasets by name in a store, and opens them as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kartothek_cube.core.arguments import converter_str_tupleset
+from kartothek_cube.core.dataset.inspect import list_datasets
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE, check_uuid
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.options import Options
+from kartothek_cube.core.scan.arguments import check_table
+from kartothek_cube.core.snapshots.loader import find_snapshot
+from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.core.text import did_you_mean, join_names
+from kartothek_cube.cube.cube import Cube, require_cube
+from kartothek_cube.cube.members.consistency import check_infos, infos_of
+from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, seeds_of
+from kartothek_cube.cube.query.intention import QueryArguments
+from kartothek_cube.cube.query.planning import load_members_of
+from kartothek_cube.engines.tables import CubeTable, DatasetTable, Table
+from kartothek_cube.errors import DatasetNotFound, InvalidInput
+from kartothek_cube.typing import AsOf, Columns, IntoDatasets
+
+__all__ = ["find_table", "list_tables", "open_cube_table", "open_dataset_table"]
+
+
+def open_cube_table(
+    cube: Cube | str,
+    store: Store,
+    verb: str,
+    options: Options,
+    *,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    as_of: AsOf | None = None,
+) -> CubeTable:
+    """Pin a cube, given as a `Cube` or by its prefix; errors as of `query_cube`.
+
+    Raises
+    ------
+    InvalidInput
+        If the store has no such cube; the message has the names that may be meant.
+    """
+    if isinstance(cube, str):
+        members: Mapping[str, Snapshot] = read_members(cube, store, as_of=as_of)
+        if not members:
+            prefixes = list_cube_prefixes(store)
+            raise InvalidInput(
+                f"There is no cube {cube!r} in the store {store.name}. "
+                f"It has: {join_names(prefixes)}.{did_you_mean([cube], prefixes)}"
+            )
+        cube = cube_of(cube, members)
+        check_infos(infos_of(members), cube)
+        if datasets is not None:
+            members = load_members_of(QueryArguments(cube, datasets=datasets, as_of=as_of), store)
+    else:
+        members = load_members_of(QueryArguments(require_cube(cube), datasets=datasets, as_of=as_of), store)
+    dimensions = None if dimension_columns is None else converter_str_tupleset(dimension_columns)
+    return CubeTable(cube, members, store, verb, options, dimensions)
+
+
+def open_dataset_table(
+    dataset_uuid: str,
+    store: Store,
+    verb: str,
+    options: Options,
+    *,
+    table: str = SINGLE_TABLE,
+    as_of: AsOf | None = None,
+) -> DatasetTable:
+    """Pin one table of a dataset.
+
+    Raises
+    ------
+    DatasetNotFound
+        If the store has no such dataset; the message has the names that may be meant.
+    KeyNotFound, InvalidInput
+        If the dataset has no such table, or its history does not reach back to ``as_of``.
+    """
+    try:
+        snapshot = load_snapshot_as_of(store, check_uuid(dataset_uuid), as_of)
+    except DatasetNotFound as error:
+        uuids = list_datasets(store)
+        raise DatasetNotFound(f"{error} There are: {join_names(uuids)}.{did_you_mean([dataset_uuid], uuids)}") from None
+    check_table(snapshot, table)
+    return DatasetTable(snapshot, table, store, verb, options)
+
+
+def find_table(name: str, store: Store, verb: str, options: Options, as_of: AsOf | None = None) -> Table | None:
+    """The cube with this prefix, else the dataset with this uuid; None if there is neither."""
+    if seeds_of(read_members(name, store, as_of=as_of)):
+        return open_cube_table(name, store, verb, options, as_of=as_of)
+    if find_snapshot(store, name) is None:
+        return None
+    snapshot = load_snapshot_as_of(store, name, as_of)
+    return DatasetTable(snapshot, snapshot.tables[0], store, verb, options)
+
+
+def list_tables(store: Store) -> list[str]:
+    """Prefixes of the cubes and uuids of the datasets in a store."""
+    return sorted({*list_cube_prefixes(store), *list_datasets(store)})

@@ -1,0 +1,143 @@
+"""Tables as lazy frames of Polars: the one module that knows how Polars reads a source."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pyarrow as pa
+from polars.io.plugins import register_io_source
+
+from kartothek_cube.core.expressions.predicates import Clause, Constants
+from kartothek_cube.engines.filters import Implied, implied_clauses
+from kartothek_cube.engines.polars_filters import Conjunct, split_predicate, tree_of
+from kartothek_cube.engines.tables import Scan, Table
+
+if TYPE_CHECKING:
+    from polars.lazyframe.resolver import FilterExpr, ResolvedLazyFrameProps
+
+__all__ = ["lazy_frame"]
+
+# A partition column with more values is left to Polars.
+_MOST_VALUES = 100_000
+# The table never changes: a query that has been resolved once stays so.
+_VERSION = "pinned"
+
+
+def lazy_frame(table: Table) -> pl.LazyFrame:
+    """A lazy frame over a table: columns, filters and limits are pushed down when it is collected."""
+    if find_spec("polars.lazyframe.resolver") is None:
+        return _Source(table).frame()
+    return _resolving_frame(table)
+
+
+def _resolving_frame(table: Table) -> pl.LazyFrame:
+    """A frame that is planned when Polars has optimized a query, so that `explain` shows the plan."""
+    from polars.lazyframe.resolver import LazyFrameResolver, ResolvedLazyFrameProps
+
+    class TableResolver(LazyFrameResolver):
+        """Resolves a query of the table to a scan of the files that planning leaves."""
+
+        def schema(self) -> pl.Schema:
+            return _schema_of(table)
+
+        def resolve_lazyframe(
+            self,
+            *,
+            projection: list[str] | None,
+            limit: int | None,
+            filters: list[FilterExpr],
+            filter_columns: list[str],
+            filter_drop_columns_idx: int | None,
+            existing_resolved_version_key: str | None,
+        ) -> tuple[pl.LazyFrame | None, ResolvedLazyFrameProps]:
+            if existing_resolved_version_key == _VERSION:
+                return None, ResolvedLazyFrameProps(version_key=_VERSION)
+            pushed = _pushed(table, [Conjunct(tree_of(condition.expr) or {}) for condition in filters])
+            applied = {i for i, implied in enumerate(pushed) if implied.exact}
+            left = {c for i, f in enumerate(filters) if i not in applied for c in f.expr.meta.root_names()}
+            columns = table.schema.names if projection is None else projection[:filter_drop_columns_idx]
+            clauses = [clause for implied in pushed for clause in implied.clauses]
+            scan = table.scan([c for c in table.schema.names if c in {*columns, *left}], clauses)
+            return _Source(table, scan).frame(), ResolvedLazyFrameProps(version_key=_VERSION, applied_filters=applied)
+
+    return TableResolver().lazy()
+
+
+class _Source:
+    """What Polars calls to read a table.
+
+    With ``planned``, the filters of the query have been pushed into this scan already. Polars still
+    passes those that it has to apply.
+    """
+
+    def __init__(self, table: Table, planned: Scan | None = None) -> None:
+        self._table, self._planned = table, planned
+
+    def frame(self) -> pl.LazyFrame:
+        """The lazy frame."""
+        planned = self._planned
+        detail = {} if planned is None else {"explain_detail": planned.detail}
+        options = {"explain_name": f"{self._table.kind} {self._table.name!r}", "is_pure": True, **detail}
+        known = inspect.signature(register_io_source).parameters
+        accepted = {name: value for name, value in options.items() if name in known}
+        return register_io_source(self._frames, schema=_schema_of(self._table), **accepted)
+
+    def _frames(
+        self, with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        columns = self._table.schema.names if with_columns is None else with_columns
+        scan, rest = self._scan(columns, predicate)
+        if not columns:
+            yield pl.DataFrame(height=min(scan.count(), n_rows or 2**63))
+            return
+        for rows in scan.tables(n_rows):
+            frame = _frame(rows.select(columns))
+            yield frame if rest is None else frame.filter(rest)
+
+    def _scan(self, columns: Sequence[str], predicate: pl.Expr | None) -> tuple[Scan, pl.Expr | None]:
+        """The scan, and the filter that its rows still need."""
+        if self._planned is not None:
+            is_same = set(columns) == set(self._planned.columns)
+            return self._planned if is_same else self._table.scan(columns, self._planned.clauses), predicate
+        conjuncts = None if predicate is None else split_predicate(predicate)
+        if conjuncts is None:
+            return self._table.scan(columns), predicate
+        pushed = _pushed(self._table, conjuncts)
+        clauses = [clause for implied in pushed for clause in implied.clauses]
+        left = [c.expression for c, implied in zip(conjuncts, pushed, strict=True) if not implied.exact]
+        return self._table.scan(columns, clauses), pl.all_horizontal(left) if left else None
+
+
+def _pushed(table: Table, conjuncts: Sequence[Conjunct]) -> list[Implied]:
+    """What a scan does for each of several filters that all have to be true."""
+    implied = implied_clauses([conjunct.filter for conjunct in conjuncts], table.schema, table.accepts)
+    return [i if i.exact else _by_partition_values(table, c) or i for c, i in zip(conjuncts, implied, strict=True)]
+
+
+def _by_partition_values(table: Table, conjunct: Conjunct) -> Implied | None:
+    """Any filter on one partition column: Polars says which of its values satisfy the filter."""
+    if not conjunct.tree:
+        return None
+    expression = conjunct.expression
+    names = set(expression.meta.root_names())
+    values = table.partition_values(*names) if len(names) == 1 else None
+    if values is None or len(values) > _MOST_VALUES:
+        return None
+    column = names.pop()
+    kept = _frame(pa.table({column: values})).filter(expression).to_arrow().column(0).to_pylist()
+    clause = Clause(column, "in", Constants(kept))
+    return Implied((clause,), exact=True) if table.accepts(clause) else None
+
+
+def _schema_of(table: Table) -> pl.Schema:
+    return _frame(table.schema.empty_table()).schema
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

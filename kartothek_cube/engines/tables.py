@@ -1,0 +1,314 @@
+"""Cubes and datasets in one state, as tables that an engine scans.
+
+A table holds the snapshots of its datasets. Planning a scan reads indices, running it data files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+
+import pyarrow as pa
+
+from kartothek_cube.core.arrow.schema import check_literal, check_literals
+from kartothek_cube.core.dataset.scan_plan import ScanPlan
+from kartothek_cube.core.display.explain import predicates_text
+from kartothek_cube.core.expressions.conjunction import condition_class
+from kartothek_cube.core.expressions.parsing import check_values
+from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
+from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.metadata.snapshot import Snapshot
+from kartothek_cube.core.runtime.executor import READ_FILES, map_in_threads
+from kartothek_cube.core.runtime.options import Options
+from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
+from kartothek_cube.core.scan.execute import stream_tables
+from kartothek_cube.core.scan.plan import make_file_plan
+from kartothek_cube.core.stores.contract import Store
+from kartothek_cube.cube.cube import Cube, get_payload_subset
+from kartothek_cube.cube.execute.run import count_planned, iter_groups
+from kartothek_cube.cube.members.consistency import infos_of
+from kartothek_cube.cube.query.intention import QueryArguments, make_intention
+from kartothek_cube.cube.query.plan import QueryPlan
+from kartothek_cube.cube.query.planning import plan_members
+from kartothek_cube.errors import InvalidInput, InvalidType
+
+__all__ = ["CubeTable", "DatasetTable", "Scan", "Table"]
+
+
+class Scan(ABC):
+    """A planned scan: columns and conditions are chosen, no data file is read.
+
+    Attributes
+    ----------
+    table : Table
+        What is scanned.
+    columns : tuple of str
+        The columns of the rows, in order.
+    clauses : tuple of Clause
+        What all rows satisfy.
+    plan : QueryPlan or ScanPlan
+        The files to read, and why.
+    """
+
+    plan: QueryPlan | ScanPlan
+
+    def __init__(self, table: Table, columns: Sequence[str], clauses: Sequence[Clause]) -> None:
+        self.table, self.columns, self.clauses = table, tuple(columns), tuple(clauses)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types of the rows."""
+        return pa.schema([self.table.schema.field(c) for c in self.columns])
+
+    @property
+    def detail(self) -> str:
+        """Files and conditions in one line."""
+        conditions = predicates_text((self.clauses,)) if self.clauses else "none"
+        return f"{self._files()}; conditions: {conditions}"
+
+    def tables(self, limit: int | None = None) -> Iterator[pa.Table]:
+        """The rows, at most ``limit`` of them, with bounded memory.
+
+        Raises
+        ------
+        KeyNotFound
+            At a file that has been removed since the table was opened.
+        """
+        with self.table.operation() as op:
+            return op.lasting(self._limited(self._rows(), limit))
+
+    def _limited(self, rows: Generator[pa.Table, None, None], limit: int | None) -> Generator[pa.Table, None, None]:
+        with closing(rows):  # stops the threads that read ahead
+            left = limit
+            while left != 0 and (table := next(rows, None)) is not None:
+                table = table if left is None else table.slice(0, left)
+                left = left if left is None else left - table.num_rows
+                yield table.select(list(self.columns))
+
+    def count(self) -> int:
+        """The number of rows; errors as of `tables`."""
+        with self.table.operation():
+            return self._count()
+
+    @abstractmethod
+    def _files(self) -> str:
+        """The files to read and the files there are, in words."""
+
+    @abstractmethod
+    def _rows(self) -> Generator[pa.Table, None, None]:
+        """The rows, with these and maybe more columns."""
+
+    @abstractmethod
+    def _count(self) -> int:
+        """The number of rows."""
+
+
+class Table(ABC):
+    """A cube or a dataset in one state. Safe for threads.
+
+    Attributes
+    ----------
+    name, kind : str
+        The prefix of a ``"cube"``, or the uuid of a ``"dataset"``.
+    store : Store
+        Where the files are.
+    schema : pyarrow.Schema
+        All columns.
+    """
+
+    kind: str
+
+    def __init__(self, name: str, store: Store, schema: pa.Schema, verb: str, options: Options) -> None:
+        self.name, self.store, self.schema = name, store, schema
+        self._verb, self._options = verb, options
+
+    @contextmanager
+    def operation(self) -> Iterator[AnyOperation]:
+        """The context of all work for the table: the options of its call, and a record in the log."""
+        with operation(self._verb, self._options, cube=self.name if self.kind == "cube" else None) as op:
+            name_dataset(self.name)
+            yield op
+
+    def is_same_state(self, other: Table) -> bool:
+        """Whether another table of this name certainly has the same files."""
+        mine, others = self._snapshots(), other._snapshots()
+        return mine.keys() == others.keys() and all(_is_same(mine[i], others[i]) for i in mine)
+
+    @abstractmethod
+    def _snapshots(self) -> Mapping[str, Snapshot]:
+        """The snapshots of its datasets."""
+
+    @abstractmethod
+    def accepts(self, clause: Clause) -> bool:
+        """Whether a scan takes the clause: its constants fit its column."""
+
+    @abstractmethod
+    def partition_values(self, column: str) -> pa.ChunkedArray | None:
+        """The distinct values of a partition column; None for any other column."""
+
+    @abstractmethod
+    def scan(self, columns: Sequence[str], clauses: Sequence[Clause] = ()) -> Scan:
+        """Plan a scan of these columns, for the rows that satisfy all clauses."""
+
+
+def _is_same(left: Snapshot, right: Snapshot) -> bool:
+    # A dataset whose document lists no partitions changes without its document.
+    is_listed = left.document.partitions is not None
+    return is_listed and left.uuid == right.uuid and left.token is not None and left.token == right.token
+
+
+# --- cubes ----------------------------------------------------------------------------------------
+
+
+class CubeTable(Table):
+    """A cube in one state: one row a cell."""
+
+    kind = "cube"
+
+    def __init__(
+        self,
+        cube: Cube,
+        members: Mapping[str, Snapshot],
+        store: Store,
+        verb: str,
+        options: Options,
+        dimension_columns: tuple[str, ...] | None = None,
+    ) -> None:
+        self._cube, self._members, self._infos = cube, members, infos_of(members)
+        self._dimensions = dimension_columns
+        schema = make_intention(self._query(self._payload(), ()), self._infos).schema
+        super().__init__(cube.uuid_prefix, store, schema, verb, options)
+
+    def _snapshots(self) -> Mapping[str, Snapshot]:
+        return self._members
+
+    def _payload(self) -> set[str]:
+        """The payload that cells with these dimensions have once."""
+        kept = set(self._cube.dimension_columns if self._dimensions is None else self._dimensions)
+        dropped = set(self._cube.dimension_columns) - kept
+        whole = (info.columns for info in self._infos.values() if dropped.isdisjoint(info.columns))
+        return get_payload_subset({column for columns in whole for column in columns}, self._cube)
+
+    def _query(self, payload: Collection[str], clauses: Sequence[Clause]) -> QueryArguments:
+        conditions = [condition_class(clause.op)(clause.column, clause.value) for clause in clauses]
+        return QueryArguments(self._cube, conditions, None, self._dimensions, None, sorted(payload))
+
+    def accepts(self, clause: Clause) -> bool:
+        """Whether a query of the cube takes the clause as a condition."""
+        try:
+            check_values(clause.column, constants_of(clause))
+            for info in self._infos.values():
+                if clause.column in info.schema.names:
+                    data_type = info.schema.field(clause.column).type
+                    for value in constants_of(clause):
+                        check_literal(value, data_type, clause.column, strict=True)
+        except (InvalidInput, InvalidType):
+            return False
+        return True
+
+    def partition_values(self, column: str) -> pa.ChunkedArray | None:
+        """The distinct values of a partition column of the cube."""
+        if column not in self._cube.partition_columns:
+            return None
+        return self._members[self._cube.seed_dataset].values.column(column).unique()
+
+    def scan(self, columns: Sequence[str], clauses: Sequence[Clause] = ()) -> CubeScan:
+        """Plan a query of the cube."""
+        payload = get_payload_subset(set(columns), self._cube)
+        with self.operation():
+            plan = plan_members(self._query(payload, clauses), self._members, self.store)
+        return CubeScan(self, columns, clauses, plan, {i: len(s.partitions) for i, s in self._members.items()})
+
+
+class CubeScan(Scan):
+    """The planned query of a cube."""
+
+    plan: QueryPlan
+
+    def __init__(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        clauses: Sequence[Clause],
+        plan: QueryPlan,
+        totals: Mapping[str, int],
+    ) -> None:
+        super().__init__(table, columns, clauses)
+        self.plan, self._totals = plan, totals
+
+    def _files(self) -> str:
+        return ", ".join(f"{i} {n} of {self._totals[i]} files" for i, n in self.plan.file_counts().items())
+
+    def _rows(self) -> Generator[pa.Table, None, None]:
+        return (table for _, table in iter_groups(self.plan, self.table.store))
+
+    def _count(self) -> int:
+        return count_planned(self.plan, self.table.store)
+
+
+# --- datasets -------------------------------------------------------------------------------------
+
+
+class DatasetTable(Table):
+    """One table of a dataset in one state."""
+
+    kind = "dataset"
+
+    def __init__(self, snapshot: Snapshot, table: str, store: Store, verb: str, options: Options) -> None:
+        super().__init__(snapshot.uuid, store, snapshot.schemas[table], verb, options)
+        self._snapshot, self._table = snapshot, table
+
+    def _snapshots(self) -> Mapping[str, Snapshot]:
+        return {self.name: self._snapshot}
+
+    def accepts(self, clause: Clause) -> bool:
+        """Whether a predicate on the dataset may be this clause."""
+        constants = constants_of(clause)
+        if clause.op in ("==", "!=") and clause.value is None:
+            return True
+        try:
+            check_literals(constants, self.schema.field(clause.column).type, clause.column)
+        except InvalidType:
+            return False
+        return not any(map(is_null, constants))
+
+    def partition_values(self, column: str) -> pa.ChunkedArray | None:
+        """The distinct values of a partition key."""
+        return self._snapshot.values.column(column).unique() if column in self._snapshot.partition_keys else None
+
+    def scan(self, columns: Sequence[str], clauses: Sequence[Clause] = ()) -> DatasetScan:
+        """Plan a read of the table."""
+        snapshot, predicates = self._snapshot, (tuple(clauses),) if clauses else None
+        with self.operation():
+            files = make_file_plan(self.store, snapshot, self._table, list(columns), predicates)
+        indexed = tuple(sorted(snapshot.pruning_columns))
+        return DatasetScan(
+            self, columns, clauses, ScanPlan(snapshot.uuid, self._table, snapshot.partition_keys, indexed, files)
+        )
+
+
+class DatasetScan(Scan):
+    """The planned read of a dataset."""
+
+    plan: ScanPlan
+
+    def __init__(self, table: Table, columns: Sequence[str], clauses: Sequence[Clause], plan: ScanPlan) -> None:
+        super().__init__(table, columns, clauses)
+        self.plan = plan
+
+    def _files(self) -> str:
+        return f"{len(self.plan)} of {self.plan.scan.total} files"
+
+    def _rows(self) -> Generator[pa.Table, None, None]:
+        return stream_tables(self.table.store, self.plan.scan.request, self.plan.scan.tasks())
+
+    def _count(self) -> int:
+        files, request = self.plan.scan, self.plan.scan.request
+        if request.predicates is not None:
+            return sum(table.num_rows for table in self._rows())
+
+        def count(key: str) -> int:
+            return file_rows(self.table.store, key, request.dataset)
+
+        return sum(map_in_threads(count, self.plan.files(), store=self.table.store, phase=READ_FILES))

@@ -1,0 +1,200 @@
+"""The public verbs: lazy frames of Polars and connections of DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from kartothek_cube.core.metadata.naming import SINGLE_TABLE
+from kartothek_cube.core.runtime.options import Overrides, current_options
+from kartothek_cube.core.runtime.telemetry import operation
+from kartothek_cube.core.snapshots.time_travel import check_as_of
+from kartothek_cube.core.stores.open import open_instrumented
+from kartothek_cube.cube.cube import Cube
+from kartothek_cube.engines.catalog import open_cube_table, open_dataset_table
+from kartothek_cube.engines.extras import require
+from kartothek_cube.typing import AsOf, Columns, IntoDatasets, StoreLike
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from polars import LazyFrame
+
+__all__ = ["connect", "scan_cube", "scan_dataset"]
+
+
+def scan_cube(
+    cube: Cube | str,
+    store: StoreLike,
+    *,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> LazyFrame:
+    """A cube as a lazy frame of Polars. See the page *SQL and lazy frames*.
+
+    No data file is read before ``collect``. Then Polars pushes down columns, filters and limits:
+    files that cannot have a wanted row are not opened, see ``explain``. The state of the cube is
+    fixed by this call: a later commit does not change the frame.
+
+    Parameters
+    ----------
+    cube : Cube or str
+        The cube, or its prefix.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    datasets : str, iterable of str, or dict, optional
+        The datasets that take part, the seed among them. By default all.
+    dimension_columns : str or iterable of str, optional
+        Dimension columns of the frame. With fewer than the cube has, each projected cell comes
+        once, and payload that depends on other dimensions is left out.
+    as_of : str or datetime, optional
+        A moment, or the id of a commit, as in `query_cube`.
+    options : optional
+        Settings for this call and for reading the frame, from `options`.
+
+    Returns
+    -------
+    polars.LazyFrame
+        Columns and types of `query_cube_arrow`, in no particular order of rows.
+
+    Raises
+    ------
+    MissingExtra
+        If Polars is not installed or too old: ``pip install 'kartothek-cube[polars]'``.
+    InvalidInput, InvalidType
+        As in `query_cube`; for a cube that does not exist with the names that may be meant.
+    KeyNotFound
+        When the frame is collected, if a file has been removed since the call.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, open_store, scan_cube
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> french = scan_cube("sales", store).filter(pl.col("COUNTRY_CODE") == "FR")
+    >>> french.select("UNITS").collect().to_dicts()
+    [{'UNITS': 4}]
+    """
+    require("polars")
+    from kartothek_cube.engines.polars_scan import lazy_frame
+
+    with operation("scan_cube", options, cube=cube):
+        table = open_cube_table(
+            cube,
+            open_instrumented(store),
+            "scan_cube",
+            current_options(options),
+            datasets=datasets,
+            dimension_columns=dimension_columns,
+            as_of=as_of,
+        )
+        return lazy_frame(table)
+
+
+def scan_dataset(
+    dataset_uuid: str,
+    store: StoreLike,
+    *,
+    table: str = SINGLE_TABLE,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> LazyFrame:
+    """One table of a dataset as a lazy frame of Polars, as `scan_cube` does for a cube.
+
+    Parameters
+    ----------
+    dataset_uuid : str
+        The dataset.
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    table : str, default "table"
+        The table.
+    as_of : str or datetime, optional
+        A moment, or the id of a commit, as in `read_table`.
+    options : optional
+        Settings for this call and for reading the frame, from `options`.
+
+    Returns
+    -------
+    polars.LazyFrame
+        Columns and types of `read_table_arrow`.
+
+    Raises
+    ------
+    MissingExtra
+        If Polars is not installed or too old: ``pip install 'kartothek-cube[polars]'``.
+    DatasetNotFound, KeyNotFound, InvalidInput
+        As in `read_table`; for a dataset that does not exist with the names that may be meant.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import open_store, scan_dataset
+    >>> from kartothek_cube.api.dataset import store_dataframes_as_dataset
+    >>> store = open_store("hmemory://")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "UNITS": [3, None]})
+    >>> _ = store_dataframes_as_dataset(store, "sales", [sales])
+    >>> scan_dataset("sales", store).filter(pl.col("UNITS").is_null()).collect().to_dicts()
+    [{'PRODUCT_ID': 2, 'UNITS': None}]
+    """
+    require("polars")
+    from kartothek_cube.engines.polars_scan import lazy_frame
+
+    with operation("scan_dataset", options):
+        opened = open_instrumented(store)
+        pinned = open_dataset_table(
+            dataset_uuid, opened, "scan_dataset", current_options(options), table=table, as_of=as_of
+        )
+        return lazy_frame(pinned)
+
+
+def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides | None = None) -> DuckDBPyConnection:
+    """A connection of DuckDB in which the cubes and datasets of a store are tables.
+
+    A cube is a table under its prefix, a dataset under its uuid: ``FROM sales``, ``FROM
+    "sales++products"``. Where a prefix is also a uuid, the cube is meant. Tables are found when a
+    statement names them, and ``information_schema.tables`` lists all of them. Columns and filters
+    are pushed down, results are streamed. See the page *SQL and lazy frames*.
+
+    Parameters
+    ----------
+    store : str, path, store or callable
+        The store, in any form that `open_store` takes.
+    as_of : str or datetime, optional
+        A moment, or the id of a commit: all statements see this state. By default each statement
+        sees the newest state.
+    options : optional
+        Settings for all statements of the connection, from `options`.
+
+    Returns
+    -------
+    duckdb.DuckDBPyConnection
+        An in-memory database. It has all that DuckDB has: joins, window functions, tables and
+        views of its own, variables of Python as tables. It cannot write to cubes.
+
+    Raises
+    ------
+    MissingExtra
+        If DuckDB is not installed or too old: ``pip install 'kartothek-cube[sql]'``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from kartothek_cube import Cube, build_cube, connect, open_store
+    >>> store = open_store("hmemory://")
+    >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
+    >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
+    >>> _ = build_cube(sales, cube, store)
+    >>> connect(store).sql("SELECT UNITS FROM sales WHERE COUNTRY_CODE = 'FR'").fetchall()
+    [(4,)]
+    """
+    require("sql")
+    from kartothek_cube.engines.connection import StoreConnection
+
+    connection = StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
+    return cast("DuckDBPyConnection", connection)
