@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 
@@ -29,6 +29,9 @@ class StoreConnection:
     """Stands for a connection of DuckDB: its methods are those of the connection inside.
 
     Before a statement is run, the tables that it names are looked up in the store.
+
+    DuckDB also looks for tables among the variables of its callers, these methods among them: hence
+    the names with underscores.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class StoreConnection:
     ) -> None:
         if inside is None:
             inside = duckdb.connect()
-            # Else DuckDB looks for variables in the frames of this module, not of the caller.
+            # Else DuckDB looks in the frames of this module alone, and not in those of its caller.
             inside.execute("SET python_scan_all_frames = true")
         self._inside, self._state = inside, (store, as_of, options)
         self._catalog = StoreCatalog(inside, store, as_of, options)
@@ -49,7 +52,7 @@ class StoreConnection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inside, name)
 
-    def __enter__(self) -> StoreConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,15 +66,18 @@ class StoreConnection:
 
     def sql(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement; a query becomes a relation."""
-        return self._run(self._inside.sql, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.sql, _query, (), _arguments)
+        return relation
 
     def query(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
-        return self._run(self._inside.query, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.query, _query, (), _arguments)
+        return relation
 
     def from_query(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
-        return self._run(self._inside.from_query, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.from_query, _query, (), _arguments)
+        return relation
 
     def execute(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement, whose rows the connection then fetches."""
@@ -91,7 +97,7 @@ class StoreConnection:
         """A view, cube or dataset as a relation."""
         return self._named(self._inside.view, name)
 
-    def _named(self, _method: Callable[..., Any], _name: str) -> Any:
+    def _named(self, _method: Callable[[str], duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
         quoted = '"' + _name.replace('"', '""') + '"'
         self._catalog.prepare(f"FROM {quoted}")
         # Tables of the store are views for DuckDB.
@@ -127,7 +133,7 @@ class StoreConnection:
                 self._inside.execute(_explained["body"], *_values).fetchall()
         _rows += [("kartothek_cube", f"{scan.detail}\n\n{scan.plan.explain()}") for scan in _scans]
         _lines = ", ".join(f"({_text_literal(key)}, {_text_literal(value)})" for key, value in _rows)
-        return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")
+        return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")  # noqa: S608 - literals
 
 
 def _text_literal(text: str) -> str:

@@ -147,7 +147,7 @@ _KINDS: dict[str, Callable[[Any], Filter]] = {
 
 
 def _constant(tree: Tree) -> Any:
-    """The value of a literal; raises `NoConstant` for nulls, NaN and what Python has no value for."""
+    """The value of a literal; raises `NoConstant` for nulls, NaN and unknown types."""
     literal = tree["Literal"]
     literal = literal.get("Scalar", literal.get("Dyn", literal))
     # Polars 1.30 tells the type of a scalar beside its value.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -28,14 +28,14 @@ _VERSION = "pinned"
 
 
 def lazy_frame(table: Table) -> pl.LazyFrame:
-    """A lazy frame over a table: columns, filters and limits are pushed down when it is collected."""
+    """A lazy frame over a table, which is read when the frame is collected."""
     if find_spec("polars.lazyframe.resolver") is None:
         return _Source(table).frame()
     return _resolving_frame(table)
 
 
 def _resolving_frame(table: Table) -> pl.LazyFrame:
-    """A frame that is planned when Polars has optimized a query, so that `explain` shows the plan."""
+    """A frame that is planned when Polars optimizes a query, so that `explain` shows the plan."""
     from polars.lazyframe.resolver import LazyFrameResolver, ResolvedLazyFrameProps
 
     class TableResolver(LazyFrameResolver):
@@ -79,9 +79,10 @@ class _Source:
 
     def frame(self) -> pl.LazyFrame:
         """The lazy frame."""
-        planned = self._planned
-        detail = {} if planned is None else {"explain_detail": planned.detail}
-        options = {"explain_name": f"{self._table.kind} {self._table.name!r}", "is_pure": True, **detail}
+        options: dict[str, Any] = {"explain_name": f"{self._table.kind} {self._table.name!r}", "is_pure": True}
+        if self._planned is not None:
+            options["explain_detail"] = self._planned.detail
+        # Older releases know fewer of them.
         known = inspect.signature(register_io_source).parameters
         accepted = {name: value for name, value in options.items() if name in known}
         return register_io_source(self._frames, schema=_schema_of(self._table), **accepted)

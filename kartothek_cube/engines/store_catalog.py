@@ -82,7 +82,7 @@ class StoreCatalog:
         return names
 
     def _match(self, names: Iterable[str]) -> set[str]:
-        """The tables of the store that have these names; the case counts only where two differ by it."""
+        """The tables of the store with these names, the case of which counts only if it decides."""
         listed = list_tables(self._store)
         folded = {name.lower(): name for name in reversed(listed)}
         exact = set(listed).intersection(names)
