@@ -7,7 +7,6 @@ between releases: what is not recognized is `Unknown`, and stays with Polars.
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -42,21 +41,17 @@ class NoConstant(Exception):
 class Conjunct:
     """One of the expressions that all have to be true."""
 
-    tree: Tree
+    expression: pl.Expr
 
     @property
     def filter(self) -> Filter:
         """The expression as a filter."""
-        return _filter(self.tree)
-
-    @property
-    def expression(self) -> pl.Expr:
-        """The expression itself."""
-        return pl.Expr.deserialize(io.BytesIO(json.dumps(self.tree).encode()), format="json")
+        tree = tree_of(self.expression)
+        return Unknown() if tree is None else _filter(tree)
 
 
-def split_predicate(predicate: pl.Expr) -> list[Conjunct] | None:
-    """The conjuncts of a predicate; None if it cannot be split.
+def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
+    """The conjuncts of a predicate.
 
     Examples
     --------
@@ -64,8 +59,13 @@ def split_predicate(predicate: pl.Expr) -> list[Conjunct] | None:
     >>> [c.filter for c in split_predicate((pl.col("WEEK") > 9) & pl.col("BRAND").is_null())]
     [Comparison(column='WEEK', op='>', value=9), NullTest(column='BRAND')]
     """
-    tree = tree_of(predicate)
-    return None if tree is None else [Conjunct(part) for part in _conjuncts(tree)]
+    tree = tree_of(predicate) or {}
+    node = tree.get("BinaryExpr")
+    if node is not None and _JOINTS.get(node["op"]) is And:
+        # Not from their JSON form, in which NaN is null.
+        return [conjunct for part in reversed(predicate.meta.pop()) for conjunct in split_predicate(part)]
+    # Where only the greatest rows count, Polars adds a hint that it cannot evaluate itself.
+    return [] if "dynamic_pred" in str(tree.get("Display", "")) else [Conjunct(predicate)]
 
 
 def tree_of(expression: pl.Expr) -> Tree | None:
@@ -75,14 +75,6 @@ def tree_of(expression: pl.Expr) -> Tree | None:
     except (ValueError, pl.exceptions.PolarsError):
         return None
     return tree
-
-
-def _conjuncts(tree: Tree) -> list[Tree]:
-    node = tree.get("BinaryExpr")
-    if node is not None and _JOINTS.get(node["op"]) is And:
-        return [*_conjuncts(node["left"]), *_conjuncts(node["right"])]
-    # Where only the greatest rows count, Polars adds a hint that it cannot evaluate itself.
-    return [] if "dynamic_pred" in str(tree.get("Display", "")) else [tree]
 
 
 def _filter(tree: Tree) -> Filter:
