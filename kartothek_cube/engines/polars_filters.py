@@ -192,7 +192,7 @@ def _constants(tree: Tree) -> tuple[Any, ...]:
         values = values.flatten()
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
         return tuple(np.array(values.drop_null()))
-    constants = tuple(values.drop_null().to_pylist())
+    constants = tuple(value for value in values.to_pylist() if value is not None)
     if any(constant != constant for constant in constants):  # noqa: PLR0124 - NaN
         raise NoConstant
     return constants

@@ -57,3 +57,22 @@ def test_the_parts_of_a_predicate_keep_their_nan():
     predicate = (pl.col("v1") != NAN) & (pl.col("p") > "a") & (pl.col("q") == 1.0)
     parts = [pl.col("v1") != NAN, pl.col("p") > "a", pl.col("q") == 1.0]
     assert [str(conjunct.expression) for conjunct in split_predicate(predicate)] == [str(part) for part in parts]
+
+
+def test_a_list_of_bytes_is_a_membership(frame):
+    (conjunct,) = split_predicate(pl.col("v2").is_in([b"a", None]))
+    assert conjunct.filter == Membership("v2", (b"a",))
+    assert values_of_p(frame.filter(pl.col("v2").is_in([b"a", None]))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (pl.col("v3") < pl.lit(2**23).cast(pl.Date), ["a", "c"]),
+        (pl.col("v3").is_in(pl.Series([2**23, 19_782]).cast(pl.Date).implode()), ["a"]),
+        (pl.col("v4") < pl.lit(2**60).cast(pl.Datetime("us")), ["b"]),
+        (pl.col("v4").is_in(pl.Series([2**60, 0]).cast(pl.Datetime("us")).implode()), ["b"]),
+    ],
+)
+def test_dates_and_times_that_python_has_not_are_left_to_polars(frame, condition, expected):
+    assert values_of_p(frame.filter(condition)) == expected
