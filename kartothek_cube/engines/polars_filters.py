@@ -82,7 +82,7 @@ def _filter(tree: Tree) -> Filter:
     try:
         kind, node = next(iter(tree.items()))
         return _KINDS[kind](node) if kind in _KINDS else Unknown()
-    except (NoConstant, KeyError, TypeError, ValueError, IndexError, AttributeError):
+    except (NoConstant, LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return Unknown()
 
 
