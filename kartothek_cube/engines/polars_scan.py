@@ -13,7 +13,7 @@ from polars.io.plugins import register_io_source
 
 from kartothek_cube.core.expressions.predicates import Clause, Constants
 from kartothek_cube.engines.filters import Implied, implied_clauses
-from kartothek_cube.engines.polars_filters import Conjunct, split_predicate, tree_of
+from kartothek_cube.engines.polars_filters import Conjunct, split_predicate
 from kartothek_cube.engines.tables import Scan, Table
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _resolving_frame(table: Table) -> pl.LazyFrame:
         ) -> tuple[pl.LazyFrame | None, ResolvedLazyFrameProps]:
             if existing_resolved_version_key == _VERSION:
                 return None, ResolvedLazyFrameProps(version_key=_VERSION)
-            pushed = _pushed(table, [Conjunct(tree_of(condition.expr) or {}) for condition in filters])
+            pushed = _pushed(table, [Conjunct(condition.expr) for condition in filters])
             applied = {i for i, implied in enumerate(pushed) if implied.exact}
             left = {c for i, f in enumerate(filters) if i not in applied for c in f.expr.meta.root_names()}
             columns = table.schema.names if projection is None else projection[:filter_drop_columns_idx]
@@ -104,9 +104,7 @@ class _Source:
         if self._planned is not None:
             is_same = set(columns) == set(self._planned.columns)
             return self._planned if is_same else self._table.scan(columns, self._planned.clauses), predicate
-        conjuncts = None if predicate is None else split_predicate(predicate)
-        if conjuncts is None:
-            return self._table.scan(columns), predicate
+        conjuncts = [] if predicate is None else split_predicate(predicate)
         pushed = _pushed(self._table, conjuncts)
         clauses = [clause for implied in pushed for clause in implied.clauses]
         left = [c.expression for c, implied in zip(conjuncts, pushed, strict=True) if not implied.exact]
@@ -121,15 +119,12 @@ def _pushed(table: Table, conjuncts: Sequence[Conjunct]) -> list[Implied]:
 
 def _by_partition_values(table: Table, conjunct: Conjunct) -> Implied | None:
     """Any filter on one partition column: Polars says which of its values satisfy the filter."""
-    if not conjunct.tree:
-        return None
-    expression = conjunct.expression
-    names = set(expression.meta.root_names())
+    names = set(conjunct.expression.meta.root_names())
     values = table.partition_values(*names) if len(names) == 1 else None
     if values is None or len(values) > _MOST_VALUES:
         return None
     column = names.pop()
-    kept = _frame(pa.table({column: values})).filter(expression).to_arrow().column(0).to_pylist()
+    kept = _frame(pa.table({column: values})).filter(conjunct.expression).to_arrow().column(0).to_pylist()
     clause = Clause(column, "in", Constants(kept))
     return Implied((clause,), exact=True) if table.accepts(clause) else None
 
