@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import duckdb
 
@@ -14,6 +14,8 @@ from kartothek_cube.engines.store_catalog import StoreCatalog, unquoted
 from kartothek_cube.typing import AsOf
 
 __all__ = ["StoreConnection"]
+
+R = TypeVar("R")
 
 _NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_]\w*)'
 _COUNT = re.compile(
@@ -49,7 +51,7 @@ class StoreConnection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inside, name)
 
-    def __enter__(self) -> StoreConnection:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,11 +77,13 @@ class StoreConnection:
 
     def execute(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement, whose rows the connection then fetches."""
+        self._inside.execute("")  # ends the statement before, whose rows nobody fetches any more
         self._run(self._inside.execute, _query, _arguments, _named)
         return self
 
     def executemany(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement for many parameters."""
+        self._inside.execute("")
         self._run(self._inside.executemany, _query, _arguments, _named)
         return self
 
@@ -91,13 +95,19 @@ class StoreConnection:
         """A view, cube or dataset as a relation."""
         return self._named(self._inside.view, name)
 
-    def _named(self, _method: Callable[..., Any], _name: str) -> Any:
+    def register(self, view_name: str, python_object: object) -> StoreConnection:
+        """Make an object of Python a table, instead of a cube or dataset of this name."""
+        self._catalog.forget(view_name)
+        self._inside.register(view_name, python_object)
+        return self
+
+    def _named(self, _method: Callable[..., duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
         quoted = '"' + _name.replace('"', '""') + '"'
         self._catalog.prepare(f"FROM {quoted}")
         # Tables of the store are views for DuckDB.
         return self._inside.view(_name) if self._catalog.table(_name) is not None else _method(_name)
 
-    def _run(self, _method: Callable[..., Any], _query: Any, _arguments: Sequence[Any], _named: dict[str, Any]) -> Any:
+    def _run(self, _method: Callable[..., R], _query: Any, _arguments: Sequence[Any], _named: dict[str, Any]) -> R:
         _text = _query if isinstance(_query, str) else str(getattr(_query, "query", ""))
         self._catalog.prepare(_text)
         if _counted := _COUNT.fullmatch(_text):
@@ -105,20 +115,24 @@ class StoreConnection:
             if _table is not None:
                 _name = _counted["alias"] or '"count_star()"'
                 return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_name}")
-        if _explained := _EXPLAIN.fullmatch(_text):
+        if (_explained := _EXPLAIN.fullmatch(_text)) and self._is_query(_explained["body"]):
             return self._explain(_method, _text, _explained, _arguments, _named)
         return _method(_query, *_arguments, **_named)
 
+    def _is_query(self, _text: str) -> bool:
+        """Whether a text is one statement that changes nothing, as ``WITH ... INSERT`` does."""
+        return [s.type for s in self._inside.extract_statements(_text)] == [duckdb.StatementType.SELECT]
+
     def _explain(
         self,
-        _method: Callable[..., Any],
+        _method: Callable[..., R],
         _text: str,
         _explained: re.Match[str],
         _arguments: Sequence[Any],
         _named: dict[str, Any],
-    ) -> Any:
+    ) -> R:
         """The plan of DuckDB, and after it those of the scans."""
-        _values = _arguments or ((_named["params"],) if "params" in _named else ())
+        _values = _arguments or tuple(_named.values())
         _rows = self._inside.execute(_text, *_values).fetchall()
         _scans = list(self._catalog.scans)
         if not _explained["analyze"]:
@@ -127,7 +141,7 @@ class StoreConnection:
                 self._inside.execute(_explained["body"], *_values).fetchall()
         _rows += [("kartothek_cube", f"{scan.detail}\n\n{scan.plan.explain()}") for scan in _scans]
         _lines = ", ".join(f"({_text_literal(key)}, {_text_literal(value)})" for key, value in _rows)
-        return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")
+        return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")  # noqa: S608
 
 
 def _text_literal(text: str) -> str:

@@ -125,7 +125,7 @@ class Table(ABC):
 
     @contextmanager
     def operation(self) -> Iterator[AnyOperation]:
-        """The context of all work for the table: the options of its call, and a record in the log."""
+        """The context of all work for the table: the options of its call, a record in the log."""
         with operation(self._verb, self._options, cube=self.name if self.kind == "cube" else None) as op:
             name_dataset(self.name)
             yield op
@@ -144,7 +144,7 @@ class Table(ABC):
         """Whether a scan takes the clause: its constants fit its column."""
 
     @abstractmethod
-    def partition_values(self, column: str) -> pa.ChunkedArray | None:
+    def partition_values(self, column: str) -> pa.Array | None:
         """The distinct values of a partition column; None for any other column."""
 
     @abstractmethod
@@ -207,7 +207,7 @@ class CubeTable(Table):
             return False
         return True
 
-    def partition_values(self, column: str) -> pa.ChunkedArray | None:
+    def partition_values(self, column: str) -> pa.Array | None:
         """The distinct values of a partition column of the cube."""
         if column not in self._cube.partition_columns:
             return None
@@ -273,7 +273,7 @@ class DatasetTable(Table):
             return False
         return not any(map(is_null, constants))
 
-    def partition_values(self, column: str) -> pa.ChunkedArray | None:
+    def partition_values(self, column: str) -> pa.Array | None:
         """The distinct values of a partition key."""
         return self._snapshot.values.column(column).unique() if column in self._snapshot.partition_keys else None
 
@@ -304,7 +304,7 @@ class DatasetScan(Scan):
         return stream_tables(self.table.store, self.plan.scan.request, self.plan.scan.tasks())
 
     def _count(self) -> int:
-        files, request = self.plan.scan, self.plan.scan.request
+        request = self.plan.scan.request
         if request.predicates is not None:
             return sum(table.num_rows for table in self._rows())
 
