@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import duckdb
 
@@ -14,8 +14,6 @@ from kartothek_cube.engines.store_catalog import StoreCatalog, unquoted
 from kartothek_cube.typing import AsOf
 
 __all__ = ["StoreConnection"]
-
-R = TypeVar("R")
 
 _NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_]\w*)'
 _COUNT = re.compile(
@@ -31,6 +29,9 @@ class StoreConnection:
     """Stands for a connection of DuckDB: its methods are those of the connection inside.
 
     Before a statement is run, the tables that it names are looked up in the store.
+
+    DuckDB also looks for tables among the variables of its callers, these methods among them: hence
+    the names with underscores.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class StoreConnection:
     ) -> None:
         if inside is None:
             inside = duckdb.connect()
-            # Else DuckDB looks for variables in the frames of this module, not of the caller.
+            # Else DuckDB looks in the frames of this module alone, and not in those of its caller.
             inside.execute("SET python_scan_all_frames = true")
         self._inside, self._state = inside, (store, as_of, options)
         self._catalog = StoreCatalog(inside, store, as_of, options)
@@ -65,15 +66,18 @@ class StoreConnection:
 
     def sql(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement; a query becomes a relation."""
-        return self._run(self._inside.sql, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.sql, _query, (), _arguments)
+        return relation
 
     def query(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
-        return self._run(self._inside.query, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.query, _query, (), _arguments)
+        return relation
 
     def from_query(self, _query: Any, **_arguments: Any) -> duckdb.DuckDBPyRelation:
         """Run a statement as `sql` does."""
-        return self._run(self._inside.from_query, _query, (), _arguments)
+        relation: duckdb.DuckDBPyRelation = self._run(self._inside.from_query, _query, (), _arguments)
+        return relation
 
     def execute(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement, whose rows the connection then fetches."""
@@ -101,13 +105,13 @@ class StoreConnection:
         self._inside.register(view_name, python_object)
         return self
 
-    def _named(self, _method: Callable[..., duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
+    def _named(self, _method: Callable[[str], duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
         quoted = '"' + _name.replace('"', '""') + '"'
         self._catalog.prepare(f"FROM {quoted}")
         # Tables of the store are views for DuckDB.
         return self._inside.view(_name) if self._catalog.table(_name) is not None else _method(_name)
 
-    def _run(self, _method: Callable[..., R], _query: Any, _arguments: Sequence[Any], _named: dict[str, Any]) -> R:
+    def _run(self, _method: Callable[..., Any], _query: Any, _arguments: Sequence[Any], _named: dict[str, Any]) -> Any:
         _text = _query if isinstance(_query, str) else str(getattr(_query, "query", ""))
         self._catalog.prepare(_text)
         if _counted := _COUNT.fullmatch(_text):
@@ -125,12 +129,12 @@ class StoreConnection:
 
     def _explain(
         self,
-        _method: Callable[..., R],
+        _method: Callable[..., Any],
         _text: str,
         _explained: re.Match[str],
         _arguments: Sequence[Any],
         _named: dict[str, Any],
-    ) -> R:
+    ) -> Any:
         """The plan of DuckDB, and after it those of the scans."""
         _values = _arguments or tuple(_named.values())
         _rows = self._inside.execute(_text, *_values).fetchall()
@@ -141,7 +145,7 @@ class StoreConnection:
                 self._inside.execute(_explained["body"], *_values).fetchall()
         _rows += [("kartothek_cube", f"{scan.detail}\n\n{scan.plan.explain()}") for scan in _scans]
         _lines = ", ".join(f"({_text_literal(key)}, {_text_literal(value)})" for key, value in _rows)
-        return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")  # noqa: S608
+        return _method(f"SELECT * FROM (VALUES {_lines}) AS plan(explain_key, explain_value)")  # noqa: S608 - literals
 
 
 def _text_literal(text: str) -> str:

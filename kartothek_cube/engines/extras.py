@@ -28,4 +28,6 @@ def require(extra: str) -> None:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", release)[:3])
+    """The first three numbers of a release: 1.30 is 1.30.0."""
+    numbers = [int(number) for number in re.findall(r"\d+", release)]
+    return tuple([*numbers, 0, 0][:3])

@@ -125,7 +125,7 @@ class Table(ABC):
 
     @contextmanager
     def operation(self) -> Iterator[AnyOperation]:
-        """The context of all work for the table: the options of its call, a record in the log."""
+        """The context of work for the table: the options of its call, a record in the log."""
         with operation(self._verb, self._options, cube=self.name if self.kind == "cube" else None) as op:
             name_dataset(self.name)
             yield op

@@ -77,6 +77,4 @@ def test_the_bounds_are_those_of_the_package():
         assert bounds != []
         # Whoever tests needs no other release than whoever uses it.
         assert {bound.removesuffix(".0") for bound in bounds} == {oldest.removesuffix(".0")}
-        assert any(
-            requirement.startswith(f"{package}>=") for requirement in project["optional-dependencies"][extra]
-        )
+        assert any(requirement.startswith(f"{package}>=") for requirement in project["optional-dependencies"][extra])
