@@ -10,7 +10,7 @@ from kartothek_cube.errors import MissingExtra
 __all__ = ["OLDEST", "require"]
 
 # Extra → its package and the oldest release that works; `pyproject.toml` has the same.
-OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0")}
+OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0"), "daft": ("daft", "0.7.26")}
 
 
 def require(extra: str) -> None:

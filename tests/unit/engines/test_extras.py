@@ -13,12 +13,14 @@ from kartothek_cube import connect, scan_cube, scan_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.engines import extras
 from kartothek_cube.engines.extras import OLDEST, require
+from kartothek_cube.engines.verbs import scan_cube_daft
 from kartothek_cube.errors import MissingExtra
 
 VERBS = {
     "scan_cube": (lambda: scan_cube("cube", MemoryStore()), "polars"),
     "scan_dataset": (lambda: scan_dataset("uuid", MemoryStore()), "polars"),
     "connect": (lambda: connect(MemoryStore()), "sql"),
+    "scan_cube_daft": (lambda: scan_cube_daft("cube", MemoryStore()), "daft"),
 }
 
 
@@ -33,7 +35,7 @@ def installed(monkeypatch, **releases):
     monkeypatch.setattr(extras, "version", version)
 
 
-@pytest.mark.parametrize("release", [None, "0.9", "1.1.9", "1"], ids=str)
+@pytest.mark.parametrize("release", [None, "0.6", "0.7.9", "0"], ids=str)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_missing_or_old_package(monkeypatch, verb, release):
     call, extra = VERBS[verb]

@@ -61,7 +61,6 @@ def test_a_filter_is_pushed_down(frame, store):
         (lambda f: f.select(nw.len()), [(4,)]),
         (lambda f: f.select("x", "y", "v1").unpivot(on=["v1"], index=["x", "y"]).select(nw.col("value").max()), None),
         (lambda f: f.join(f.select("x", "y", w="v1"), on=["x", "y"]).select(nw.col("w").sum()), [(5.5,)]),
-        (lambda f: f.with_columns(m=nw.col("v1").max().over("x")).select("x", "m").unique().sort("x"), None),
     ],
 )
 def test_lazy_operations(frame, ask, expected):
