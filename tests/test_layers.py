@@ -66,6 +66,7 @@ HOMES = {
     "pyspark": {"spark", "testing"},
     "click": {"cli"},
     "polars": {"engines"},
+    "daft": {"engines"},
     "duckdb": {"engines", "cli"},
 }
 MODULES_OF_A_ROOM = 15

@@ -81,11 +81,13 @@ class StoreConnection:
 
     def execute(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement, whose rows the connection then fetches."""
+        self._inside.execute("")  # ends the statement before, whose rows nobody fetches any more
         self._run(self._inside.execute, _query, _arguments, _named)
         return self
 
     def executemany(self, _query: Any, *_arguments: Any, **_named: Any) -> StoreConnection:
         """Run a statement for many parameters."""
+        self._inside.execute("")
         self._run(self._inside.executemany, _query, _arguments, _named)
         return self
 
@@ -96,6 +98,12 @@ class StoreConnection:
     def view(self, name: str) -> duckdb.DuckDBPyRelation:
         """A view, cube or dataset as a relation."""
         return self._named(self._inside.view, name)
+
+    def register(self, view_name: str, python_object: object) -> StoreConnection:
+        """Make an object of Python a table, instead of a cube or dataset of this name."""
+        self._catalog.forget(view_name)
+        self._inside.register(view_name, python_object)
+        return self
 
     def _named(self, _method: Callable[[str], duckdb.DuckDBPyRelation], _name: str) -> duckdb.DuckDBPyRelation:
         quoted = '"' + _name.replace('"', '""') + '"'
@@ -111,9 +119,13 @@ class StoreConnection:
             if _table is not None:
                 _name = _counted["alias"] or '"count_star()"'
                 return _method(f"SELECT {_table.scan(()).count()}::BIGINT AS {_name}")
-        if _explained := _EXPLAIN.fullmatch(_text):
+        if (_explained := _EXPLAIN.fullmatch(_text)) and self._is_query(_explained["body"]):
             return self._explain(_method, _text, _explained, _arguments, _named)
         return _method(_query, *_arguments, **_named)
+
+    def _is_query(self, _text: str) -> bool:
+        """Whether a text is one statement that changes nothing, as ``WITH ... INSERT`` does."""
+        return [s.type for s in self._inside.extract_statements(_text)] == [duckdb.StatementType.SELECT]
 
     def _explain(
         self,
@@ -124,7 +136,7 @@ class StoreConnection:
         _named: dict[str, Any],
     ) -> Any:
         """The plan of DuckDB, and after it those of the scans."""
-        _values = _arguments or ((_named["params"],) if "params" in _named else ())
+        _values = _arguments or tuple(_named.values())
         _rows = self._inside.execute(_text, *_values).fetchall()
         _scans = list(self._catalog.scans)
         if not _explained["analyze"]:

@@ -10,7 +10,7 @@ from kartothek_cube.errors import MissingExtra
 __all__ = ["OLDEST", "require"]
 
 # Extra → its package and the oldest release that works; `pyproject.toml` has the same.
-OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0")}
+OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0"), "daft": ("daft", "0.7.26")}
 
 
 def require(extra: str) -> None:
@@ -28,4 +28,6 @@ def require(extra: str) -> None:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", release)[:3])
+    """The first three numbers of a release: 1.30 is 1.30.0."""
+    numbers = [int(number) for number in re.findall(r"\d+", release)]
+    return tuple([*numbers, 0, 0][:3])

@@ -8,7 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.schema import check_literal, check_literals
@@ -92,6 +95,14 @@ class Scan(ABC):
             return self._count()
 
     @abstractmethod
+    def by_partition(self) -> tuple[pa.Table, Sequence[Scan]]:
+        """Scans that share the work: one for each combination of values of the partition columns.
+
+        The table has the values, one row for each scan. A dataset without partition columns has one
+        scan for each file.
+        """
+
+    @abstractmethod
     def _files(self) -> str:
         """The files to read and the files there are, in words."""
 
@@ -115,9 +126,12 @@ class Table(ABC):
         Where the files are.
     schema : pyarrow.Schema
         All columns.
+    partition_columns : tuple of str
+        Columns with one value in each file.
     """
 
     kind: str
+    partition_columns: tuple[str, ...]
 
     def __init__(self, name: str, store: Store, schema: pa.Schema, verb: str, options: Options) -> None:
         self.name, self.store, self.schema = name, store, schema
@@ -179,6 +193,7 @@ class CubeTable(Table):
         self._dimensions = dimension_columns
         schema = make_intention(self._query(self._payload(), ()), self._infos).schema
         super().__init__(cube.uuid_prefix, store, schema, verb, options)
+        self.partition_columns = tuple(cube.partition_columns)
 
     def _snapshots(self) -> Mapping[str, Snapshot]:
         return self._members
@@ -237,6 +252,12 @@ class CubeScan(Scan):
         super().__init__(table, columns, clauses)
         self.plan, self._totals = plan, totals
 
+    def by_partition(self) -> tuple[pa.Table, Sequence[CubeScan]]:
+        """One scan for each partition of the cube."""
+        plans = [replace(self.plan, group_offsets=np.array(ends)) for ends in pairwise(self.plan.group_offsets)]
+        scans = [CubeScan(self.table, self.columns, self.clauses, plan, self._totals) for plan in plans]
+        return self.plan.group_keys(), scans
+
     def _files(self) -> str:
         return ", ".join(f"{i} {n} of {self._totals[i]} files" for i, n in self.plan.file_counts().items())
 
@@ -258,6 +279,7 @@ class DatasetTable(Table):
     def __init__(self, snapshot: Snapshot, table: str, store: Store, verb: str, options: Options) -> None:
         super().__init__(snapshot.uuid, store, snapshot.schemas[table], verb, options)
         self._snapshot, self._table = snapshot, table
+        self.partition_columns = tuple(snapshot.partition_keys)
 
     def _snapshots(self) -> Mapping[str, Snapshot]:
         return {self.name: self._snapshot}
@@ -296,6 +318,19 @@ class DatasetScan(Scan):
     def __init__(self, table: Table, columns: Sequence[str], clauses: Sequence[Clause], plan: ScanPlan) -> None:
         super().__init__(table, columns, clauses)
         self.plan = plan
+
+    def by_partition(self) -> tuple[pa.Table, Sequence[DatasetScan]]:
+        """One scan for each combination of partition values; without partition keys, each file."""
+        files = self.plan.scan
+        keys, names = files.values, files.values.column_names
+        positions = [[i] for i in range(len(files))]
+        if names:
+            # No column has an empty name.
+            numbered = files.values.append_column("", pa.array(range(len(files)), pa.int64()))
+            grouped = numbered.group_by(names, use_threads=False).aggregate([("", "list")])
+            keys, positions = grouped.select(names), grouped.column("_list").to_pylist()
+        plans = [replace(self.plan, scan=files.take(np.array(found))) for found in positions]
+        return keys, [DatasetScan(self.table, self.columns, self.clauses, plan) for plan in plans]
 
     def _files(self) -> str:
         return f"{len(self.plan)} of {self.plan.scan.total} files"

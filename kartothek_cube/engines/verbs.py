@@ -1,4 +1,4 @@
-"""The public verbs: lazy frames of Polars and connections of DuckDB."""
+"""The public verbs: lazy frames of Polars and Daft, and connections of DuckDB."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from kartothek_cube.engines.extras import require
 from kartothek_cube.typing import AsOf, Columns, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
+    from daft import DataFrame
     from duckdb import DuckDBPyConnection
     from polars import LazyFrame
 
-__all__ = ["connect", "scan_cube", "scan_dataset"]
+__all__ = ["connect", "scan_cube", "scan_cube_daft", "scan_dataset"]
 
 
 def scan_cube(
@@ -199,3 +200,43 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
 
     connection = StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
     return cast("DuckDBPyConnection", connection)
+
+
+def scan_cube_daft(
+    cube: Cube | str,
+    store: StoreLike,
+    *,
+    datasets: IntoDatasets = None,
+    dimension_columns: Columns = None,
+    as_of: AsOf | None = None,
+    options: Overrides | None = None,
+) -> DataFrame:
+    """A cube as a lazy data frame of Daft; parameters, state and errors as of `scan_cube`.
+
+    Columns, filters and limits are pushed down. The rows of a partition of the cube come from one
+    task, so that groups by the partition columns need no shuffle.
+
+    Returns
+    -------
+    daft.DataFrame
+        Columns of `query_cube_arrow`, in no particular order of rows.
+
+    Raises
+    ------
+    MissingExtra
+        If Daft is not installed or too old: ``pip install 'kartothek-cube[daft]'``.
+    """
+    require("daft")
+    from kartothek_cube.engines.daft_source import TableSource
+
+    with operation("scan_cube_daft", options, cube=cube):
+        table = open_cube_table(
+            cube,
+            open_instrumented(store),
+            "scan_cube_daft",
+            current_options(options),
+            datasets=datasets,
+            dimension_columns=dimension_columns,
+            as_of=as_of,
+        )
+        return TableSource(table).read()
