@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stdout
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -35,8 +35,10 @@ __all__ = ["command"]
 T = TypeVar("T")
 
 _PLAN = ["explain_key", "explain_value"]
-# As in the command line of DuckDB: the first rows and the last ones.
-_ROWS_SHOWN = 40
+# As in the command line of DuckDB: the first rows and the last ones. Lists of tables and columns
+# are shown whole.
+_ROWS_SHOWN, _ROWS_LISTED = 40, 10_000
+_LISTING = re.compile(r"\s*(show|summarize)\b|.*\bdescribe\b", re.IGNORECASE | re.DOTALL)
 # One row group of a Parquet file.
 _ROWS_OF_A_BATCH = 131_072
 # The results of statements that have none.
@@ -161,7 +163,8 @@ class _Statements:
                 if each or number == len(statements):
                     # DuckDB gives an empty table for a statement without rows, or nothing.
                     is_table = statement.type.name in _QUERIES or getattr(relation, "columns", None) not in _NO_ROWS
-                    self._show(relation if is_table else None, output)
+                    rows = _ROWS_LISTED if _LISTING.match(statement.query) else _ROWS_SHOWN
+                    self._show(relation if is_table else None, output, rows)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -188,11 +191,13 @@ class _Statements:
             try:
                 return future.result()
             except KeyboardInterrupt:
-                self.connection.interrupt()
+                while not future.done():
+                    self.connection.interrupt()  # again, since a query that begins later forgets it
+                    wait([future], timeout=0.1)
                 raise
 
-    def _show(self, relation: DuckDBPyRelation | None, output: str | None) -> None:
-        """The rows in a file, or on stdout as JSON, CSV, or on a terminal as a table."""
+    def _show(self, relation: DuckDBPyRelation | None, output: str | None, most: int) -> None:
+        """The rows in a file, or on stdout as JSON, CSV, or on a terminal as a table of some."""
         if relation is None:
             if output is not None:
                 raise Failure(f"The statement has no rows for {output}.")
@@ -203,7 +208,7 @@ class _Statements:
             for line in "\n\n".join(str(plan).strip("\n") for _, plan in plans).split("\n"):
                 echo(line)
         elif sys.stdout.isatty():
-            click.echo(escaped(self._interruptible(partial(_boxed, relation))).rstrip())
+            click.echo(escaped(self._interruptible(partial(_boxed, relation, most))).rstrip())
         else:
             self._write(relation, "-")
 
@@ -226,9 +231,9 @@ class _Statements:
             show_written(self.session, {output: rows})
 
 
-def _boxed(relation: DuckDBPyRelation) -> str:
+def _boxed(relation: DuckDBPyRelation, most: int) -> str:
     """The table that DuckDB draws, as wide as the terminal."""
     text = io.StringIO()
     with redirect_stdout(text):
-        relation.show(max_width=shutil.get_terminal_size().columns, max_rows=_ROWS_SHOWN)
+        relation.show(max_width=shutil.get_terminal_size().columns, max_rows=most)
     return text.getvalue()

@@ -31,6 +31,7 @@ _COMMANDS = (".exit", ".help", ".schema", ".tables")
 _EXITS = {".exit", ".quit", "exit", "quit"}
 # What a statement may contain without meaning it: texts, names in quotes, comments.
 _OPAQUE = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.DOTALL)
+_OPEN = re.compile(r"['\"]|/\*|\$\w*\$")
 _NAME = re.compile(r'"(?:[^"]|"")+"|\w+')
 # The columns of so many tables are offered before a statement names any.
 _TABLES_AHEAD = 10
@@ -97,8 +98,7 @@ def statement_of(text: str) -> str:
     if command == ".tables":
         return "SHOW TABLES"
     if command == ".schema" and name:
-        bare = name.strip().removeprefix('"').removesuffix('"')
-        return f"SELECT column_name, column_type FROM (DESCRIBE {_quoted(bare)})"  # noqa: S608 - it is quoted
+        return f"SELECT column_name, column_type FROM (DESCRIBE {_quoted(_bare(name.strip()))})"  # noqa: S608 - it is quoted
     if command == ".help":
         click.echo(_WELCOME)
         return ""
@@ -119,7 +119,7 @@ def is_whole(text: str) -> bool:
     if not stripped or stripped.startswith(".") or stripped.lower() in _EXITS:
         return True
     code = _OPAQUE.sub(lambda match: " " if match[0].startswith(("--", "/*")) else "x", stripped)
-    return code.rstrip().endswith(";") and not {"'", '"'}.intersection(code) and "/*" not in code
+    return code.rstrip().endswith(";") and not _OPEN.search(code)
 
 
 def _keys() -> KeyBindings:
