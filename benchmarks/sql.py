@@ -26,7 +26,7 @@ CHECKED = ("SALES", "STOCK", "FORECAST", "DAY", "V1")
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a cube, or of its seed alone: a question, and what stands around it in SQL."""
+    """A question to a cube, or to its seed alone, and what stands around it in SQL."""
 
     question: Question
     columns: Sequence[str] = ()
@@ -138,7 +138,7 @@ def _named(taken: Taken, peer: str) -> Taken:
     return {peer: taken["theirs"], "ours": taken["ours"]}
 
 
-def whole(bench: Bench, processes: Processes, place: Place) -> Iterator[Row]:
+def whole(processes: Processes, place: Place) -> Iterator[Row]:
     """All rows, of the seed and of the cube."""
     title = f"{len(place.files('seed'))} partitions"
     for work, datasets in (("whole dataset", ALL[:1]), ("whole cube, 3 datasets", ALL)):
@@ -181,7 +181,7 @@ def results(bench: Bench) -> Iterator[Row]:
         for weeks in (bench.size(20, 3), bench.size(500, 10)):
             place = Place(WIDE, bench.folder / f"wide {weeks}")
             build_cube(tables(bench.size(1_000_000, 3000), weeks), WIDE, place.store)
-            yield from whole(bench, processes, place)
+            yield from whole(processes, place)
             yield from parts(processes, place)
         weeks = bench.size(5000, 50)
         place = Place(LONG, bench.folder / "long")

@@ -6,9 +6,11 @@ A table holds the snapshots of its datasets. Planning a scan reads indices, runn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from kartothek_cube.core.arrow.schema import check_literal, check_literals
@@ -17,13 +19,14 @@ from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.conjunction import condition_class
 from kartothek_cube.core.expressions.parsing import check_values
 from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
-from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.io.batched_reader import TooLarge, read_together
+from kartothek_cube.core.io.reader import FileRequest, file_rows, open_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import READ_FILES, map_in_threads
-from kartothek_cube.core.runtime.options import Options
+from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
+from kartothek_cube.core.runtime.options import Options, current_options
 from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
 from kartothek_cube.core.scan.execute import stream_tables
-from kartothek_cube.core.scan.plan import make_file_plan
+from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.execute.run import count_planned, iter_groups
@@ -34,6 +37,28 @@ from kartothek_cube.cube.query.planning import plan_members
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["CubeTable", "DatasetTable", "Scan", "Table"]
+
+
+# Rows of about so many bytes go to an engine at once.
+_MERGED_BYTES = 4 * 2**20
+# Files that are read at once, where they are small.
+_MOST_FILES = 64
+
+
+def _merged(tables: Generator[pa.Table, None, None]) -> Generator[pa.Table, None, None]:
+    """The same rows in fewer tables: each costs an engine as much as some thousand rows."""
+    waiting, nbytes, seen = list[pa.Table](), 0, 0
+    with closing(tables):
+        for table in tables:
+            waiting.append(table)
+            nbytes += table.nbytes
+            # Never more than came before: the first rows do not wait for many files.
+            if nbytes >= min(_MERGED_BYTES, seen):
+                yield pa.concat_tables(waiting).combine_chunks() if waiting[1:] else table
+                seen += nbytes
+                waiting, nbytes = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 class Scan(ABC):
@@ -76,7 +101,7 @@ class Scan(ABC):
             At a file that has been removed since the table was opened.
         """
         with self.table.operation() as op:
-            return op.lasting(self._limited(self._rows(), limit))
+            return op.lasting(_merged(self._limited(self._rows(), limit)))
 
     def _limited(self, rows: Generator[pa.Table, None, None], limit: int | None) -> Generator[pa.Table, None, None]:
         with closing(rows):  # stops the threads that read ahead
@@ -301,7 +326,11 @@ class DatasetScan(Scan):
         return f"{len(self.plan)} of {self.plan.scan.total} files"
 
     def _rows(self) -> Generator[pa.Table, None, None]:
-        return stream_tables(self.table.store, self.plan.scan.request, self.plan.scan.tasks())
+        store, plan = self.table.store, self.plan.scan
+        # Requests to a remote store run in parallel: no file has to wait for another.
+        is_filtered = plan.request.predicates is not None
+        read = stream_tables if is_filtered or store.is_remote else _stream_together
+        return read(store, plan.request, plan.tasks())
 
     def _count(self) -> int:
         files, request = self.plan.scan, self.plan.scan.request
@@ -312,3 +341,51 @@ class DatasetScan(Scan):
             return file_rows(self.table.store, key, request.dataset)
 
         return sum(map_in_threads(count, self.plan.files(), store=self.table.store, phase=READ_FILES))
+
+
+def _stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+    """All rows as by `stream_tables`; where files are small, of many in one table."""
+    nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
+    room, weight, largest = min(_MERGED_BYTES, nbytes), SizeEstimate(), 0
+
+    def load_one(task: ScanTask) -> Iterator[pa.Table]:
+        nonlocal largest
+        is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
+        tables = list(pieces) if is_small else []
+        size = sum(table.nbytes for table in tables) if is_small else nbytes
+        weight.measured(size)
+        largest = max(largest, size)
+        return iter(tables) if is_small else pieces
+
+    def load(batch: Sequence[ScanTask]) -> Iterable[Iterator[pa.Table]]:
+        if len(batch) > 1:
+            with suppress(TooLarge):
+                return [iter([_read_batch(store, request, batch, room)]), *(iter(()) for _ in batch[1:])]
+        return map(load_one, batch)
+
+    def limit() -> int:
+        return min(_MOST_FILES, room // largest) if largest else 1
+
+    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES)
+
+    def flattened() -> Generator[pa.Table, None, None]:
+        with closing(loaded):
+            for tables in loaded:
+                yield from tables
+
+    return flattened()
+
+
+def _read_batch(store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int) -> pa.Table:
+    """All rows of several files, with their partition values."""
+    values = batch[0].constants.keys()
+    inside = replace(request, columns=tuple(c for c in request.columns if c not in values))
+    table, counts = read_together(store, [(task.key, {}) for task in batch], inside, room)
+    numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
+    columns = {
+        c: pa.array([task.constants[c] for task in batch], request.schema.field(c).type).take(numbers)
+        if c in values
+        else table.column(c)
+        for c in request.columns
+    }
+    return pa.table(columns)
