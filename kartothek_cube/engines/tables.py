@@ -5,6 +5,7 @@ A table holds the snapshots of its datasets. Planning a scan reads indices, runn
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -12,13 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.schema import check_literal, check_literals
 from kartothek_cube.core.dataset.scan_plan import ScanPlan
 from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.conjunction import condition_class
 from kartothek_cube.core.expressions.parsing import check_values
-from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
+from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
 from kartothek_cube.core.io.batched_reader import TooLarge, read_together
 from kartothek_cube.core.io.reader import FileRequest, file_rows, open_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
@@ -111,6 +113,18 @@ class Scan(ABC):
                 left = left if left is None else left - table.num_rows
                 yield table.select(list(self.columns))
 
+    def local_files(self) -> list[str]:
+        """Paths of Parquet files that have exactly the rows, or none.
+
+        An engine may read them itself: the partition values are in their paths, and `tables` reads
+        what an engine cannot.
+        """
+        return []
+
+    def tables_after(self, files: int) -> Iterator[pa.Table]:
+        """The rows of all `local_files` but the first ones; errors as of `tables`."""
+        raise NotImplementedError
+
     def count(self) -> int:
         """The number of rows; errors as of `tables`."""
         with self.table.operation():
@@ -140,18 +154,20 @@ class Table(ABC):
         Where the files are.
     schema : pyarrow.Schema
         All columns.
+    options : Options
+        Those of the call that has opened it.
     """
 
     kind: str
 
     def __init__(self, name: str, store: Store, schema: pa.Schema, verb: str, options: Options) -> None:
         self.name, self.store, self.schema = name, store, schema
-        self._verb, self._options = verb, options
+        self._verb, self.options = verb, options
 
     @contextmanager
     def operation(self) -> Iterator[AnyOperation]:
         """The context of all work for the table: the options of its call, and a record in the log."""
-        with operation(self._verb, self._options, cube=self.name if self.kind == "cube" else None) as op:
+        with operation(self._verb, self.options, cube=self.name if self.kind == "cube" else None) as op:
             name_dataset(self.name)
             yield op
 
@@ -325,15 +341,43 @@ class DatasetScan(Scan):
     def _files(self) -> str:
         return f"{len(self.plan)} of {self.plan.scan.total} files"
 
+    def local_files(self) -> list[str]:
+        keys, store = self.plan.files(), self.table.store
+        partition_keys = self.plan.partition_keys
+        places = "".join(f"{re.escape(c)}=[A-Za-z0-9_-]+/" for c in partition_keys)
+        is_plain = re.compile(rf"[^=]+/{re.escape(self.plan.table)}/{places}[^=/]+\.parquet").fullmatch
+        types = (self.table.schema.field(c).type for c in partition_keys)
+        if (
+            self._request().predicates is not None
+            or store.is_remote
+            or not all(pt.is_integer(t) or pt.is_string(t) or pt.is_date32(t) for t in types)
+            or not all(map(is_plain, keys))
+        ):
+            return []
+        paths = [path for path in map(store.local_path, keys) if path is not None and "=" not in path[: -len(keys[0])]]
+        return paths if len(paths) == len(keys) else []
+
+    def tables_after(self, files: int) -> Iterator[pa.Table]:
+        with self.table.operation() as op:
+            return op.lasting(_merged(self._read(self.plan.scan.tasks()[files:])))
+
+    def _request(self) -> FileRequest:
+        """What to read of each file: planning has applied conditions on partition keys."""
+        request = self.plan.scan.request
+        is_applied = columns_of(request.predicates) <= set(self.plan.partition_keys)
+        return replace(request, predicates=None) if is_applied else request
+
     def _rows(self) -> Generator[pa.Table, None, None]:
-        store, plan = self.table.store, self.plan.scan
+        return self._read(self.plan.scan.tasks())
+
+    def _read(self, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+        store, request = self.table.store, self._request()
         # Requests to a remote store run in parallel: no file has to wait for another.
-        is_filtered = plan.request.predicates is not None
-        read = stream_tables if is_filtered or store.is_remote else _stream_together
-        return read(store, plan.request, plan.tasks())
+        read = stream_tables if request.predicates is not None or store.is_remote else _stream_together
+        return read(store, request, tasks)
 
     def _count(self) -> int:
-        files, request = self.plan.scan, self.plan.scan.request
+        request = self._request()
         if request.predicates is not None:
             return sum(table.num_rows for table in self._rows())
 
