@@ -199,7 +199,7 @@ def test_a_count_of_one_partition(run, store):
 def long():
     """Many files, and more of them than are read ahead."""
     inner = MemoryStore()
-    x = np.arange(200)
+    x = np.arange(800)
     build_cube(pa.table({"x": x, "p": x, "i1": x}), CUBE, inner)
     return inner
 
@@ -221,7 +221,8 @@ def test_a_limit_after_a_filter(long, engine):
         result = ENGINES[engine](store, lambda frame: frame.filter(pl.col("p") >= 100).select("x").limit(3), "")
     assert all(x >= 100 for x in result["x"])
     assert result.height == 3
-    assert len(store.files()) <= 80
+    # The limit stays with Polars, which takes batches until it has enough; these grow.
+    assert len(store.files()) <= 400
     assert min(partitions(store)) >= 100
 
 
