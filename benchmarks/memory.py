@@ -20,7 +20,7 @@ from pairs import PROC, Cost, Row, Taken, faster, limited, peak, within
 from planning import ONE, plan
 from script import Bench, run
 
-from kartothek_cube import C, build_cube, iter_cube, options, plan_cube_query, stream_cube
+from kartothek_cube import C, build_cube, connect, iter_cube, options, plan_cube_query, scan_cube, stream_cube
 from kartothek_cube.core.metadata.naming import document_key
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.stores.wrappers import StoreView
@@ -46,6 +46,20 @@ def stream(root: Path) -> int:
 def groups(root: Path) -> int:
     """Rows partition by partition."""
     return sum(table.num_rows for _, table in iter_cube(WIDE, Place(WIDE, root).store))
+
+
+def scan(root: Path) -> int:
+    """Rows that Polars' streaming engine adds up."""
+    import polars as pl  # in no other process
+
+    frame = scan_cube(WIDE, Place(WIDE, root).store)
+    return int(frame.group_by("WEEK").agg(pl.len(), pl.col("SALES").sum()).collect(engine="streaming")["len"].sum())
+
+
+def sql(root: Path) -> int:
+    """Rows that DuckDB adds up."""
+    connection = connect(Place(WIDE, root).store)
+    return sum(n for _, n, _ in connection.sql("SELECT WEEK, count(*), sum(SALES) FROM wide GROUP BY WEEK").fetchall())
 
 
 def plan_one(root: Path) -> int:
@@ -81,7 +95,8 @@ def bytes_of_values(root: Path, first: int, last: int) -> int:
 
 
 WORKS: Mapping[str, Callable[..., int]] = {
-    work.__name__: work for work in (write, stream, groups, plan_one, parse, plan_values, read_index, bytes_of_values)
+    work.__name__: work
+    for work in (write, stream, groups, scan, sql, plan_one, parse, plan_values, read_index, bytes_of_values)
 }
 
 
@@ -152,7 +167,12 @@ def streaming(bench: Bench) -> Iterator[Row]:
     yield bounded(
         f"{title} build_cube, week by week", *(child("write", root, n, per_week) for n, root in sizes.items())
     )
-    for work, verb in (("stream", "stream_cube"), ("groups", "iter_cube")):
+    for work, verb in {
+        "stream": "stream_cube",
+        "groups": "iter_cube",
+        "scan": "scan_cube, streaming in Polars",
+        "sql": "connect, a sum",
+    }.items():
         few, many = (_middle([child(work, root) for _ in range(bench.rounds)]) for root in sizes.values())
         assert (few.answer, many.answer) == (per_week * weeks, 4 * per_week * weeks)
         yield bounded(f"{title} {verb}", few, many)
