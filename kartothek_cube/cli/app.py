@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "query": "Query the cube: interactively, or into a file.",
     "rename": "Give the cube, or one of its datasets, another name.",
     "report": "Write what there is to see of the cube as one HTML page.",
-    "sql": "Run SQL over all cubes of the store, or ask for it.",
+    "sql": "Run SQL over the cubes of the store, once or at a prompt.",
     "stats": "Count partitions, files, bytes and rows of each dataset.",
     "undo": "Take a commit back.",
     "verify": "Say what is wrong with the cube.",
@@ -72,7 +72,8 @@ class LazyGroup(click.Group):
         name = args[0]
         # Shell completion parses lines that are incomplete: these are no errors.
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"No such command {name!r}.{_suggestion(name, COMMANDS)}", ctx)
+            similar = _suggestion(name, COMMANDS) or _suggestion(ctx.params.get("cube") or "", STORE_WIDE)
+            raise click.UsageError(f"No such command {name!r}.{similar}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,9 +6,10 @@ import io
 import re
 import shutil
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, redirect_stdout
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import click
 
 from kartothek_cube.cli import completion
 from kartothek_cube.cli.commands.history import commits_in, whole_commit
-from kartothek_cube.cli.context import Session, open_source, working
+from kartothek_cube.cli.context import Session, missing_directory, open_source, working
 from kartothek_cube.cli.errors import Failure, SqlFailure, escaped, one_line
 from kartothek_cube.cli.options import cube_command
 from kartothek_cube.cli.output import echo
@@ -81,7 +82,7 @@ class _Context(click.Context):
 )
 @click.pass_context
 def command(ctx: click.Context, statement: tuple[str, ...], as_of: str | None, output: str | None) -> None:
-    """Run SQL over all cubes of the store, or ask for it.
+    """Run SQL over the cubes of the store, once or at a prompt.
 
     STATEMENT is SQL of DuckDB, or - to read it from stdin. A cube is a table under its prefix, a
     dataset under its uuid, in double quotes. Of several statements the last one's rows are shown.
@@ -182,19 +183,30 @@ class _Statements:
 
                 names = list_tables(self.store)
                 text = f"{unknown[0]} Tables: {join_names(names)}.{did_you_mean([unknown['name']], names)}"
+                text += missing_directory(self.store)
             raise SqlFailure(text) from error
 
     def _interruptible(self, work: Callable[[], T]) -> T:
-        """Do work of DuckDB in another thread: in the first one it does not heed Ctrl-C."""
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(copy_context().run, work)
+        """Do work of DuckDB in another thread: in the first one it does not heed Ctrl-C.
+
+        A second Ctrl-C leaves a thread behind that waits for the store.
+        """
+        done: Future[T] = Future()
+
+        def run() -> None:
             try:
-                return future.result()
-            except KeyboardInterrupt:
-                while not future.done():
-                    self.connection.interrupt()  # again, since a query that begins later forgets it
-                    wait([future], timeout=0.1)
-                raise
+                done.set_result(work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=copy_context().run, args=(run,), daemon=True).start()
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            while not done.done():
+                self.connection.interrupt()  # again, since a query that begins later forgets it
+                wait([done], timeout=0.1)
+            raise
 
     def _show(self, relation: DuckDBPyRelation | None, output: str | None, most: int) -> None:
         """The rows in a file, or on stdout as JSON, CSV, or on a terminal as a table of some."""

@@ -19,6 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings
 
 from kartothek_cube.cli.errors import Failure, explained
 from kartothek_cube.core.runtime.options import current_options
+from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean
 from kartothek_cube.engines.catalog import find_table, list_tables
@@ -155,7 +156,7 @@ class Names:
     """The names that a statement may contain, read from the store once, when they are needed."""
 
     def __init__(self, store: Store, as_of: str | None) -> None:
-        self._store, self._as_of, self._options = store, as_of, current_options()
+        self._store, self._as_of, self._options = store, check_as_of(as_of), current_options()
         self._columns: dict[str, list[str]] = {}
 
     @cached_property

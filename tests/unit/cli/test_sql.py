@@ -203,6 +203,16 @@ def test_a_cube_stands_in_the_statement(run):
     assert "A cube stands in the statement: cli sql 'FROM my_cube LIMIT 5'" in ran.err
 
 
+def test_a_misspelt_command_is_named(run):
+    assert run("slq", "SELECT 1").err.endswith("Error: No such command 'SELECT 1'. Did you mean 'sql'?\n")
+
+
+def test_a_store_that_is_not_there_is_named(run, folder):
+    assert "Error: Could not open load store YAML: " in run("--skv", "no.yml", "sql", "SELECT 1").err
+    err = run("--url", "no", "sql", "FROM other").err
+    assert err.endswith(f"Tables: none. There is no directory {folder / 'no'}.\n")
+
+
 def test_a_cube_may_be_called_like_the_command(run, folder):
     build_cube(pa.table({"x": [7], "p": [0]}), Cube(["x"], ["p"], "sql"), folder / "store")
     assert json.loads(run("sql", "info", "--format", "json").out)["uuid_prefix"] == "sql"

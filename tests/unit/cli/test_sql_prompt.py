@@ -134,3 +134,4 @@ def test_names_are_those_of_the_moment(folder):
     build_cube(pa.table({"x": [0], "p": [0], "w": [0]}), Cube(["x"], ["p"], "other"), store, overwrite=True)
     assert names.columns("FROM other") == {"x", "p", "v1"}
     assert Names(store, None).columns("FROM other") == {"x", "p", "w"}
+    assert Names(store, "2100-01-01").columns("FROM other") == {"x", "p", "w"}

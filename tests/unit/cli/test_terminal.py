@@ -182,7 +182,9 @@ def test_the_interactive_query(tmp_path):
 def test_the_prompt_of_sql(tmp_path):
     pytest.importorskip("prompt_toolkit")
     pytest.importorskip("duckdb", minversion="1.2")
-    terminal = Terminal("-m", "kartothek_cube.cli", "--skv", "skv.yml", "sql", HOME=str(tmp_path))
+    terminal = Terminal(
+        "-m", "kartothek_cube.cli", "--skv", "skv.yml", "sql", HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path)
+    )
 
     def ask(text):
         terminal.expect("sql>")
