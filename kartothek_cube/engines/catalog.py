@@ -11,12 +11,18 @@ from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.options import Options
 from kartothek_cube.core.scan.arguments import check_table
 from kartothek_cube.core.snapshots.loader import find_snapshot
-from kartothek_cube.core.snapshots.time_travel import load_snapshot_as_of
+from kartothek_cube.core.snapshots.time_travel import check_as_of, load_snapshot_as_of, snapshot_at
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, read_members, seeds_of
+from kartothek_cube.cube.members.discovery import (
+    cube_of,
+    list_cube_prefixes,
+    prefixes_of,
+    read_members,
+    seeds_of,
+)
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import load_members_of
 from kartothek_cube.engines.tables import CubeTable, DatasetTable, Table
@@ -43,22 +49,28 @@ def open_cube_table(
     InvalidInput
         If the store has no such cube; the message has the names that may be meant.
     """
-    if isinstance(cube, str):
-        members: Mapping[str, Snapshot] = read_members(cube, store, as_of=as_of)
+    if not isinstance(cube, str):
+        members = load_members_of(QueryArguments(require_cube(cube), datasets=datasets, as_of=as_of), store)
+    else:
+        members = read_members(cube, store, as_of=as_of)
         if not members:
             prefixes = list_cube_prefixes(store)
             raise InvalidInput(
                 f"There is no cube {cube!r} in the store {store.name}. "
                 f"It has: {join_names(prefixes)}.{did_you_mean([cube], prefixes)}"
             )
-        cube = cube_of(cube, members)
-        check_infos(infos_of(members), cube)
+        cube = valid_cube(cube, members)
         if datasets is not None:
             members = load_members_of(QueryArguments(cube, datasets=datasets, as_of=as_of), store)
-    else:
-        members = load_members_of(QueryArguments(require_cube(cube), datasets=datasets, as_of=as_of), store)
     dimensions = None if dimension_columns is None else converter_str_tupleset(dimension_columns)
     return CubeTable(cube, members, store, verb, options, dimensions)
+
+
+def valid_cube(prefix: str, members: Mapping[str, Snapshot]) -> Cube:
+    """The cube that the metadata of its datasets describe, if they fit together."""
+    cube = cube_of(prefix, members)
+    check_infos(infos_of(members), cube)
+    return cube
 
 
 def open_dataset_table(
@@ -90,14 +102,19 @@ def open_dataset_table(
 
 def find_table(name: str, store: Store, verb: str, options: Options, as_of: AsOf | None = None) -> Table | None:
     """The cube with this prefix, else the dataset with this uuid; None if there is neither."""
-    if seeds_of(read_members(name, store, as_of=as_of)):
-        return open_cube_table(name, store, verb, options, as_of=as_of)
-    if find_snapshot(store, name) is None:
+    members = read_members(name, store, as_of=as_of)
+    if seeds_of(members):
+        return CubeTable(valid_cube(name, members), members, store, verb, options)
+    snapshot = find_snapshot(store, name)
+    if snapshot is None:
         return None
-    snapshot = load_snapshot_as_of(store, name, as_of)
+    target = check_as_of(as_of)
+    if target is not None:
+        snapshot = snapshot_at(store, snapshot, target)
     return DatasetTable(snapshot, snapshot.tables[0], store, verb, options)
 
 
 def list_tables(store: Store) -> list[str]:
-    """Prefixes of the cubes and uuids of the datasets in a store."""
-    return sorted({*list_cube_prefixes(store), *list_datasets(store)})
+    """Prefixes of the cubes and uuids of the datasets in a store; one listing."""
+    uuids = list_datasets(store)
+    return sorted({*prefixes_of(uuids), *uuids})

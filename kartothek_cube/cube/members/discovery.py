@@ -38,6 +38,7 @@ __all__ = [
     "load_cube",
     "load_members",
     "load_named",
+    "prefixes_of",
     "read_members",
     "seeds_of",
 ]
@@ -57,7 +58,11 @@ def dataset_ids(uuid_prefix: str, store: Store) -> set[str]:
 
 def list_cube_prefixes(store: Store) -> list[str]:
     """Prefixes of all cubes in a store; one listing."""
-    uuids = (entry.key for entry in store.list("").entries if entry.key.endswith((JSON_SUFFIX, MSGPACK_SUFFIX)))
+    return prefixes_of(e.key for e in store.list("").entries if e.key.endswith((JSON_SUFFIX, MSGPACK_SUFFIX)))
+
+
+def prefixes_of(uuids: Iterable[str]) -> list[str]:
+    """The prefixes of cubes among the uuids of datasets."""
     # "a+++s" is dataset "s" of cube "a+": the separator is the last two of a run of plus signs.
     return sorted({match[1] for uuid in uuids if (match := _PREFIX.match(uuid))})
 
