@@ -282,6 +282,13 @@ def test_a_prepared_statement_has_the_newest_state(con, store):
     assert con.execute("EXECUTE own(0)").fetchall() == [(5,)]
 
 
+def test_a_macro_has_the_newest_state(con, store):
+    con.execute("CREATE MACRO own(least) AS TABLE SELECT max(x) FROM cube WHERE x >= least")
+    assert con.sql("FROM own(0)").fetchall() == [(1,)]
+    append(store)
+    assert con.sql("FROM own(0)").fetchall() == [(5,)]
+
+
 def test_a_relation_is_fetched_later(con, store):
     relation = con.sql("SELECT x, y FROM cube").filter("x = 1").order("y")
     grouped = con.table("cube").aggregate("count(x) AS n")
@@ -476,6 +483,16 @@ def test_copy_to_a_file(con, store, tmp_path, text):
     assert pq.read_table(path).sort_by(order).to_pylist() == query_cube_arrow(CUBE, store).sort_by(order).to_pylist()
 
 
+LATERAL = """
+    SELECT c.x, most FROM (SELECT DISTINCT x FROM cube) c,
+        LATERAL (SELECT max(v2) AS most FROM "cube++e" e WHERE e.x = c.x) ORDER BY c.x
+"""
+RECURSIVE = """
+    WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < (SELECT count(*) FROM cube))
+    SELECT max(n) FROM r
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
@@ -496,6 +513,12 @@ def test_copy_to_a_file(con, store, tmp_path, text):
         ("SELECT count(*) FROM (SELECT count(*) FROM cube)", [(1,)]),
         ("/* all */ SELECT count(*) FROM cube -- of them", [(4,)]),
         ("SELECT x FROM cube WHERE y = 'from nothing' OR i2 = 'one' LIMIT 1", [(1,)]),
+        ('SELECT DISTINCT x FROM cube SEMI JOIN "cube++e" USING (x)', [(1,)]),
+        (LATERAL, [(0, None), (1, 10)]),
+        (RECURSIVE, [(4,)]),
+        ('SELECT x FROM cube UNION BY NAME SELECT x, v2 FROM "cube++e" ORDER BY x, v2 LIMIT 1', [(0, None)]),
+        ("SELECT max(COLUMNS('v.*')) FROM cube", [(3.5, 10)]),
+        ("FROM query('SELECT count(*) FROM cube')", [(4,)]),
     ],
 )  # fmt: skip
 def test_all_that_duckdb_has(con, text, rows):
@@ -550,6 +573,16 @@ def test_no_rows():
 
 
 # --- errors ---------------------------------------------------------------------------------------
+
+
+def test_cubes_are_not_written(con, store):
+    before = query_cube_arrow(CUBE, store)
+    for text in ("INSERT INTO cube VALUES (1)", "DELETE FROM cube", "UPDATE cube SET x = 1", "DROP TABLE cube"):
+        with pytest.raises(duckdb.Error):
+            con.execute(text)
+    con.execute("DROP VIEW cube")
+    assert count(con) == 4
+    assert query_cube_arrow(CUBE, store).equals(before)
 
 
 @pytest.mark.parametrize("way", ["sql", "execute"])
