@@ -24,6 +24,7 @@ KEYS = ("WEEK", "PRODUCT_ID", "DAY")
 # Many rows a partition, without an index on cells; many partitions, with the indices that are the
 # default.
 WIDE = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "wide", index_columns=["BRAND"], suppress_index_on=["PRODUCT_ID", "DAY"])
+BROAD = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "broad", suppress_index_on=["PRODUCT_ID", "DAY"])
 LONG = Cube(["PRODUCT_ID", "DAY"], ["WEEK"], "long")
 # Of these, only the metadata exist.
 EMPTY = Cube("PRODUCT_ID", "DAY", "empty", suppress_index_on="PRODUCT_ID")
@@ -87,6 +88,17 @@ def with_products(found: Tables) -> Tables:
     ids = np.unique(found["seed"].column("PRODUCT_ID").to_numpy())
     brands = pa.array([f"brand {i}" for i in range(BRANDS)]).take(pa.array(ids % BRANDS))
     return {**found, "products": pa.table({"PRODUCT_ID": ids, "BRAND": brands})}
+
+
+def broad(rows: int, weeks: int, columns: int) -> pa.Table:
+    """Many columns of payload, every tenth one of texts."""
+    rng, keys = np.random.default_rng(4), _keys(rows // weeks, np.arange(weeks))
+    n = len(keys["WEEK"])
+    texts = pa.array([f"label {i}" for i in range(BRANDS)])
+    payload = [
+        pa.array(rng.random(n)) if i % 10 else texts.take(pa.array(rng.integers(0, BRANDS, n))) for i in range(columns)
+    ]
+    return pa.table({**keys, **{f"V{i}": values for i, values in enumerate(payload)}})
 
 
 def _keys(per_week: int, weeks: np.ndarray) -> dict[str, np.ndarray]:

@@ -110,18 +110,20 @@ def duckdb(question: Question) -> pa.Table:
 
     Rows come in any order unless the question asks for one.
     """
-    return _connection().sql(_statement(question)).to_arrow_table()
+    return connection().sql(statement(question)).to_arrow_table()
 
 
 @cache
-def _connection() -> DuckDBPyConnection:
-    connection = connect(config={"threads": CORES})
+def connection() -> DuckDBPyConnection:
+    """One that stays."""
+    opened = connect(config={"threads": CORES})
     for setting in ("parquet_metadata_cache = true", "preserve_insertion_order = false", "enable_progress_bar = false"):
-        connection.sql(f"set {setting}")
-    return connection
+        opened.sql(f"set {setting}")
+    return opened
 
 
-def _statement(question: Question) -> str:
+def statement(question: Question) -> str:
+    """The join in SQL."""
     first, *others = (_scan(question, name) for name in question.datasets)
     joins = (
         f"{'inner' if question.is_restricted(name) else 'left'} join {scan} using ({', '.join(question.keys_of(name))})"
@@ -139,10 +141,16 @@ def _scan(question: Question, name: str) -> str:
 
 def polars(question: Question) -> pa.Table:
     """Lazily, with hive partitions and conditions at the scans; all cores."""
+    frame = joined(question)
+    return (frame.sort(question.sorted_by) if question.order else frame).collect(engine="streaming").to_arrow()
+
+
+def joined(question: Question) -> pl.LazyFrame:
+    """The join as a lazy frame."""
     first, *others = (_lazy(question, name) for name in question.datasets)
     for name, other in zip(question.datasets[1:], others, strict=True):
         first = first.join(other, on=question.keys_of(name), how="inner" if question.is_restricted(name) else "left")
-    return (first.sort(question.sorted_by) if question.order else first).collect(engine="streaming").to_arrow()
+    return first
 
 
 def _lazy(question: Question, name: str) -> pl.LazyFrame:

@@ -25,6 +25,7 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 SCRIPTS = {
     "planning": "",
     "cube": "",
+    "sql": "",
     "writing": "",
     "growth": "",
     "memory": "",

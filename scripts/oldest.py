@@ -1,4 +1,7 @@
-"""Prints the lower bounds of the main dependencies: the constraints of ``make test-oldest``."""
+"""Prints lower bounds, the constraints of ``make test-oldest``.
+
+They are those of the main dependencies and of the extras whose packages this library adapts to.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+ADAPTED = ("polars", "sql")
 REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)\s*>=\s*(?P<oldest>[0-9][0-9A-Za-z.]*)")
 
 
@@ -22,7 +26,9 @@ def pin(requirement: str) -> str:
 def main(pyproject: Path) -> None:
     """Print one pin a line."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
-    print("\n".join(pin(requirement) for requirement in project["dependencies"]))
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *(item for extra in ADAPTED for item in extras[extra])]
+    print("\n".join(map(pin, requirements)))
 
 
 if __name__ == "__main__":

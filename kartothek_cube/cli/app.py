@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "query": "Query the cube: interactively, or into a file.",
     "rename": "Give the cube, or one of its datasets, another name.",
     "report": "Write what there is to see of the cube as one HTML page.",
+    "sql": "Run SQL over all cubes of the store, or ask for it.",
     "stats": "Count partitions, files, bytes and rows of each dataset.",
     "undo": "Take a commit back.",
     "verify": "Say what is wrong with the cube.",
@@ -85,7 +86,8 @@ class LazyGroup(click.Group):
         # For click the first argument is the cube, so look ahead with a copy of the arguments.
         opts, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
         cube = opts.get("cube")
-        alone = not rest or rest[0].startswith("-")
+        # What follows `sql` is its statement, unless a cube has this name: `sql info`.
+        alone = not rest or rest[0].startswith("-") or (cube == "sql" and rest[0] not in COMMANDS)
         wants_help = not {"-h", "--help"}.isdisjoint(rest[:1])
         if (cube in STORE_WIDE and alone) or (cube in COMMANDS and wants_help):
             args.insert(len(args) - len(rest) - 1, "")
@@ -106,6 +108,7 @@ Examples:
   kartothek_cube --url /data/cubes
   kartothek_cube --url /data/cubes sales info
   kartothek_cube --url /data/cubes sales query --where 'WEEK >= 10' --limit 5
+  kartothek_cube --url /data/cubes sql 'FROM sales LIMIT 5'
   kartothek_cube query --help
 
 \b

@@ -13,7 +13,7 @@ from kartothek_cube.cli.context import LoadedCube, load_cube, open_source, sessi
 __all__ = ["columns", "cubes", "dataset", "datasets", "directories", "files", "partition_columns", "stores"]
 
 # Commands that need no cube.
-STORE_WIDE = ("check-migration",)
+STORE_WIDE = ("check-migration", "sql")
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

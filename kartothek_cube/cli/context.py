@@ -88,11 +88,14 @@ class LoadedCube:
 
 
 @contextmanager
-def working(session: Session) -> Iterator[None]:
-    """Apply the options of a session: threads, and progress on stderr if that is a terminal."""
+def working(session: Session, *, quiet: bool = False) -> Iterator[None]:
+    """Apply the options of a session: threads, and progress on stderr if that is a terminal.
+
+    ``quiet`` shows no progress: on a terminal it would mix with the rows.
+    """
     from kartothek_cube.core.runtime.options import options
 
-    with options(threads=session.threads or None, progress=sys.stderr.isatty()):
+    with options(threads=session.threads or None, progress=not quiet and sys.stderr.isatty()):
         yield
 
 

@@ -14,7 +14,7 @@ from kartothek_cube.errors import KartothekCubeError
 # C0 without the line feed, C1, line separators, and marks that change the direction of writing.
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-__all__ = ["Failure", "StoreFailure", "escaped", "explained", "one_line"]
+__all__ = ["Failure", "SqlFailure", "StoreFailure", "escaped", "explained", "one_line"]
 
 
 class _Ending(click.ClickException):
@@ -27,6 +27,14 @@ class Failure(_Ending):
     """The command cannot be carried out: ``Error: <message>``, exit status 2."""
 
     exit_code = 2
+
+
+class SqlFailure(Failure):
+    """DuckDB refuses a statement, in several lines: one of them points to the place."""
+
+    def format_message(self) -> str:
+        """The message as DuckDB wrote it, without control characters of names in it."""
+        return escaped(self.message)
 
 
 class StoreFailure(_Ending):

@@ -137,9 +137,12 @@ def _set_format(ctx: click.Context, _: click.Parameter, value: str | None) -> No
         ctx.obj = replace(ctx.obj, format=value)
 
 
-def cube_command(name: str, *examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command; its help is the docstring, and examples of the arguments behind the cube."""
-    calls = [f"  kartothek_cube sales {name}{example and ' '}{example}" for example in examples]
+def cube_command(name: str, *examples: str, front: str = "sales") -> Callable[[Callable[..., Any]], click.Command]:
+    """A command; its help is the docstring, and examples of the arguments behind it.
+
+    In the examples ``front``, the cube, stands in front of the command.
+    """
+    calls = [f"  kartothek_cube {front and front + ' '}{name}{example and ' '}{example}" for example in examples]
     # The backspace keeps click from reflowing the lines.
     epilog = "\n".join(["\b", "Examples:", *calls]) if examples else None
     settings = {"help_option_names": ["-h", "--help"]}

@@ -41,7 +41,10 @@ class TableDataset(pads.Dataset):
         return self.table.schema
 
     def scanner(
-        self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **_: Any
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name, which DuckDB uses
+        **_: Any,
     ) -> TableScanner:
         """Plan a scan of some columns, for the rows that satisfy an expression."""
         table, wanted = self.table, list(self.table.schema.names if columns is None else columns)
@@ -59,7 +62,9 @@ class TableDataset(pads.Dataset):
 class TableScanner:
     """A planned scan, which DuckDB asks for its reader."""
 
-    def __init__(self, scan: Scan, columns: list[str], rest: pc.Expression | None = None, *, limit: int | None = None):
+    def __init__(
+        self, scan: Scan, columns: list[str], rest: pc.Expression | None = None, *, limit: int | None = None
+    ) -> None:
         self.scan, self._columns, self._rest, self._limit = scan, columns, rest, limit
 
     def without_rows(self) -> TableScanner:

@@ -129,9 +129,9 @@ def conjuncts_of(condition: Filter) -> tuple[Filter, ...]:
 
     Examples
     --------
-    >>> week = Comparison("WEEK", "<", 10)
-    >>> conjuncts_of(Not(Or((week, Comparison("COUNTRY_CODE", "==", "DE")))))
-    (Comparison(column='WEEK', op='>=', value=10), Comparison(column='COUNTRY_CODE', op='!=', value='DE'))
+    >>> early, german = Comparison("WEEK", "<", 10), Comparison("COUNTRY_CODE", "==", "DE")
+    >>> [(c.column, c.op) for c in conjuncts_of(Not(Or((early, german))))]
+    [('WEEK', '>='), ('COUNTRY_CODE', '!=')]
     """
     plain = _without_negation(condition)
     return tuple(c for operand in plain.operands for c in conjuncts_of(operand)) if isinstance(plain, And) else (plain,)
@@ -161,7 +161,8 @@ def implied_clauses(filters: Sequence[Filter], schema: pa.Schema, accepts: Accep
     >>> schema = pa.schema([("WEEK", pa.int64()), ("PRICE", pa.float64())])
     >>> weeks = Or((Comparison("WEEK", "==", 1), Membership("WEEK", (2, 3))))
     >>> dear = Comparison("PRICE", ">", 2.0)  # NaN satisfies it here, and no condition
-    >>> [[c.op for c in implied.clauses] for implied in implied_clauses([weeks, dear], schema, lambda clause: True)]
+    >>> implied = implied_clauses([weeks, dear], schema, lambda clause: True)
+    >>> [[clause.op for clause in each.clauses] for each in implied]
     [['in'], []]
     """
     split = [conjuncts_of(condition) for condition in filters]

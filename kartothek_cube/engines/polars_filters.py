@@ -7,7 +7,6 @@ between releases: what is not recognized is `Unknown`, and stays with Polars.
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -42,21 +41,17 @@ class NoConstant(Exception):
 class Conjunct:
     """One of the expressions that all have to be true."""
 
-    tree: Tree
+    expression: pl.Expr
 
     @property
     def filter(self) -> Filter:
         """The expression as a filter."""
-        return _filter(self.tree)
-
-    @property
-    def expression(self) -> pl.Expr:
-        """The expression itself."""
-        return pl.Expr.deserialize(io.BytesIO(json.dumps(self.tree).encode()), format="json")
+        tree = tree_of(self.expression)
+        return Unknown() if tree is None else _filter(tree)
 
 
-def split_predicate(predicate: pl.Expr) -> list[Conjunct] | None:
-    """The conjuncts of a predicate; None if it cannot be split.
+def split_predicate(predicate: pl.Expr) -> list[Conjunct]:
+    """The conjuncts of a predicate.
 
     Examples
     --------
@@ -64,8 +59,13 @@ def split_predicate(predicate: pl.Expr) -> list[Conjunct] | None:
     >>> [c.filter for c in split_predicate((pl.col("WEEK") > 9) & pl.col("BRAND").is_null())]
     [Comparison(column='WEEK', op='>', value=9), NullTest(column='BRAND')]
     """
-    tree = tree_of(predicate)
-    return None if tree is None else [Conjunct(part) for part in _conjuncts(tree)]
+    tree = tree_of(predicate) or {}
+    node = tree.get("BinaryExpr")
+    if node is not None and _JOINTS.get(node["op"]) is And:
+        # Not from their JSON form, in which NaN is null.
+        return [conjunct for part in reversed(predicate.meta.pop()) for conjunct in split_predicate(part)]
+    # Where only the greatest rows count, Polars adds a hint that it cannot evaluate itself.
+    return [] if "dynamic_pred" in str(tree.get("Display", "")) else [Conjunct(predicate)]
 
 
 def tree_of(expression: pl.Expr) -> Tree | None:
@@ -77,20 +77,12 @@ def tree_of(expression: pl.Expr) -> Tree | None:
     return tree
 
 
-def _conjuncts(tree: Tree) -> list[Tree]:
-    node = tree.get("BinaryExpr")
-    if node is not None and _JOINTS.get(node["op"]) is And:
-        return [*_conjuncts(node["left"]), *_conjuncts(node["right"])]
-    # Where only the greatest rows count, Polars adds a hint that it cannot evaluate itself.
-    return [] if "dynamic_pred" in str(tree.get("Display", "")) else [tree]
-
-
 def _filter(tree: Tree) -> Filter:
     """The filter of a node; `Unknown` for all that is not understood."""
     try:
         kind, node = next(iter(tree.items()))
         return _KINDS[kind](node) if kind in _KINDS else Unknown()
-    except (NoConstant, KeyError, TypeError, ValueError, IndexError, AttributeError):
+    except (NoConstant, LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         return Unknown()
 
 
@@ -147,7 +139,7 @@ _KINDS: dict[str, Callable[[Any], Filter]] = {
 
 
 def _constant(tree: Tree) -> Any:
-    """The value of a literal; raises `NoConstant` for nulls, NaN and what Python has no value for."""
+    """The value of a literal; raises `NoConstant` for nulls, NaN and unknown types."""
     literal = tree["Literal"]
     literal = literal.get("Scalar", literal.get("Dyn", literal))
     # Polars 1.30 tells the type of a scalar beside its value.
@@ -200,7 +192,7 @@ def _constants(tree: Tree) -> tuple[Any, ...]:
         values = values.flatten()
     if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
         return tuple(np.array(values.drop_null()))
-    constants = tuple(values.drop_null().to_pylist())
+    constants = tuple(value for value in values.to_pylist() if value is not None)
     if any(constant != constant for constant in constants):  # noqa: PLR0124 - NaN
         raise NoConstant
     return constants

@@ -5,28 +5,31 @@ A table holds the snapshots of its datasets. Planning a scan reads indices, runn
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.schema import check_literal, check_literals
 from kartothek_cube.core.dataset.scan_plan import ScanPlan
 from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.conjunction import condition_class
 from kartothek_cube.core.expressions.parsing import check_values
-from kartothek_cube.core.expressions.predicates import Clause, constants_of, is_null
-from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
+from kartothek_cube.core.io.batched_reader import TooLarge, read_together
+from kartothek_cube.core.io.reader import FileRequest, file_rows, open_rows
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.runtime.executor import READ_FILES, map_in_threads
-from kartothek_cube.core.runtime.options import Options
+from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
+from kartothek_cube.core.runtime.options import Options, current_options
 from kartothek_cube.core.runtime.telemetry import AnyOperation, name_dataset, operation
 from kartothek_cube.core.scan.execute import stream_tables
-from kartothek_cube.core.scan.plan import make_file_plan
+from kartothek_cube.core.scan.plan import ScanTask, make_file_plan
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import Cube, get_payload_subset
 from kartothek_cube.cube.execute.run import count_planned, iter_groups
@@ -37,6 +40,28 @@ from kartothek_cube.cube.query.planning import plan_members
 from kartothek_cube.errors import InvalidInput, InvalidType
 
 __all__ = ["CubeTable", "DatasetTable", "Scan", "Table"]
+
+
+# Rows of about so many bytes go to an engine at once.
+_MERGED_BYTES = 4 * 2**20
+# Files that are read at once, where they are small.
+_MOST_FILES = 64
+
+
+def _merged(tables: Generator[pa.Table, None, None]) -> Generator[pa.Table, None, None]:
+    """The same rows in fewer tables: each costs an engine as much as some thousand rows."""
+    waiting, nbytes, seen = list[pa.Table](), 0, 0
+    with closing(tables):
+        for table in tables:
+            waiting.append(table)
+            nbytes += table.nbytes
+            # Never more than came before: the first rows do not wait for many files.
+            if nbytes >= min(_MERGED_BYTES, seen):
+                yield pa.concat_tables(waiting).combine_chunks() if waiting[1:] else table
+                seen += nbytes
+                waiting, nbytes = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 class Scan(ABC):
@@ -79,7 +104,7 @@ class Scan(ABC):
             At a file that has been removed since the table was opened.
         """
         with self.table.operation() as op:
-            return op.lasting(self._limited(self._rows(), limit))
+            return op.lasting(_merged(self._limited(self._rows(), limit)))
 
     def _limited(self, rows: Generator[pa.Table, None, None], limit: int | None) -> Generator[pa.Table, None, None]:
         with closing(rows):  # stops the threads that read ahead
@@ -88,6 +113,18 @@ class Scan(ABC):
                 table = table if left is None else table.slice(0, left)
                 left = left if left is None else left - table.num_rows
                 yield table.select(list(self.columns))
+
+    def local_files(self) -> list[str]:
+        """Paths of Parquet files that have exactly the rows, or none.
+
+        An engine may read them itself: the partition values are in their paths, and `tables` reads
+        what an engine cannot.
+        """
+        return []
+
+    def tables_after(self, files: int) -> Iterator[pa.Table]:
+        """The rows of all `local_files` but the first ones; errors as of `tables`."""
+        raise NotImplementedError
 
     def count(self) -> int:
         """The number of rows; errors as of `tables`."""
@@ -128,6 +165,8 @@ class Table(ABC):
         All columns.
     partition_columns : tuple of str
         Columns with one value in each file.
+    options : Options
+        Those of the call that has opened it.
     """
 
     kind: str
@@ -135,12 +174,12 @@ class Table(ABC):
 
     def __init__(self, name: str, store: Store, schema: pa.Schema, verb: str, options: Options) -> None:
         self.name, self.store, self.schema = name, store, schema
-        self._verb, self._options = verb, options
+        self._verb, self.options = verb, options
 
     @contextmanager
     def operation(self) -> Iterator[AnyOperation]:
         """The context of work for the table: the options of its call, a record in the log."""
-        with operation(self._verb, self._options, cube=self.name if self.kind == "cube" else None) as op:
+        with operation(self._verb, self.options, cube=self.name if self.kind == "cube" else None) as op:
             name_dataset(self.name)
             yield op
 
@@ -335,11 +374,43 @@ class DatasetScan(Scan):
     def _files(self) -> str:
         return f"{len(self.plan)} of {self.plan.scan.total} files"
 
+    def local_files(self) -> list[str]:
+        keys, store = self.plan.files(), self.table.store
+        partition_keys = self.plan.partition_keys
+        places = "".join(f"{re.escape(c)}=[A-Za-z0-9_-]+/" for c in partition_keys)
+        is_plain = re.compile(rf"[^=]+/{re.escape(self.plan.table)}/{places}[^=/]+\.parquet").fullmatch
+        types = (self.table.schema.field(c).type for c in partition_keys)
+        if (
+            self._request().predicates is not None
+            or store.is_remote
+            or not all(pt.is_integer(t) or pt.is_string(t) or pt.is_date32(t) for t in types)
+            or not all(map(is_plain, keys))
+        ):
+            return []
+        paths = [path for path in map(store.local_path, keys) if path is not None and "=" not in path[: -len(keys[0])]]
+        return paths if len(paths) == len(keys) else []
+
+    def tables_after(self, files: int) -> Iterator[pa.Table]:
+        with self.table.operation() as op:
+            return op.lasting(_merged(self._read(self.plan.scan.tasks()[files:])))
+
+    def _request(self) -> FileRequest:
+        """What to read of each file: planning has applied conditions on partition keys."""
+        request = self.plan.scan.request
+        is_applied = columns_of(request.predicates) <= set(self.plan.partition_keys)
+        return replace(request, predicates=None) if is_applied else request
+
     def _rows(self) -> Generator[pa.Table, None, None]:
-        return stream_tables(self.table.store, self.plan.scan.request, self.plan.scan.tasks())
+        return self._read(self.plan.scan.tasks())
+
+    def _read(self, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+        store, request = self.table.store, self._request()
+        # Requests to a remote store run in parallel: no file has to wait for another.
+        read = stream_tables if request.predicates is not None or store.is_remote else _stream_together
+        return read(store, request, tasks)
 
     def _count(self) -> int:
-        request = self.plan.scan.request
+        request = self._request()
         if request.predicates is not None:
             return sum(table.num_rows for table in self._rows())
 
@@ -347,3 +418,51 @@ class DatasetScan(Scan):
             return file_rows(self.table.store, key, request.dataset)
 
         return sum(map_in_threads(count, self.plan.files(), store=self.table.store, phase=READ_FILES))
+
+
+def _stream_together(store: Store, request: FileRequest, tasks: Sequence[ScanTask]) -> Generator[pa.Table, None, None]:
+    """All rows as by `stream_tables`; where files are small, of many in one table."""
+    nbytes = max(1, current_options().bytes_in_flight // (2 * thread_count(store)))
+    room, weight, largest = min(_MERGED_BYTES, nbytes), SizeEstimate(), 0
+
+    def load_one(task: ScanTask) -> Iterator[pa.Table]:
+        nonlocal largest
+        is_small, pieces = open_rows(store, task.key, request, nbytes, task.constants)
+        tables = list(pieces) if is_small else []
+        size = sum(table.nbytes for table in tables) if is_small else nbytes
+        weight.measured(size)
+        largest = max(largest, size)
+        return iter(tables) if is_small else pieces
+
+    def load(batch: Sequence[ScanTask]) -> Iterable[Iterator[pa.Table]]:
+        if len(batch) > 1:
+            with suppress(TooLarge):
+                return [iter([_read_batch(store, request, batch, room)]), *(iter(()) for _ in batch[1:])]
+        return map(load_one, batch)
+
+    def limit() -> int:
+        return min(_MOST_FILES, room // largest) if largest else 1
+
+    loaded = map_batches(load, tasks, limit, store=store, weight=weight, phase=READ_FILES)
+
+    def flattened() -> Generator[pa.Table, None, None]:
+        with closing(loaded):
+            for tables in loaded:
+                yield from tables
+
+    return flattened()
+
+
+def _read_batch(store: Store, request: FileRequest, batch: Sequence[ScanTask], room: int) -> pa.Table:
+    """All rows of several files, with their partition values."""
+    values = batch[0].constants.keys()
+    inside = replace(request, columns=tuple(c for c in request.columns if c not in values))
+    table, counts = read_together(store, [(task.key, {}) for task in batch], inside, room)
+    numbers = pa.array(np.repeat(np.arange(len(batch)), counts))
+    columns = {
+        c: pa.array([task.constants[c] for task in batch], request.schema.field(c).type).take(numbers)
+        if c in values
+        else table.column(c)
+        for c in request.columns
+    }
+    return pa.table(columns)

@@ -192,7 +192,8 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     >>> cube = Cube(["PRODUCT_ID"], ["COUNTRY_CODE"], "sales")
     >>> sales = pa.table({"PRODUCT_ID": [1, 2], "COUNTRY_CODE": ["DE", "FR"], "UNITS": [3, 4]})
     >>> _ = build_cube(sales, cube, store)
-    >>> connect(store).sql("SELECT UNITS FROM sales WHERE COUNTRY_CODE = 'FR'").fetchall()
+    >>> connection = connect(store)
+    >>> connection.sql("SELECT UNITS FROM sales WHERE COUNTRY_CODE = 'FR'").fetchall()
     [(4,)]
     """
     require("sql")

@@ -26,9 +26,10 @@ def test_planning_is_compared_and_a_missing_peer_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["cube", "writing", "growth", "imports"])
+@pytest.mark.parametrize("script", ["cube", "sql", "writing", "growth", "imports"])
 def test_script_runs(script, tmp_path):
     pytest.importorskip("polars")
+    pytest.importorskip("duckdb")
     assert rows_of(script, tmp_path)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,10 @@ from kartothek_cube.cli.errors import Failure
 from kartothek_cube.cli.options import cube_command, missing
 from kartothek_cube.cli.output import show, table
 
-__all__ = ["command", "commits_of", "history_lines", "resolved", "shortened"]
+if TYPE_CHECKING:
+    from kartothek_cube.core.stores.contract import Store
+
+__all__ = ["command", "commits_in", "commits_of", "history_lines", "resolved", "shortened", "whole_commit"]
 
 _SHORTEST, _SHORT = 4, 8
 _COLUMNS = ("time", "commit", "parent", "added", "removed", "cube", "kept")
@@ -45,24 +48,48 @@ def commits_of(loaded: LoadedCube, dataset: str | None) -> list[dict[str, Any]]:
     Failure
         If the dataset does not exist.
     """
+    if dataset is not None and dataset not in loaded.datasets:
+        raise missing("dataset", dataset, loaded.datasets)
+    names = sorted(loaded.datasets) if dataset is None else [dataset]
+    rows = [
+        {"dataset": name, **commit} for name in names for commit in commits_in(loaded.datasets[name].uuid, loaded.store)
+    ]
+    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
+
+
+def commits_in(dataset_uuid: str, store: Store) -> Iterator[dict[str, Any]]:
+    """The kept commits of a dataset as plain values."""
     import pandas as pd
 
     from kartothek_cube.core.dataset.history import history
 
-    if dataset is not None and dataset not in loaded.datasets:
-        raise missing("dataset", dataset, loaded.datasets)
-    names = sorted(loaded.datasets) if dataset is None else [dataset]
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        for row in history(loaded.datasets[name].uuid, loaded.store).to_dict("records"):
-            known = {column: row[column] for column in _COLUMNS if not pd.isna(row[column])}
-            # pandas turns a column of integers with gaps into floats with NaN.
-            known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
-            known |= {"kept": bool(known.get("kept"))}
-            if "time" in known:
-                known["time"] = known["time"].isoformat()
-            rows.append({"dataset": name, **dict.fromkeys(_COLUMNS), **known})
-    return sorted(rows, key=lambda row: row["time"] or "", reverse=True)
+    for row in history(dataset_uuid, store).to_dict("records"):
+        known = {column: row[column] for column in _COLUMNS if not pd.isna(row[column])}
+        # pandas turns a column of integers with gaps into floats with NaN.
+        known |= {column: int(known[column]) for column in ("added", "removed") if column in known}
+        known |= {"kept": bool(known.get("kept"))}
+        if "time" in known:
+            known["time"] = known["time"].isoformat()
+        yield {**dict.fromkeys(_COLUMNS), **known}
+
+
+def whole_commit(as_of: str | None, commits: Callable[[], Iterable[Mapping[str, Any]]]) -> str | None:
+    """The value of ``--as-of``, with the id of a commit in full where only its beginning is given.
+
+    Raises
+    ------
+    Failure
+        If it is neither a time nor the beginning of one id.
+    """
+    from kartothek_cube.core.snapshots.time_travel import check_as_of
+
+    # What is shorter than an id of 32 characters, and no time, is the beginning of an id.
+    if as_of is None or len(as_of) >= 32 or isinstance(check_as_of(as_of), datetime):
+        return as_of
+    try:
+        return resolved(commits(), as_of)
+    except Failure as error:
+        raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
 
 
 def resolved(commits: Iterable[Mapping[str, Any]], text: str) -> str:

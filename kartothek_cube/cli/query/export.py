@@ -10,8 +10,7 @@ import io
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
@@ -40,7 +39,10 @@ __all__ = [
     "group_file",
     "kind_of",
     "place_of",
+    "pour",
     "query_once",
+    "show_written",
+    "sink_of",
 ]
 
 
@@ -139,7 +141,11 @@ class ParquetSink(_FileSink):
         import pyarrow.parquet as pq
 
         super().__init__(path)
-        self._writer = pq.ParquetWriter(self._partial, schema)
+        try:
+            self._writer = pq.ParquetWriter(self._partial, schema)
+        except BaseException:  # a type that Parquet does not have
+            self._partial.unlink(missing_ok=True)
+            raise
 
 
 class CsvSink(_FileSink):
@@ -155,8 +161,7 @@ class CsvSink(_FileSink):
         for field in schema:
             if pt.is_nested(field.type) or pt.is_binary(field.type):
                 raise Failure(
-                    f"CSV cannot hold column {field.name} of type {field.type}; "
-                    "write a .parquet file, or leave it out with --columns."
+                    f"CSV cannot hold column {field.name} of type {field.type}; write a .parquet file, or leave it out."
                 )
         self._writer = pyarrow.csv.CSVWriter(str(self._partial) if self._is_file else target, schema)
 
@@ -243,25 +248,28 @@ def query_once(session: Session, question: Question, output: str) -> None:
 
     to_stdout = kind_of(output) == "stdout"
     has_placeholders = _has_placeholders(output, groups_of(question.by))
-    # On a terminal, a progress bar would mix with the rows.
-    quiet = to_stdout and sys.stdout.isatty()
-    with nullcontext() if quiet else working(session):
+    with working(session, quiet=to_stdout and sys.stdout.isatty()):
         loaded = load_cube(session)
         plan = plan_of(loaded, question.where, question.columns, question.by, question.as_of)
         try:
             if has_placeholders:
                 written = _write_groups(plan, loaded, question, output)
             else:
-                with _sink(session, output, plan.schema) as sink:
-                    written = {output: _pour(first_rows(run_plan(plan, loaded.store), question.limit), sink)}
+                with sink_of(session, output, plan.schema) as sink:
+                    written = {output: pour(first_rows(run_plan(plan, loaded.store), question.limit), sink)}
         except pa.ArrowException as error:
             raise Failure(f"Could not write {output}: {one_line(error)}") from error
     if not to_stdout:
-        show(
-            session,
-            {"rows": sum(written.values()), "files": written},
-            lambda: (f"{pluralize(rows, 'row')} in {name}" for name, rows in written.items()),
-        )
+        show_written(session, written)
+
+
+def show_written(session: Session, written: Mapping[str, int]) -> None:
+    """Say how many rows are in which file."""
+    show(
+        session,
+        {"rows": sum(written.values()), "files": written},
+        lambda: (f"{pluralize(rows, 'row')} in {name}" for name, rows in written.items()),
+    )
 
 
 def _write_groups(plan: QueryPlan, loaded: LoadedCube, question: Question, output: str) -> dict[str, int]:
@@ -281,12 +289,13 @@ def _write_groups(plan: QueryPlan, loaded: LoadedCube, question: Question, outpu
                 "put something that is in no value between the places."
             )
         with _file_sink(name, table.schema) as sink:
-            written[name] = _pour(first_rows(table.to_batches(), left), sink)
+            written[name] = pour(first_rows(table.to_batches(), left), sink)
         left = None if left is None else left - written[name]
     return written
 
 
-def _pour(batches: Iterable[pa.RecordBatch], sink: Sink) -> int:
+def pour(batches: Iterable[pa.RecordBatch], sink: Sink) -> int:
+    """Write batches; return the number of their rows."""
     rows = 0
     for batch in batches:
         sink.write(batch)
@@ -305,7 +314,8 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         left -= min(left, batch.num_rows)
 
 
-def _sink(session: Session, output: str, schema: pa.Schema) -> Sink:
+def sink_of(session: Session, output: str, schema: pa.Schema) -> Sink:
+    """The sink for an output: a file, or for ``-`` CSV or JSON on stdout."""
     if output != "-":
         return _file_sink(output, schema)
     stream: Any = TerminalStream(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -143,17 +142,11 @@ def plan_of(
     loaded: LoadedCube, where: tuple[str, ...], columns: str | None, by: str | None, as_of: str | None
 ) -> QueryPlan:
     """The plan of a query."""
-    from kartothek_cube.cli.commands.history import commits_of, resolved
-    from kartothek_cube.core.snapshots.time_travel import check_as_of
+    from kartothek_cube.cli.commands.history import commits_of, whole_commit
     from kartothek_cube.cube.verbs.query import plan_cube_query
 
     conditions, payload = conditions_of(where, loaded), payload_of(columns, loaded)
-    # What is shorter than an id of 32 characters, and no time, is the beginning of an id.
-    if as_of is not None and len(as_of) < 32 and not isinstance(check_as_of(as_of), datetime):
-        try:
-            as_of = resolved(commits_of(loaded, None), as_of)
-        except Failure as error:
-            raise Failure(f"{error.message} A time is written as 2024-01-31 or 2024-01-31T12:00.") from error
+    as_of = whole_commit(as_of, lambda: commits_of(loaded, None))
     return plan_cube_query(
         loaded.cube, loaded.store, conditions, None, None, groups_of(by) or None, payload, as_of=as_of
     )

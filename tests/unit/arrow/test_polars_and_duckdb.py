@@ -60,9 +60,14 @@ def test_an_enumeration_of_polars_is_text(pl):
     assert (table.schema.field("v1").type, table.column("v1").to_pylist()) == (pa.string(), ["b", None, "a"])
 
 
-def test_what_polars_has_alone_is_refused_by_name(pl):
+def test_lists_of_categories_are_refused_by_name(pl):
+    if int(pl.__version__.split(".")[1]) < 32 and pl.__version__.startswith("1."):
+        pytest.skip("Polars before 1.32 ends the process when it exports them")
     with pytest.raises(Unsupported, match="Column 'v1' of dataset 'uuid'"):
         to_table(column(pl, "List(Categorical)", [["a"]]), "uuid")
+
+
+def test_what_polars_has_alone_is_refused_by_name(pl):
     with pytest.raises(InvalidInput, match="Column 'v1' of dataset 'uuid' cannot be stored as timestamp"):
         to_table(pl.Series("v1", [1]).cast(pl.Datetime("ns")).to_frame(), "uuid")
     with pytest.raises(InvalidType, match="dataset 'uuid'"):

@@ -30,8 +30,8 @@ def kinds(*words):
     ("words", "expected"),
     [
         (["my"], ["my_cube"]),
-        ([""], ["check-migration", "my_cube", "other"]),
-        (["--store", "two", ""], ["check-migration"]),
+        ([""], ["check-migration", "my_cube", "other", "sql"]),
+        (["--store", "two", ""], ["check-migration", "sql"]),
         (["--url", "store", "o"], ["other"]),
         (["--store", ""], ["dataset", "two"]),
         (["my_cube", "ver"], ["verify"]),

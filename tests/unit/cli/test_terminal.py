@@ -62,15 +62,15 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def interrupt(self):
+    def interrupt(self, heard="Aborted!"):
         """Press Ctrl-C, and again where it is not heard: one that comes while readline sets up its
         line waits for the next key.
         """
         for _ in range(_PATIENCE // 5):
             self.type("\x03")
-            while "Aborted!" not in self.seen and self._read(5):
+            while heard not in self.seen and self._read(5):
                 pass
-            if "Aborted!" in self.seen:
+            if heard in self.seen:
                 return
 
     def end(self):
@@ -175,3 +175,44 @@ def test_the_interactive_query(tmp_path):
     text, status = terminal.end()
     assert status == 1
     assert "Aborted!" in text
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_the_prompt_of_sql(tmp_path):
+    pytest.importorskip("prompt_toolkit")
+    pytest.importorskip("duckdb", minversion="1.2")
+    terminal = Terminal("-m", "kartothek_cube.cli", "--skv", "skv.yml", "sql", HOME=str(tmp_path))
+
+    def ask(text):
+        terminal.expect("sql>")
+        terminal.type(f"{text}\r")
+
+    terminal.expect("Statements end with a semicolon.")
+    ask("SELECT count(*) AS cells\rFROM my_cube;")
+    terminal.expect("│     4 │")
+    ask(".tables")
+    terminal.expect("│ my_cube++enrich │")
+    ask(".schema other")
+    terminal.expect("│ v1          │ DOUBLE      │")
+    ask("FROM othr;")
+    terminal.expect("Did you mean 'other'?")
+    ask(".tabels")
+    terminal.expect("Did you mean '.tables'?")
+    terminal.expect("sql>")
+    terminal.type("SELECT never")
+    terminal.expect("never")
+    terminal.type("\x03")
+    ask("SELECT 1; SELECT 'se' || 'cond';")
+    terminal.expect("│ second ")
+    ask("EXPLAIN FROM other;")
+    terminal.expect("Query of cube 'other'")
+    ask("SELECT count(*) FROM range(10000000) a, range(1000000) b WHERE a.range + b.range = 7;")
+    terminal.expect("= 7;")
+    terminal.interrupt("Interrupted.")
+    terminal.expect("Interrupted.")
+    terminal.expect("sql>")
+    terminal.type("\x04")
+    _, status = terminal.end()
+    assert status == 0
+    assert "+FROM othr;" in next(tmp_path.rglob("sql_history")).read_text(encoding="utf-8")

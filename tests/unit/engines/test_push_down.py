@@ -216,7 +216,7 @@ def test_a_count_of_one_partition(run, store):
 def long():
     """Many files, and more of them than are read ahead."""
     inner = MemoryStore()
-    x = np.arange(200)
+    x = np.arange(800)
     build_cube(pa.table({"x": x, "p": x, "i1": x}), CUBE, inner)
     return inner
 
@@ -238,8 +238,9 @@ def test_a_limit_after_a_filter(long, engine):
         result = ENGINES[engine](store, lambda frame: frame.filter(pl.col("p") >= 100).select("x").limit(3), "")
     assert all(x >= 100 for x in result["x"])
     assert result.height == 3
-    # Before it had resolvers, Polars did not say how many of the filtered rows it wants.
-    assert len(store.files()) <= (50 if HAS_RESOLVERS else 100)
+    # The limit stays with Polars, which takes batches until it has enough; these grow. Older
+    # releases take all.
+    assert len(store.files()) <= (400 if HAS_RESOLVERS else 700)
     assert min(partitions(store)) >= 100
 
 

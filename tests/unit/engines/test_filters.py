@@ -1,0 +1,78 @@
+"""Filters of Polars and DuckDB that have surprised the translation into conditions."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from kartothek_cube import scan_dataset
+from kartothek_cube.core.stores.memory import MemoryStore
+from kartothek_cube.engines.filters import Membership
+from kartothek_cube.engines.polars_filters import split_predicate
+from tests.support.commits import UUID, write
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@pytest.fixture
+def frame():
+    """A lazy frame of a dataset with one file for each value of `p`."""
+    store = MemoryStore()
+    rows = pa.table(
+        {
+            "p": ["a", "b", "c"],
+            "q": [1.0, 2.0, 3.0],
+            "v1": [NAN, 1.0, None],
+            "v2": [b"a", b"a\0", None],
+            "v3": [dt.date(2024, 2, 29), None, dt.date(1969, 12, 31)],
+            "v4": pa.array([None, 0, None], pa.timestamp("us")),
+        }
+    )
+    write(store, rows, on=["p", "q"])
+    return scan_dataset(UUID, store)
+
+
+def values_of_p(frame):
+    return sorted(frame.select("p").collect().to_series().to_list())
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (pl.col("v1") == NAN, ["a"]),
+        (pl.col("v1") >= NAN, ["a"]),
+        (pl.col("v1") < INFINITY, ["b"]),
+        (pl.col("q") < INFINITY, ["a", "b", "c"]),
+        ((pl.col("v1") != NAN) & (pl.col("p") > "a"), ["b"]),
+    ],
+)
+def test_nan_and_infinity_which_json_lacks_are_left_to_polars(frame, condition, expected):
+    assert values_of_p(frame.filter(condition)) == expected
+
+
+def test_the_parts_of_a_predicate_keep_their_nan():
+    predicate = (pl.col("v1") != NAN) & (pl.col("p") > "a") & (pl.col("q") == 1.0)
+    parts = [pl.col("v1") != NAN, pl.col("p") > "a", pl.col("q") == 1.0]
+    assert [str(conjunct.expression) for conjunct in split_predicate(predicate)] == [str(part) for part in parts]
+
+
+def test_a_list_of_bytes_is_a_membership(frame):
+    (conjunct,) = split_predicate(pl.col("v2").is_in([b"a", None]))
+    assert conjunct.filter == Membership("v2", (b"a",))
+    assert values_of_p(frame.filter(pl.col("v2").is_in([b"a", None]))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (pl.col("v3") < pl.lit(2**23).cast(pl.Date), ["a", "c"]),
+        (pl.col("v3").is_in(pl.Series([2**23, 19_782]).cast(pl.Date).implode()), ["a"]),
+        (pl.col("v4") < pl.lit(2**60).cast(pl.Datetime("us")), ["b"]),
+        (pl.col("v4").is_in(pl.Series([2**60, 0]).cast(pl.Datetime("us")).implode()), ["b"]),
+    ],
+)
+def test_dates_and_times_that_python_has_not_are_left_to_polars(frame, condition, expected):
+    assert values_of_p(frame.filter(condition)) == expected
