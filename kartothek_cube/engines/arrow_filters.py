@@ -124,9 +124,12 @@ def _call(name: str, operands: list[Operand], options: dict[str, Any]) -> Filter
 
 def constant(scalar: pa.Scalar) -> Any:
     """The value of a scalar as a constant of conditions; None for null and NaN."""
-    if pt.is_timestamp(scalar.type) and scalar.is_valid:
-        return moment(scalar.value, scalar.type.unit, scalar.type.tz)
-    value = scalar.as_py()
+    try:
+        if pt.is_timestamp(scalar.type) and scalar.is_valid:
+            return moment(scalar.value, scalar.type.unit, scalar.type.tz)
+        value = scalar.as_py()
+    except (OverflowError, ValueError):  # the infinite dates of DuckDB, and text cut within a letter
+        return None
     return None if is_null(value) else value
 
 
