@@ -93,3 +93,9 @@ def test_dates_and_times_that_python_has_not_are_left_to_polars(frame, condition
 def test_constants_that_python_has_not_are_left_to_duckdb(constant):  # DuckDB 1.x: DATE 'infinity'
     assert filter_of(pc.field("v1") < constant) == Unknown()
     assert filter_of(pc.field("v1").isin(pa.array([constant]))) == Unknown()
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_columns_are_found_in_any_order(frame, engine):  # Polars 1.30 took another column
+    found = frame.filter((pl.col("q") > 1.0) & (pl.col("p") > "a")).select("v4", "p").collect(engine=engine)
+    assert sorted(found["p"].to_list()) == ["b", "c"]
