@@ -12,7 +12,7 @@ import pytest
 from kartothek_cube import scan_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
 from kartothek_cube.engines.arrow_filters import filter_of
-from kartothek_cube.engines.filters import Membership, Unknown
+from kartothek_cube.engines.filters import And, Comparison, Membership, Unknown
 from kartothek_cube.engines.polars_filters import split_predicate
 from tests.support.commits import UUID, write
 
@@ -99,3 +99,8 @@ def test_constants_that_python_has_not_are_left_to_duckdb(constant):  # DuckDB 1
 def test_columns_are_found_in_any_order(frame, engine):  # Polars 1.30 took another column
     found = frame.filter((pl.col("q") > 1.0) & (pl.col("p") > "a")).select("v4", "p").collect(engine=engine)
     assert sorted(found["p"].to_list()) == ["b", "c"]
+
+
+def test_a_null_among_conjuncts_says_nothing():  # DuckDB 1.2: WHERE v1 >= 1 ORDER BY v1 LIMIT 2
+    condition = (pc.field("v1") >= 1) & pc.scalar(None)
+    assert filter_of(condition) == And((Comparison("v1", ">=", 1),))
