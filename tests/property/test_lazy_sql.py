@@ -88,7 +88,7 @@ def where(table: RandomTable, dialect: str) -> st.SearchStrategy[str]:
     """The text of a WHERE."""
     kinds = [kind for kind in KINDS if kind not in FLOATS] if dialect == "duckdb" and IS_OLD else []
     leaf = conditions(table, table.columns(*kinds), dialect)
-    return st.recursive(
+    return leaf | st.recursive(
         leaf,
         lambda inner: st.one_of(
             inner.map("NOT ({})".format),
