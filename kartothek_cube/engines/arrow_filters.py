@@ -102,7 +102,9 @@ def _as_filter(operand: Operand) -> Filter:
 
 def _call(name: str, operands: list[Operand], options: dict[str, Any]) -> Filter:
     if name in _JOINTS:
-        return _JOINTS[name](tuple(map(_as_filter, operands)))
+        # A null is what DuckDB 1.2 passes for the bound of `ORDER BY … LIMIT` before there is one.
+        said = (o for o in operands if not (name == "and_kleene" and isinstance(o, pa.Scalar) and pt.is_null(o.type)))
+        return _JOINTS[name](tuple(map(_as_filter, said)))
     match name, operands:
         case "invert", [operand]:
             return Not(_as_filter(operand))
@@ -124,9 +126,12 @@ def _call(name: str, operands: list[Operand], options: dict[str, Any]) -> Filter
 
 def constant(scalar: pa.Scalar) -> Any:
     """The value of a scalar as a constant of conditions; None for null and NaN."""
-    if pt.is_timestamp(scalar.type) and scalar.is_valid:
-        return moment(scalar.value, scalar.type.unit, scalar.type.tz)
-    value = scalar.as_py()
+    try:
+        if pt.is_timestamp(scalar.type) and scalar.is_valid:
+            return moment(scalar.value, scalar.type.unit, scalar.type.tz)
+        value = scalar.as_py()
+    except (OverflowError, ValueError):  # the infinite dates of DuckDB, and text cut within a letter
+        return None
     return None if is_null(value) else value
 
 

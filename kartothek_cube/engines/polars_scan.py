@@ -97,7 +97,8 @@ class _Source:
     def _frames(
         self, with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
-        columns = self._table.schema.names if with_columns is None else with_columns
+        # In the order of the schema: the streaming engine of Polars 1.30 goes by their places.
+        columns = [c for c in self._table.schema.names if with_columns is None or c in with_columns]
         scan, rest = self._scan(columns, predicate)
         if not columns:
             yield pl.DataFrame(height=min(scan.count(), n_rows or 2**63))

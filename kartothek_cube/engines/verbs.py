@@ -176,7 +176,8 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     -------
     duckdb.DuckDBPyConnection
         An in-memory database. It has all that DuckDB has: joins, window functions, tables and
-        views of its own, variables of Python as tables. It cannot write to cubes.
+        views of its own, variables of Python as tables. A table or view of its own wins over a cube
+        of the same name, a cube over a variable. It cannot write to cubes.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kartothek_cube.core.arrow.schema import check_literals
@@ -96,9 +96,16 @@ def _membership(column: str) -> st.SearchStrategy[Filter]:
     return st.lists(st.sampled_from(CONSTANTS[column]), max_size=3).map(lambda v: Membership(column, tuple(v)))
 
 
+def _several(column: str) -> st.SearchStrategy[Filter]:
+    """Filters on one column, which are united or intersected."""
+    parts = st.lists(_comparison(column) | _comparison(column) | _membership(column), min_size=2, max_size=3).map(tuple)
+    return parts.map(Or) | parts.map(And)
+
+
 LEAVES = st.one_of(
     COLUMNS.flatmap(_comparison),
-    COLUMNS.flatmap(_comparison),
+    COLUMNS.flatmap(_several),
+    COLUMNS.flatmap(_several),
     COLUMNS.flatmap(_membership),
     COLUMNS.map(NullTest),
     st.tuples(*[st.sampled_from([True, False, None])] * 8).map(Opaque),
@@ -113,8 +120,18 @@ def _joined(inner: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:
 FILTERS = st.lists(st.recursive(LEAVES, _joined, max_leaves=8), min_size=1, max_size=3)
 
 
-@settings(max_examples=20 * settings().max_examples)
+@settings(max_examples=10 * settings().max_examples)
 @given(ROWS, FILTERS, st.sets(st.tuples(COLUMNS, st.sampled_from(["in", *COMPARE])), max_size=4))
+@example(
+    [{"i": 1, "f": None, "g": None, "s": None, "b": None}],
+    [Or((Comparison("i", "<", 1), Comparison("i", "<=", 1)))],
+    set(),
+)
+@example(
+    [{"i": 1, "f": None, "g": None, "s": None, "b": None}],
+    [Or((Comparison("i", ">=", 1), Comparison("i", ">", 1)))],
+    set(),
+)
 def test_rows_that_filters_keep_satisfy_what_follows_and_where_it_is_exact_no_others(rows, filters, refused):
     table = pa.table({c: pa.array([r[c] for r in rows], SCHEMA.field(c).type, from_pandas=False) for c in SCHEMA.names})
 
@@ -129,6 +146,7 @@ def test_rows_that_filters_keep_satisfy_what_follows_and_where_it_is_exact_no_ot
     kept = [np.array([truth(f, row, i) is True for i, row in enumerate(rows)]) for f in filters]
     implied = implied_clauses(filters, SCHEMA, accepts)
     clauses = tuple(clause for i in implied for clause in i.clauses)
+    assert all(map(accepts, clauses))
     satisfied = matching_rows(table, (clauses,))
     wanted = reduce(operator.and_, kept)
     assert satisfied[wanted].all()

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
@@ -20,6 +21,10 @@ SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, 
 NUMBERS = ("int64", "int32", "uint8", "float64", "float32", "decimal")
 FLOATS = ("float64", "float32")
 TIMES = ("date", "moment", "utc")
+NANS = pa.table({"v": [NAN]})
+# DuckDB 1.2 passes comparisons of floats to tables of Arrow, for which NaN is not the greatest, and
+# a null with `ORDER BY … LIMIT`: its own tables of Arrow fail likewise.
+IS_OLD = not duckdb.sql("SELECT v FROM NANS WHERE v > 1").fetchall()
 
 
 def literal(value: Any) -> str:
@@ -79,10 +84,11 @@ def conditions(draw, table, columns, dialect):
     return draw(st.sampled_from(choices))
 
 
-def where(table: RandomTable, dialect: str, columns: list[str] | None = None) -> st.SearchStrategy[str]:
+def where(table: RandomTable, dialect: str) -> st.SearchStrategy[str]:
     """The text of a WHERE."""
-    leaf = conditions(table, columns or table.columns(), dialect)
-    return st.recursive(
+    kinds = [kind for kind in KINDS if kind not in FLOATS] if dialect == "duckdb" and IS_OLD else []
+    leaf = conditions(table, table.columns(*kinds), dialect)
+    return leaf | st.recursive(
         leaf,
         lambda inner: st.one_of(
             inner.map("NOT ({})".format),
@@ -99,20 +105,18 @@ def statements(draw, table, dialect):
     columns = draw(st.lists(st.sampled_from(table.columns()), min_size=1, max_size=3, unique=True))
     text = draw(where(table, dialect))
     chosen, keys = ", ".join(columns), ", ".join(table.keys)
-    return draw(
-        st.sampled_from(
-            [
-                f"SELECT * FROM {{name}} WHERE {text}",
-                f"SELECT {chosen} FROM {{name}} WHERE {text}",
-                f"SELECT count(*) AS n FROM {{name}} WHERE {text}",
-                f"SELECT {chosen}, count(*) AS n, sum(x) AS s FROM {{name}} WHERE {text} GROUP BY {chosen}",
-                f"SELECT count({columns[0]}) AS n, min(x) AS low, max(x) AS high FROM {{name}} WHERE {text}",
-                f"SELECT {chosen} FROM {{name}} WHERE {text} ORDER BY {keys} LIMIT 2",
-                f"SELECT DISTINCT {chosen} FROM {{name}} WHERE {text}",
-                f"SELECT {chosen} FROM {{name}} WHERE x IN (SELECT x FROM {{name}} WHERE {text})",
-            ]
-        )
-    )
+    choices = [
+        f"SELECT * FROM {{name}} WHERE {text}",
+        f"SELECT {chosen} FROM {{name}} WHERE {text}",
+        f"SELECT count(*) AS n FROM {{name}} WHERE {text}",
+        f"SELECT {chosen}, count(*) AS n, sum(x) AS s FROM {{name}} WHERE {text} GROUP BY {chosen}",
+        f"SELECT count({columns[0]}) AS n, min(x) AS low, max(x) AS high FROM {{name}} WHERE {text}",
+        f"SELECT DISTINCT {chosen} FROM {{name}} WHERE {text}",
+        f"SELECT {chosen} FROM {{name}} WHERE x IN (SELECT x FROM {{name}} WHERE {text})",
+    ]
+    if dialect == "polars" or not IS_OLD:
+        choices += [f"SELECT {chosen} FROM {{name}} WHERE {text} ORDER BY {keys} LIMIT 2"]
+    return draw(st.sampled_from(choices))
 
 
 def scanned(table: RandomTable) -> pl.LazyFrame:

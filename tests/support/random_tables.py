@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -31,7 +31,6 @@ class Kind:
     type: pa.DataType
     values: list[Any]
     others: list[Any]
-    low: Any = None
 
     @property
     def constants(self) -> list[Any]:
@@ -44,9 +43,11 @@ KINDS: dict[str, Kind] = {
     "int32": Kind(pa.int32(), [-(2**31), 0, 3], [1, 2**40, 2.5, 3.0, True]),
     "uint8": Kind(pa.uint8(), [0, 1, 255], [-1, 300, 254.5, 2**32]),
     "float64": Kind(
-        pa.float64(), [-1.5, -0.0, 0.0, 1.0, NAN, float("inf"), float("-inf")], [0, 1, 2**53 + 1, 0.25, Decimal("-1.5")]
+        pa.float64(),
+        [-1.5, -0.0, 0.0, 1.0, NAN, NAN, float("inf"), float("-inf")],
+        [0, 1, 2**53 + 1, 0.25, Decimal("-1.5")],
     ),
-    "float32": Kind(pa.float32(), [0.1, -0.0, 2.5, NAN, float("-inf")], [0, 2, 2**24 + 1, 1e300, Decimal("0.1")]),
+    "float32": Kind(pa.float32(), [0.1, -0.0, 2.5, NAN, NAN, float("-inf")], [0, 2, 2**24 + 1, 1e300, Decimal("0.1")]),
     "text": Kind(pa.string(), TEXTS, ["aa", "A", "\U0010ffff", "a\0"]),
     "bool": Kind(pa.bool_(), [False, True], [1, 0]),
     "date": Kind(pa.date32(), DAYS, [dt.date(1, 1, 1), dt.date(9999, 12, 31), *MOMENTS[:2], "2024-02-29"]),
@@ -58,20 +59,9 @@ KINDS: dict[str, Kind] = {
     "binary": Kind(pa.binary(), [b"", b"a", b"a\0", b"\xff"], [b"b"]),
 }
 _KEYS = ("text", "int64", "date")
-_PAYLOAD = (
-    "int32",
-    "uint8",
-    "float64",
-    "float32",
-    "text",
-    "bool",
-    "date",
-    "moment",
-    "utc",
-    "decimal",
-    "binary",
-    "int64",
-)
+# Most rules are about floats.
+_FLOATS = ("float64", "float32") * 3
+_PAYLOAD = (*_FLOATS, "int32", "uint8", "text", "bool", "date", "moment", "utc", "decimal", "binary", "int64")
 
 
 @dataclass(frozen=True)
@@ -199,6 +189,3 @@ def rows_as_set(rows: Iterable[Iterable[Any]]) -> Counter[tuple[Any, ...]]:
         return value
 
     return Counter(tuple(map(plain, row)) for row in rows)
-
-
-Draw = Callable[[st.SearchStrategy[Any]], Any]

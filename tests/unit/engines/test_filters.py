@@ -6,11 +6,13 @@ import datetime as dt
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kartothek_cube import scan_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.filters import Membership
+from kartothek_cube.engines.arrow_filters import filter_of
+from kartothek_cube.engines.filters import And, Comparison, Membership, Unknown
 from kartothek_cube.engines.polars_filters import split_predicate
 from tests.support.commits import UUID, write
 
@@ -76,3 +78,29 @@ def test_a_list_of_bytes_is_a_membership(frame):
 )
 def test_dates_and_times_that_python_has_not_are_left_to_polars(frame, condition, expected):
     assert values_of_p(frame.filter(condition)) == expected
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        pa.scalar(2**31 - 1, pa.int32()).cast(pa.date32()),
+        pa.scalar(2**63 - 1).cast(pa.timestamp("us")),
+        pa.scalar(2**63 - 1).cast(pa.timestamp("us", tz="UTC")),
+        pa.array([b"a\x80"]).view(pa.string())[0],
+    ],
+    ids=["date", "timestamp", "utc", "text"],
+)
+def test_constants_that_python_has_not_are_left_to_duckdb(constant):  # DuckDB 1.x: DATE 'infinity'
+    assert filter_of(pc.field("v1") < constant) == Unknown()
+    assert filter_of(pc.field("v1").isin(pa.array([constant]))) == Unknown()
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_columns_are_found_in_any_order(frame, engine):  # Polars 1.30 took another column
+    found = frame.filter((pl.col("q") > 1.0) & (pl.col("p") > "a")).select("v4", "p").collect(engine=engine)
+    assert sorted(found["p"].to_list()) == ["b", "c"]
+
+
+def test_a_null_among_conjuncts_says_nothing():  # DuckDB 1.2: WHERE v1 >= 1 ORDER BY v1 LIMIT 2
+    condition = (pc.field("v1") >= 1) & pc.scalar(None)
+    assert filter_of(condition) == And((Comparison("v1", ">=", 1),))

