@@ -157,5 +157,5 @@ def test_sql_of_polars_answers_as_in_memory(data, table):
     except pl.exceptions.PolarsError:
         assume(False)
     with pl.SQLContext(t=scanned(table)) as context:
-        found = context.execute(text.format(name="t")).collect(engine=data.draw(st.sampled_from(["auto", "streaming"])))
+        found = context.execute(text.format(name="t")).collect()
     assert rows_as_set(found.rows()) == rows_as_set(expected.rows())
