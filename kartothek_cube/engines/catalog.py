@@ -16,13 +16,7 @@ from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.core.text import did_you_mean, join_names
 from kartothek_cube.cube.cube import Cube, require_cube
 from kartothek_cube.cube.members.consistency import check_infos, infos_of
-from kartothek_cube.cube.members.discovery import (
-    cube_of,
-    list_cube_prefixes,
-    prefixes_of,
-    read_members,
-    seeds_of,
-)
+from kartothek_cube.cube.members.discovery import cube_of, list_cube_prefixes, prefixes_of, read_members, seeds_of
 from kartothek_cube.cube.query.intention import QueryArguments
 from kartothek_cube.cube.query.planning import load_members_of
 from kartothek_cube.engines.tables import CubeTable, DatasetTable, Table

@@ -16,8 +16,8 @@ from daft.io.source import DataSource, DataSourceTask
 from daft.recordbatch import RecordBatch
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.engines.arrow_filters import filter_of
-from kartothek_cube.engines.filters import implied_clauses
+from kartothek_cube.engines.arrow_dataset import filter_of
+from kartothek_cube.engines.pushdown import implied_clauses
 from kartothek_cube.engines.tables import Scan, Table
 
 __all__ = ["TableSource"]

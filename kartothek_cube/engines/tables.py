@@ -22,8 +22,7 @@ from kartothek_cube.core.display.explain import predicates_text
 from kartothek_cube.core.expressions.conjunction import condition_class
 from kartothek_cube.core.expressions.parsing import check_values
 from kartothek_cube.core.expressions.predicates import Clause, columns_of, constants_of, is_null
-from kartothek_cube.core.io.batched_reader import TooLarge, read_together
-from kartothek_cube.core.io.reader import FileRequest, file_rows, open_rows
+from kartothek_cube.core.io.reader import FileRequest, TooLarge, file_rows, open_rows, read_together
 from kartothek_cube.core.metadata.snapshot import Snapshot
 from kartothek_cube.core.runtime.executor import READ_FILES, SizeEstimate, map_batches, map_in_threads, thread_count
 from kartothek_cube.core.runtime.options import Options, current_options

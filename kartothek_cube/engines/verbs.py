@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, cast
 
 from kartothek_cube.core.metadata.naming import SINGLE_TABLE
@@ -11,7 +13,7 @@ from kartothek_cube.core.snapshots.time_travel import check_as_of
 from kartothek_cube.core.stores.open import open_instrumented
 from kartothek_cube.cube.cube import Cube
 from kartothek_cube.engines.catalog import open_cube_table, open_dataset_table
-from kartothek_cube.engines.extras import require
+from kartothek_cube.errors import MissingExtra
 from kartothek_cube.typing import AsOf, Columns, IntoDatasets, StoreLike
 
 if TYPE_CHECKING:
@@ -19,7 +21,30 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from polars import LazyFrame
 
-__all__ = ["connect", "scan_cube", "scan_cube_daft", "scan_dataset"]
+__all__ = ["OLDEST", "connect", "require", "scan_cube", "scan_cube_daft", "scan_dataset"]
+
+# Extra → its package and the oldest release that works; `pyproject.toml` has the same.
+OLDEST = {"polars": ("polars", "1.30.0"), "sql": ("duckdb", "1.2.0"), "daft": ("daft", "0.7.26")}
+
+
+def require(extra: str) -> None:
+    """Raise `MissingExtra` unless the package of an extra is installed and new enough."""
+    package, oldest = OLDEST[extra]
+    try:
+        installed = version(package)
+    except PackageNotFoundError:
+        installed = "none"
+    if installed == "none" or _numbers(installed) < _numbers(oldest):
+        raise MissingExtra(
+            f"This needs the package {package}, at least {oldest} (installed: {installed}): "
+            f"pip install 'kartothek-cube[{extra}]'"
+        )
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """The first three numbers of a release: 1.30 is 1.30.0."""
+    numbers = [int(number) for number in re.findall(r"\d+", release)]
+    return tuple([*numbers, 0, 0][:3])
 
 
 def scan_cube(
@@ -199,8 +224,9 @@ def connect(store: StoreLike, *, as_of: AsOf | None = None, options: Overrides |
     require("sql")
     from kartothek_cube.engines.connection import StoreConnection
 
-    connection = StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
-    return cast("DuckDBPyConnection", connection)
+    with operation("connect", options):
+        connection = StoreConnection(open_instrumented(store), check_as_of(as_of), current_options(options))
+        return cast("DuckDBPyConnection", connection)
 
 
 def scan_cube_daft(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kartothek_cube.core.arrow.schema import check_literals
 from kartothek_cube.core.expressions.evaluate import matching_rows
 from kartothek_cube.core.expressions.predicates import constants_of
-from kartothek_cube.engines.filters import (
+from kartothek_cube.engines.pushdown import (
     And,
     Comparison,
     Filter,

@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 import zstandard
 
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY, CubeCommit
-from kartothek_cube.core.metadata.document import Document
+from kartothek_cube.core.metadata.document import Document, decompress
 from kartothek_cube.core.metadata.partitions import PartitionColumns, empty_partitions
 from kartothek_cube.core.metadata.schema_file import embedded_schemas
 from kartothek_cube.core.metadata.snapshot import Snapshot
-from kartothek_cube.core.metadata.zstd import decompress
 from kartothek_cube.errors import CorruptDocument
 
 __all__ = [

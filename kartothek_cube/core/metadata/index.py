@@ -13,9 +13,8 @@ import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
 from kartothek_cube.core.arrow.types import normal_type
-from kartothek_cube.core.expressions.evaluate import Mask, matching_all
+from kartothek_cube.core.expressions.evaluate import MANY, Mask, can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.expressions.sorted_search import MANY, can_be_searched, matching_ranges
 from kartothek_cube.errors import CorruptData, InvalidInput, Unsupported
 
 __all__ = [

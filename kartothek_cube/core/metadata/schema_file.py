@@ -15,7 +15,7 @@ import pyarrow.types as pt
 import zstandard
 
 from kartothek_cube.core.arrow.schema import normal_schema, stored_schema
-from kartothek_cube.core.metadata.zstd import decompress
+from kartothek_cube.core.metadata.document import decompress
 from kartothek_cube.errors import CorruptDocument
 
 __all__ = [

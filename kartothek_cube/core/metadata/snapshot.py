@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one
-from kartothek_cube.core.expressions.evaluate import matching_all
+from kartothek_cube.core.expressions.evaluate import MANY, can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.expressions.sorted_search import MANY, can_be_searched, matching_ranges
 from kartothek_cube.core.metadata.commit_log import Commit, chain_of, is_foreign
 from kartothek_cube.core.metadata.document import Document
 from kartothek_cube.core.metadata.index import SecondaryIndex

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from kartothek_cube.core.runtime.gc_guard import is_collecting, watch_collections
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase, with_progress
-from kartothek_cube.core.runtime.telemetry import progress_reporter
+from kartothek_cube.core.runtime.telemetry import is_collecting, progress_reporter, watch_collections
 
 __all__ = [
     "DELETE_FILES",

@@ -7,6 +7,7 @@ logger or a progress function listens, there is no current operation, and nothin
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import logging
 import os
@@ -16,10 +17,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Any, TypeAlias, TypeVar, cast
 
-from kartothek_cube.core.runtime.gc_guard import is_collecting, watch_collections
 from kartothek_cube.core.runtime.options import Options, Overrides, current_options, use_options
 from kartothek_cube.core.runtime.progress import Bar, Phase, ProgressReporter, require_tqdm
 
@@ -31,16 +31,37 @@ __all__ = [
     "OperationRecord",
     "counting",
     "current_operation",
+    "is_collecting",
     "name_dataset",
     "operation",
     "progress_reporter",
     "record",
     "record_counts",
+    "watch_collections",
 ]
+
+_THREADS: set[int] = set()
+
+
+def watch_collections() -> None:
+    """Let `is_collecting` see all collections from here on."""
+    if _on_collection not in gc.callbacks:
+        gc.callbacks.append(_on_collection)
+
+
+def is_collecting() -> bool:
+    """Whether the code here runs inside a collection; the interrupted code may hold any lock."""
+    return get_ident() in _THREADS
+
+
+def _on_collection(phase: str, _info: dict[str, int]) -> None:
+    (_THREADS.add if phase == "start" else _THREADS.discard)(get_ident())
+
 
 T = TypeVar("T")
 
 _LOGGER, _STORE_LOGGER = logging.getLogger("kartothek_cube.verbs"), logging.getLogger("kartothek_cube.store")
+
 _SHOWN = ("files_read", "bytes_read", "files_written", "bytes_written", "keys_deleted")
 
 
@@ -246,6 +267,7 @@ class NullOperation:
 
 
 _CURRENT: ContextVar[Operation | None] = ContextVar("kartothek_cube_operation", default=None)
+
 _NULL = NullOperation()
 
 
@@ -259,6 +281,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 AnyOperation: TypeAlias = Operation | NullOperation
+
 """What the body of a verb reports its result to."""
 
 

@@ -18,9 +18,8 @@ from kartothek_cube.core.arrow.sort_keys import IntArray, pack_one, stable_order
 from kartothek_cube.core.expressions.evaluate import filter_table, matching_rows
 from kartothek_cube.core.expressions.predicates import Clause
 from kartothek_cube.core.io._fast.shared_key_columns import EncodedColumns, read_rest, read_with
-from kartothek_cube.core.io.batched_reader import read_together
 from kartothek_cube.core.io.parquet import ParquetFormat
-from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.io.reader import FileRequest, read_rows, read_together
 from kartothek_cube.core.runtime.executor import map_in_threads
 from kartothek_cube.core.stores.contract import Store
 from kartothek_cube.cube.cube import KTK_CUBE_UUID_SEPERATOR

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from kartothek_cube.core.arrow.grouping import AMPLIFICATION_LIMIT, Spill, split_groups
 from kartothek_cube.core.arrow.sort_keys import IntArray
-from kartothek_cube.core.io.batched_reader import TooLarge
-from kartothek_cube.core.io.reader import file_rows
+from kartothek_cube.core.io.reader import TooLarge, file_rows
 from kartothek_cube.core.runtime.executor import SizeEstimate, map_batches, map_in_threads
 from kartothek_cube.core.runtime.options import current_options
 from kartothek_cube.core.runtime.progress import Phase

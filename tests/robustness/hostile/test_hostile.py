@@ -23,8 +23,7 @@ from kartothek_cube.core.dataset.read import read_table, read_table_arrow
 from kartothek_cube.core.io.parquet import ParquetFormat
 from kartothek_cube.core.io.parquet_source import check_rows, column_positions, column_statistics, open_file
 from kartothek_cube.core.metadata.commit_log import COMMITS_KEY, SCHEMA_KEY
-from kartothek_cube.core.metadata.document import check_user_metadata, parse_document, render_document
-from kartothek_cube.core.metadata.zstd import decompress
+from kartothek_cube.core.metadata.document import check_user_metadata, decompress, parse_document, render_document
 from kartothek_cube.core.snapshots.loader import load_snapshot, with_indices
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore

@@ -220,7 +220,7 @@ def test_a_cube_may_be_called_like_the_command(run, folder):
 
 
 def test_without_duckdb_the_extra_is_named(run, monkeypatch):
-    monkeypatch.setattr("kartothek_cube.engines.extras.OLDEST", {"sql": ("no-such-package", "1.2.0")})
+    monkeypatch.setattr("kartothek_cube.engines.verbs.OLDEST", {"sql": ("no-such-package", "1.2.0")})
     ran = run("sql", "FROM other")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "pip install 'kartothek-cube[sql]'" in ran.err

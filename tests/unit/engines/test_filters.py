@@ -11,9 +11,9 @@ import pytest
 
 from kartothek_cube import scan_dataset
 from kartothek_cube.core.stores.memory import MemoryStore
-from kartothek_cube.engines.arrow_filters import filter_of
-from kartothek_cube.engines.filters import And, Comparison, Membership, Unknown
-from kartothek_cube.engines.polars_filters import split_predicate
+from kartothek_cube.engines.arrow_dataset import filter_of
+from kartothek_cube.engines.polars_scan import split_predicate
+from kartothek_cube.engines.pushdown import And, Comparison, Membership, Unknown
 from tests.support.commits import UUID, write
 
 NAN, INFINITY = float("nan"), float("inf")

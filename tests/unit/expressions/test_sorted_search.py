@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kartothek_cube.core.expressions import sorted_search as module
-from kartothek_cube.core.expressions.evaluate import matching_all
+from kartothek_cube.core.expressions import evaluate as module
+from kartothek_cube.core.expressions.evaluate import can_be_searched, matching_all, matching_ranges
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.expressions.sorted_search import can_be_searched, matching_ranges
 
 OPS = st.sampled_from(["==", "<", "<=", ">", ">="])
 KINDS = [
@@ -50,9 +49,9 @@ def test_ranges_are_where_each_value_satisfies_the_comparisons(kind, values, con
 
 
 def test_a_million_values_are_looked_at_a_few_times(monkeypatch):
-    seen = []
+    seen, compare = [], module.matching_values
     monkeypatch.setattr(
-        module, "matching_values", lambda values, clause: seen.append(len(values)) or matching_all(values, [clause])
+        module, "matching_values", lambda values, clause: seen.append(len(values)) or compare(values, clause)
     )
     assert matching_ranges(pa.array(np.arange(1_000_000)), [Clause("x", "==", 777_777)]) == [(777_777, 777_778)]
     assert sum(seen) < 10_000

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kartothek_cube.core.expressions.predicates import Clause
-from kartothek_cube.core.io import batched_reader
+from kartothek_cube.core.io import reader as batched_reader
 from kartothek_cube.core.io._fast import small_files
-from kartothek_cube.core.io.batched_reader import TooLarge, read_together
 from kartothek_cube.core.io.csv import CsvFormat
 from kartothek_cube.core.io.parquet import ParquetFormat
-from kartothek_cube.core.io.reader import FileRequest, read_rows
+from kartothek_cube.core.io.reader import FileRequest, TooLarge, read_rows, read_together
 from kartothek_cube.core.runtime.telemetry import counting
 from kartothek_cube.core.stores.local import LocalStore
 from kartothek_cube.core.stores.memory import MemoryStore
